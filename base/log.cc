@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+namespace consort {
+
+void StartLogging(const char* program, int verbosity) {
+  FLAGS_logtostderr = true;
+  FLAGS_v = verbosity;
+  google::InitGoogleLogging(program);
+}
+
+}  // namespace consort

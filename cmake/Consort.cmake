@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake/Consort.cmake: the three kinds of target that this project has.
+#
+#   consort_library(NAME SRCS a.cc ... DEPS x y)          a static library named NAME
+#   consort_test(NAME SRCS a_test.cc ... DEPS x [LABELS])  a GoogleTest program, registered with ctest
+#   consort_fuzz(NAME SRCS a_fuzz.cc DEPS x CORPUS dir)    a libFuzzer entry (only with CONSORT_FUZZ=ON)
+#
+# CONSORT_SANITIZE is a -fsanitize= list (address, thread, undefined); the presets set it.
+
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(glog REQUIRED)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+include(GoogleTest)
+
+option(CONSORT_FUZZ "Build the libFuzzer entries (needs clang)" OFF)
+set(CONSORT_SANITIZE "" CACHE STRING "-fsanitize= list for every target of ours")
+set(CUDA_TOOLKIT_DIR "/usr/local/cuda" CACHE PATH "CUDA Toolkit 13 (headers, nvcc)")
+
+add_library(consort_options INTERFACE)
+target_compile_options(consort_options INTERFACE -Wall -Wextra -Werror -fno-omit-frame-pointer)
+target_include_directories(consort_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_link_libraries(consort_options INTERFACE Threads::Threads)
+if(CONSORT_SANITIZE)
+  target_compile_options(consort_options INTERFACE -fsanitize=${CONSORT_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(consort_options INTERFACE -fsanitize=${CONSORT_SANITIZE})
+endif()
+if(CONSORT_FUZZ)
+  target_compile_options(consort_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# cuda.h for its types; a system include, so that our warnings do not apply to it.
+add_library(consort_cuda_headers INTERFACE)
+target_include_directories(consort_cuda_headers SYSTEM INTERFACE ${CUDA_TOOLKIT_DIR}/include)
+
+function(consort_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE consort_options)
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+endfunction()
+
+function(consort_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} consort_options GTest::gtest GTest::gmock GTest::gtest_main)
+  # One ctest entry a program: starting a process a case costs more than the cases do.
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+function(consort_fuzz name)
+  cmake_parse_arguments(ARG "" "CORPUS" "SRCS;DEPS" ${ARGN})
+  if(NOT CONSORT_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} consort_options)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  file(APPEND ${CMAKE_BINARY_DIR}/fuzz_targets.txt "${name} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS}\n")
+endfunction()
