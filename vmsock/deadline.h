@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/deadline.h: time limits of system calls. Immutable; any thread. Needs no library.
 //
-// Channels wait on the kernel, so they read the kernel's clock themselves: there is nothing to fake.
+// Channels wait on the kernel, so they read the kernel's clock themselves: there is nothing to
+// fake.
 #ifndef CONSORT_VMSOCK_DEADLINE_H_
 #define CONSORT_VMSOCK_DEADLINE_H_
 

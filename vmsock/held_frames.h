@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/held_frames.h: which received frames are still in use, so that their memory is reused in order.
+// vmsock/held_frames.h: which received frames are still in use, so that their memory is reused in
+// order.
 //
-// A queue of at most kHeldFramesMax frames, each with the position in the byte stream where it ends.
-// Frames are released in any order; the end of the last frame before which all are released is where
-// the peer may write up to. Thread compatible: belongs to the receiver. Needs no library.
+// A queue of at most kHeldFramesMax frames, each with the position in the byte stream where it
+// ends. Frames are released in any order; the end of the last frame before which all are released
+// is where the peer may write up to. Thread compatible: belongs to the receiver. Needs no library.
 #ifndef CONSORT_VMSOCK_HELD_FRAMES_H_
 #define CONSORT_VMSOCK_HELD_FRAMES_H_
 

@@ -10,33 +10,32 @@
 
 namespace consort {
 
-// A session's rings. 8 MiB hold 14 pieces of bulk data: at PCIe 5 speed (55 GB/s) a piece is copied in
-// 10 us, so 14 pieces cover 140 us in which the other side may be scheduled out. Twice that shows no
-// gain and leaves the last level cache.
+// A session's rings. 8 MiB hold 14 pieces of bulk data: at PCIe 5 speed (55 GB/s) a piece is copied
+// in 10 us, so 14 pieces cover 140 us in which the other side may be scheduled out.
 inline constexpr Bytes kRequestRingBytes = 8 * kMiB;
 inline constexpr Bytes kReplyRingBytes = 8 * kMiB;
 
-// A ring must take the largest frame wherever its head stands: the frame and an unused rest of nearly
-// the same size before the end. 2 MiB is the power of two above that.
+// A ring must take the largest frame wherever its head stands: the frame and an unused rest of
+// nearly the same size before the end. 2 MiB is the power of two above that.
 inline constexpr Bytes kRingBytesMin = 2 * kMiB;
 static_assert(kRingBytesMin >= 2 * Bytes{wire::kFrameBytesMax});
-// What a peer may name at most, so that sums of two rings and their control page never overflow and a
-// guest never maps more than a gigabyte for a channel.
+// What a peer may name at most, so that sums of two rings and their control page never overflow and
+// a guest never maps more than a gigabyte for a channel.
 inline constexpr Bytes kRingBytesMax = 512 * kMiB;
 
-// Frames received and not yet released, a channel. Small frames are held only while they wait for a
-// device, and a device has at most this many requests of one session in flight; the table takes 16 KiB.
+// Frames received and not yet released, a channel. Bulk frames are bounded by the ring long before;
+// this bounds the table (16 KiB) for small ones that wait for a device.
 inline constexpr uint32_t kHeldFramesMax = 1024;
 
-// Buffers of a stream channel. Receiving: seven of the largest frames, so that a few can be held while
-// the next arrive. Sending: three, which is more than a socket buffer takes at once.
+// Buffers of a stream channel. Receiving: seven of the largest frames, so that a few can be held
+// while the next arrive. Sending: three, which is more than a socket buffer takes at once.
 inline constexpr Bytes kStreamReceiveBytes = 4 * kMiB;
 inline constexpr Bytes kStreamSendBytes = 2 * kMiB;
 static_assert(kStreamReceiveBytes >= 2 * Bytes{wire::kFrameBytesMax});
 static_assert(kStreamSendBytes >= 2 * Bytes{wire::kFrameBytesMax});
 
-// Asked of the kernel for a vsock connection. The send window of a guest is the smaller of both sides'
-// buffers, 256 KiB by default, which stalls large copies; 4 MiB is a worker's copy pipeline.
+// Asked of the kernel for a vsock connection. The send window of a guest is the smaller of both
+// sides' buffers, 256 KiB by default, which stalls large copies; 4 MiB is a worker's copy pipeline.
 inline constexpr Bytes kVsockBufferBytes = 4 * kMiB;
 // Asked of the kernel for a UNIX socket's send buffer; the kernel caps it (net.core.wmem_max).
 inline constexpr Bytes kUnixSocketBufferBytes = 1 * kMiB;
@@ -58,8 +57,8 @@ inline constexpr uint32_t kPeerCheckPolls = 1024;
 // another thread of its own process can help, and that is not worth a wake-up call each time.
 inline constexpr Nanos kHeldCheckInterval = 1 * kMillisecond;
 
-// vGPUs that one application may see: CUDA programs index devices by small integers, and the largest
-// machines have 16 GPUs.
+// vGPUs that one application may see: CUDA programs index devices by small integers, and the
+// largest machines have 16 GPUs.
 inline constexpr uint32_t kDeviceSnapshotsMax = 64;
 
 // The whole handshake, from connect to the last snapshot. A daemon answers in well under a

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/mirror_buffer.h: a ring buffer whose memory is mapped twice in a row, so that any piece of it
-// up to its size is contiguous: position p lies at data()[p % bytes], and what begins there may run past
-// the end into the second mapping. No frame is ever moved or split at the end of the buffer.
+// vmsock/mirror_buffer.h: a ring buffer whose memory is mapped twice in a row, so that any piece of
+// it up to its size is contiguous: position p lies at data()[p % bytes], and what begins there may
+// run past the end into the second mapping. No frame is ever moved or split at the end of the
+// buffer.
 //
 // Compiled into the guest library. Thread compatible.
 #ifndef CONSORT_VMSOCK_MIRROR_BUFFER_H_

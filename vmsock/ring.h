@@ -10,17 +10,17 @@
 //   data:  | free | frame | frame | ... | frame | W unused | frame | free |
 //                  ^ tail                       ^ wrap     ^ position 0 of the next lap      ^ head
 //
-// A frame is contiguous and 8-aligned. Where the next one would not fit before the end, the producer
-// puts a wrap marker W (a u64 of 0: no frame has `bytes` 0) and goes on at data[0]; marker and frame are
-// published together. Neither index wraps: 2^64 bytes take a century at 5 GB/s.
+// A frame is contiguous and 8-aligned. Where the next one would not fit before the end, the
+// producer puts a wrap marker W (a u64 of 0: no frame has `bytes` 0) and goes on at data[0]; marker
+// and frame are published together. Neither index wraps: 2^64 bytes take a century at 5 GB/s.
 //
 // The other side is not trusted. Each side keeps its own index in private memory and treats what it
 // reads of the other's as a claim: a claim outside of what is possible is kProtocol, a possible lie
-// hurts only who tells it. The consumer copies a header out once and checks the copy; all it hands up
-// lies within data, and it looks at no more than one marker and one header a call.
+// hurts only who tells it. The consumer copies a header out once and checks the copy; all it hands
+// up lies within data, and it looks at no more than one marker and one header a call.
 //
-// Thread compatible, each class owned by one side's sender or receiver, except what says "any thread".
-// Needs no library.
+// Thread compatible, each class owned by one side's sender or receiver, except what says "any
+// thread". Needs no library.
 #ifndef CONSORT_VMSOCK_RING_H_
 #define CONSORT_VMSOCK_RING_H_
 
@@ -47,8 +47,8 @@ struct RingView {
   uint64_t capacity = 0;      // power of two, >= 64
 };
 
-// Bytes that a frame of `bytes` takes when the head is at `head`: itself, and the rest before the end
-// if it does not fit there.
+// Bytes that a frame of `bytes` takes when the head is at `head`: itself, and the rest before the
+// end if it does not fit there.
 constexpr uint64_t RingBytesTaken(uint64_t head, uint64_t capacity, uint64_t bytes) {
   const uint64_t to_end = capacity - (head & (capacity - 1));
   return bytes <= to_end ? bytes : to_end + bytes;
@@ -117,8 +117,9 @@ class RingProducer {
 
  private:
   const RingView ring_;
-  // Ours, and the truth; written by the sender, read by any thread in Writable, which needs no order:
-  // a thread that waits for room sees the head that it, or whose lock it took, has committed.
+  // Ours, and the truth; written by the sender, read by any thread in Writable, which needs no
+  // order: a thread that waits for room sees the head that it, or whose lock it took, has
+  // committed.
   std::atomic<uint64_t> head_{0};
   uint64_t tail_ = 0;  // the consumer's claim, as checked last
   uint64_t reserved_ = 0;
@@ -131,7 +132,8 @@ class RingConsumer {
   RingConsumer(const RingConsumer&) = delete;
   RingConsumer& operator=(const RingConsumer&) = delete;
 
-  // kOk: `frame` is the next one. kAgain: there is none, or kHeldFramesMax are held. kProtocol: final.
+  // kOk: `frame` is the next one. kAgain: there is none, or kHeldFramesMax are held. kProtocol:
+  // final.
   ChannelStatus TryReceive(Frame* frame) {
     if (corrupt_) return ChannelStatus::kProtocol;
     if (held_.full()) return ChannelStatus::kAgain;
@@ -183,15 +185,15 @@ class RingConsumer {
     return true;
   }
 
-  // Whether the producer, if it sleeps until the largest frame fits, should be woken now. The head is
-  // its claim: a lie costs the liar its wake-up.
+  // Whether the producer, if it sleeps until the largest frame fits, should be woken now. The head
+  // is its claim: a lie costs the liar its wake-up.
   bool RoomForProducer(uint32_t bytes) const {
     return RingHasRoom(ring_.head->load(std::memory_order_relaxed), held_.released_end(),
                        ring_.capacity, bytes);
   }
 
-  // Whether TryReceive would give a frame or report corruption. The load of a Dekker pair, after the
-  // store of our flag; partner: RingProducer::Publish. Any thread.
+  // Whether TryReceive would give a frame or report corruption. The load of a Dekker pair, after
+  // the store of our flag; partner: RingProducer::Publish. Any thread.
   bool Readable() const { return Pending() && !held_full_.load(std::memory_order_relaxed); }
 
   // Whether there is anything left that was not received. Any thread.
@@ -212,8 +214,8 @@ class RingConsumer {
 
   const RingView ring_;
   HeldFrames held_;
-  // Position after the last frame received; written by the receiver, read by any thread in Readable,
-  // where an old value only makes a wait return early.
+  // Position after the last frame received; written by the receiver, read by any thread in
+  // Readable, where an old value only makes a wait return early.
   std::atomic<uint64_t> read_{0};
   std::atomic<bool> held_full_{false};  // a copy of held_.full(), for Readable
   uint64_t head_ = 0;                   // the producer's claim, as checked last

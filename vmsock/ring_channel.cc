@@ -181,8 +181,7 @@ ChannelStatus RingChannel::Flush() {
 ChannelStatus RingChannel::TryReceive(Frame* frame) {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return EndStatus();
   ChannelStatus status = consumer_.TryReceive(frame);
-  if (status == ChannelStatus::kAgain &&
-      PeerGone(++empty_polls_ % kPeerCheckPolls == 0)) {
+  if (status == ChannelStatus::kAgain && PeerGone(++empty_polls_ % kPeerCheckPolls == 0)) {
     // What the peer sent before it went is visible now, if it was not before.
     status = consumer_.TryReceive(frame);
     if (status == ChannelStatus::kAgain && !consumer_.Pending()) return ChannelStatus::kClosed;
@@ -193,8 +192,8 @@ ChannelStatus RingChannel::TryReceive(Frame* frame) {
 
 void RingChannel::Release(const Frame& frame) {
   if (!consumer_.Release(frame.token)) return;
-  // Partner: the waiter's store in Wait. Only once the largest frame fits: a producer that sleeps was
-  // stopped by a full ring, and waking it for each small frame would cost a system call each.
+  // Partner: the waiter's store in Wait. Only once the largest frame fits: a producer that sleeps
+  // was stopped by a full ring, and waking it for each small frame would cost a system call each.
   if (peer_bell_->sleeps_until_writable.load(std::memory_order_seq_cst) != 0 &&
       consumer_.RoomForProducer(wire::kFrameBytesMax)) {
     WakeIfAsleep(peer_bell_, &peer_bell_->sleeps_until_writable);
@@ -241,8 +240,8 @@ ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
   }
   for (;;) {
     PeerGone(true);
-    // Partner: the increment in Ring. Acquire: a bell rung before this is seen with what it was rung
-    // for; one rung later lets the futex return at once.
+    // Partner: the increment in Ring. Acquire: a bell rung before this is seen with what it was
+    // rung for; one rung later lets the futex return at once.
     const uint32_t rings = my_bell_->rings.load(std::memory_order_acquire);
     // Partners: the loads in WakeIfAsleep and Release, after the peer's stores of head and tail.
     if ((events & kReadable) != 0) {
@@ -256,8 +255,8 @@ ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
     const Nanos left = deadline.Left();
     if (left == 0) return ChannelStatus::kAgain;
     // Frames that wait while all places are held: a Release of ours ends that, and rings no bell.
-    const Nanos slice = (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval
-                                                                         : kPeerCheckInterval;
+    const Nanos slice =
+        (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval : kPeerCheckInterval;
     FutexWait(&my_bell_->rings, rings, left < slice ? left : slice);
     status = Look(events);
     if (status != ChannelStatus::kAgain) return status;
@@ -323,8 +322,8 @@ void RingChannel::Ring(Bell* bell) {
 }
 
 void RingChannel::WakeIfAsleep(Bell* bell, std::atomic<uint32_t>* flag) {
-  // Partner: the store in Wait. Cleared by whoever wakes, so that a burst of frames to a side that is
-  // just waking up costs one system call.
+  // Partner: the store in Wait. Cleared by whoever wakes, so that a burst of frames to a side that
+  // is just waking up costs one system call.
   if (flag->load(std::memory_order_seq_cst) != 0 &&
       flag->exchange(0, std::memory_order_seq_cst) != 0) {
     Ring(bell);

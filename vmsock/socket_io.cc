@@ -16,7 +16,8 @@
 namespace consort {
 namespace {
 
-// A message with as many descriptors as may be in flight. 4-byte descriptors after an aligned header.
+// A message with as many descriptors as may be in flight. 4-byte descriptors after an aligned
+// header.
 constexpr size_t kControlBytes = CMSG_SPACE(kDescriptorsInFlightMax * sizeof(int));
 
 // 0 when `fd` may be ready for `events`, also after a hang-up: the next call tells.

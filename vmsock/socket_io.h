@@ -2,7 +2,8 @@
 // vmsock/socket_io.h: what the channels and the handshake need of a socket, within a time limit and
 // without SIGPIPE. Compiled into the guest library. Stateless; any thread.
 //
-// Results are errno values, 0 for success; the end of a stream is ECONNRESET, a time limit ETIMEDOUT.
+// Results are errno values, 0 for success; the end of a stream is ECONNRESET, a time limit
+// ETIMEDOUT.
 #ifndef CONSORT_VMSOCK_SOCKET_IO_H_
 #define CONSORT_VMSOCK_SOCKET_IO_H_
 
@@ -46,8 +47,9 @@ ssize_t ReceiveSome(int fd, std::span<std::byte> bytes, std::span<UniqueFd> take
 int SendAll(int fd, std::span<const std::byte> bytes, std::span<const int> descriptors,
             const Deadline& deadline);
 
-// Exactly as many bytes, by `deadline`, and no byte after them. At most one descriptor is accepted, into
-// `descriptor`; null discards descriptors. `received`, if not null, counts the bytes, also on failure.
+// Exactly as many bytes, by `deadline`, and no byte after them. At most one descriptor is accepted,
+// into `descriptor`; null discards descriptors. `received`, if not null, counts the bytes, also on
+// failure.
 int ReceiveAll(int fd, std::span<std::byte> bytes, UniqueFd* descriptor, const Deadline& deadline,
                size_t* received = nullptr);
 

@@ -140,10 +140,9 @@ ChannelStatus StreamChannel::Fill() {
   if (room == 0) return ChannelStatus::kAgain;
   UniqueFd taken[kDescriptorsInFlightMax];
   size_t taken_count;
-  const ssize_t received =
-      ReceiveSome(socket_.get(), {receive_.At(fill_end_), room},
-                  can_share_memory() ? std::span<UniqueFd>(taken) : std::span<UniqueFd>(),
-                  &taken_count);
+  const ssize_t received = ReceiveSome(
+      socket_.get(), {receive_.At(fill_end_), room},
+      can_share_memory() ? std::span<UniqueFd>(taken) : std::span<UniqueFd>(), &taken_count);
   if (received == 0) {
     peer_gone_.store(true, std::memory_order_relaxed);
     return ChannelStatus::kClosed;
@@ -155,7 +154,8 @@ ChannelStatus StreamChannel::Fill() {
     return ChannelStatus::kClosed;
   }
   fill_end_ += static_cast<uint64_t>(received);
-  if (taken_count > kDescriptorsInFlightMax - descriptors_in_count_) return ChannelStatus::kProtocol;
+  if (taken_count > kDescriptorsInFlightMax - descriptors_in_count_)
+    return ChannelStatus::kProtocol;
   for (size_t index = 0; index < taken_count; ++index) {
     const uint32_t place =
         (descriptors_in_first_ + descriptors_in_count_++) % kDescriptorsInFlightMax;

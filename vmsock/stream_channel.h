@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/stream_channel.h: a channel over a connected stream socket: AF_VSOCK, AF_UNIX or TCP.
 //
-// Frames follow each other on the stream as they are. Both directions have one buffer of fixed size,
-// mapped twice in a row (mirror_buffer.h), so that frames are written and handed up where they lie and one
-// plain buffer serves a send or receive of many frames: each byte is copied once by the kernel on each
-// side. When a buffer runs empty it starts again at its beginning, which stays in the cache.
+// Frames follow each other on the stream as they are. Both directions have one buffer of fixed
+// size, mapped twice in a row (mirror_buffer.h), so that frames are written and handed up where
+// they lie and one plain buffer serves a send or receive of many frames: each byte is copied once
+// by the kernel on each side. When a buffer runs empty it starts again at its beginning, which
+// stays in the cache.
 //
-// A descriptor travels with a transport frame (kFrameTransport, 16 bytes, no body), which only sees to
-// it that there is a byte for it to travel with; the receiver queues it when its bytes arrive. So who
-// sends a descriptor before the frame that speaks of it finds it there when that frame is received.
+// A descriptor travels with a transport frame (kFrameTransport, 16 bytes, no body), which only sees
+// to it that there is a byte for it to travel with; the receiver queues it when its bytes arrive.
+// So who sends a descriptor before the frame that speaks of it finds it there when that frame is
+// received.
 //
-// Threads as channel.h says; SendDescriptor counts as sending, ReceiveDescriptor as receiving. After the
-// peer is gone, TryReceive gives what had arrived before it says kClosed. Compiled into the guest
-// library.
+// Threads as channel.h says; SendDescriptor counts as sending, ReceiveDescriptor as receiving.
+// After the peer is gone, TryReceive gives what had arrived before it says kClosed. Compiled into
+// the guest library.
 #ifndef CONSORT_VMSOCK_STREAM_CHANNEL_H_
 #define CONSORT_VMSOCK_STREAM_CHANNEL_H_
 
@@ -34,7 +36,8 @@ namespace consort {
 
 class StreamChannel final : public Channel {
  public:
-  // Takes `socket`, connected, with no byte of a frame read from it yet. Null on failure, with errno.
+  // Takes `socket`, connected, with no byte of a frame read from it yet. Null on failure, with
+  // errno.
   static std::unique_ptr<StreamChannel> Create(UniqueFd socket);
   // In the process that created it: Close. In a forked child: only gives the child's copies back.
   ~StreamChannel() override;
@@ -90,8 +93,8 @@ class StreamChannel final : public Channel {
   uint32_t reserved_ = 0;
   UniqueFd descriptors_out_[kDescriptorsInFlightMax];
   uint32_t descriptors_out_count_ = 0;
-  // The kernel took no more: wait for the socket. Written by the sender, read by waiters; poll(2) has
-  // the last word, so relaxed order is enough.
+  // The kernel took no more: wait for the socket. Written by the sender, read by waiters; poll(2)
+  // has the last word, so relaxed order is enough.
   std::atomic<bool> send_blocked_{false};
 
   // Receiver's: positions, held_.released_end() <= received_ <= fill_end_.
@@ -102,8 +105,8 @@ class StreamChannel final : public Channel {
   UniqueFd descriptors_in_[kDescriptorsInFlightMax];
   uint32_t descriptors_in_first_ = 0;
   uint32_t descriptors_in_count_ = 0;
-  // For waiters, written by the receiver. Relaxed: a waiter that is not the receiver may wait once too
-  // long only if the receiver does not come back to the frame that it knows of.
+  // For waiters, written by the receiver. Relaxed: a waiter that is not the receiver may wait once
+  // too long only if the receiver does not come back to the frame that it knows of.
   std::atomic<bool> frame_buffered_{false};
   std::atomic<bool> receive_blocked_{false};  // every place or byte is held
 };
