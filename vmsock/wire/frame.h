@@ -32,6 +32,9 @@ inline constexpr uint32_t kFrameAlignment = 8;
 // The frame answers an earlier one; `value` is its CUresult.
 inline constexpr uint16_t kFrameReply = 1;
 
+// The frame is the transport's own (16 bytes, no body) and is never handed up: see stream_channel.h.
+inline constexpr uint16_t kFrameTransport = 0x8000;
+
 struct FrameHeader {
   uint32_t bytes = 0;
   uint16_t opcode = 0;
