@@ -63,10 +63,23 @@ inline constexpr Nanos kDrainTimeout = 10 * kSecond;
 // Handles of one kind in one session. PyTorch with Triton holds some ten thousand kernels.
 inline constexpr uint32_t kHandlesPerKind = 1 << 20;
 
+// Contexts of one session that are in use at once; each has a default stream. Programs have one or two.
+inline constexpr uint32_t kContextsPerSession = 256;
+
 // A device image (cubin, PTX or fat binary) in pieces: cuBLASLt's largest is 0.6 GiB.
 inline constexpr Bytes kImageBytesMax = 2 * kGiB;
 // All images that a session has sent and not yet released.
 inline constexpr Bytes kImageBytesPerSession = 4 * kGiB;
+
+// Images that have begun to arrive and are not loaded yet.
+inline constexpr uint32_t kImagesPerSession = 64;
+// Compiler logs that fit one reply beside each other.
+inline constexpr uint32_t kJitLogBytesMax = 128 * 1024;
+// Of a kernel's or variable's name; mangled names of templates reach some KiB.
+inline constexpr uint32_t kNameBytesMax = 64 * 1024;
+
+// Host memory that one session and its guest share; pinned, so missed by everybody else on the host.
+inline constexpr Bytes kSharedHostBytesPerSession = 16 * kGiB;
 
 // Pinned host memory through which copies of one session go: enough pieces that the bus stays busy
 // while one is being filled and one drained.

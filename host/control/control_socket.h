@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -81,8 +82,8 @@ void SetText(char (&array)[N], std::string_view text) {
 
 // The text in a fixed array that another process filled; ends at the first NUL or at the array's end.
 template <size_t N>
-std::string_view GetText(const char (&array)[N]) {
-  return std::string_view(array, strnlen(array, N));
+std::string GetText(const char (&array)[N]) {
+  return std::string(array, strnlen(array, N));
 }
 
 }  // namespace consort::host

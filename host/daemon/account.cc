@@ -44,10 +44,10 @@ std::string Seconds(uint64_t nanos) { return absl::StrFormat("%.6f", nanos / 1e9
 }  // namespace
 
 std::string AccountLine(const SessionIdentity& identity, const SessionEnded& ended) {
-  const std::string_view channel = GetText(ended.channel);
+  const std::string channel = GetText(ended.channel);
   return absl::StrCat(
       "{\"vm\":", Quoted(identity.vm),
-      ",\"channel\":", Quoted(channel.empty() ? std::string_view(identity.front_door) : channel),
+      ",\"channel\":", Quoted(channel.empty() ? identity.front_door : channel),
       ",\"application\":", Quoted(identity.application), ",\"pid\":", identity.pid,
       ",\"device\":", Quoted(identity.device), ",\"device_index\":", identity.device_index,
       ",\"started\":", Quoted(UtcTime(ended.started_unix_seconds)),

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "gen/wire/opcodes.h"
 #include "host/limits.h"
+#include "vmsock/listen.h"
 
 namespace consort::host {
 
@@ -27,7 +28,7 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options)
           },
           [this] {
             // The kernel's queue holds what comes while the greeter is full.
-            for (Listener* door : {unix_door_.get(), vsock_door_.get()}) {
+            for (Door* door : {unix_door_.get(), vsock_door_.get()}) {
               if (door == nullptr) continue;
               if (greeter_.full()) {
                 door->Pause();
@@ -106,12 +107,12 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   } else if (packet.As(&ended)) {
     EndSession(ended);
   } else if (packet.As(&poisoned)) {
-    Drain(worker, std::string(GetText(poisoned.reason)));
+    Drain(worker, GetText(poisoned.reason));
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
     // that a restart may mend.
-    if (!ready_) Fail(absl::FailedPreconditionError(std::string(GetText(failed.text))));
+    if (!ready_) Fail(absl::FailedPreconditionError(GetText(failed.text)));
   } else {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
@@ -159,10 +160,10 @@ absl::Status Daemon::OpenDoors() {
     }
     greeter_.Add(std::move(connection));
   };
-  ASSIGN_OR_RETURN(unix_door_, Listener::Unix(loop_, options_.socket_path, greet));
+  ASSIGN_OR_RETURN(unix_door_, Door::OpenUnix(loop_, options_.socket_path, greet));
   LOG(INFO) << "listening on " << options_.socket_path;
   if (options_.vsock_port.has_value()) {
-    auto door = Listener::Vsock(loop_, *options_.vsock_port, greet);
+    auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet);
     if (door.ok()) {
       vsock_door_ = *std::move(door);
       LOG(INFO) << "listening on vsock port " << *options_.vsock_port;
@@ -253,16 +254,10 @@ void Daemon::Refuse(Connection connection, uint32_t status, const std::string& t
 }
 
 void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
-  if (hello.version != wire::kWireVersion) {
+  const absl::Status same_build = CheckHello(hello, wire::kDescriptionHash);
+  if (!same_build.ok()) {
     return Refuse(std::move(connection), wire::kWelcomeVersionMismatch,
-                  absl::StrCat("guest library speaks protocol ", hello.version,
-                               ", consortd speaks ", wire::kWireVersion,
-                               "; install the same release of both"));
-  }
-  if (hello.description_hash != wire::kDescriptionHash) {
-    return Refuse(std::move(connection), wire::kWelcomeVersionMismatch,
-                  "guest library and consortd were built from different API descriptions; "
-                  "install the same release of both");
+                  std::string(same_build.message()));
   }
   if (hello.purpose == wire::kPurposeQuery) return AnswerQuery(std::move(connection));
   if (hello.purpose != wire::kPurposeSession) {
@@ -327,9 +322,9 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   Session session;
   session.identity.vm = connection.tenant;
   session.identity.front_door = connection.front_door;
-  session.identity.application = std::string(GetText(hello.application));
+  session.identity.application = GetText(hello.application);
   session.identity.pid = hello.pid;
-  session.identity.device = std::string(GetText(device->info->snapshot.name));
+  session.identity.device = GetText(device->info->snapshot.name);
   session.identity.device_index = device->index;
   session.window_base = *window_base;
   session.worker = device->worker;

@@ -100,8 +100,8 @@ class Daemon {
   WindowPool windows_;
   std::optional<AccountFile> account_;
   Greeter greeter_;
-  std::unique_ptr<Listener> unix_door_;
-  std::unique_ptr<Listener> vsock_door_;
+  std::unique_ptr<Door> unix_door_;
+  std::unique_ptr<Door> vsock_door_;
   std::unique_ptr<VmDoors> vm_doors_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::map<WorkerProcess*, std::unique_ptr<WorkerProcess>> workers_;

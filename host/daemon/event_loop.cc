@@ -91,6 +91,10 @@ void EventLoop::Post(std::function<void()> call) {
     absl::MutexLock lock(&mutex_);
     posted_.push_back(std::move(call));
   }
+  Wake();
+}
+
+void EventLoop::Wake() {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the loop is being woken already.
   [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof(one));
@@ -101,7 +105,7 @@ void EventLoop::Stop() {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
   }
-  Post([] {});
+  Wake();
 }
 
 // Runs what is due; gives the milliseconds to the next timer, -1 for none.

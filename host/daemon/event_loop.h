@@ -51,6 +51,7 @@ class EventLoop {
 
  private:
   EventLoop(UniqueFd poll, UniqueFd wakeup);
+  void Wake();
   int RunTimers();
   void RunPosted();
 
