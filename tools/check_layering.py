@@ -109,7 +109,7 @@ class Layering:
                     reasons.append(f"{own} may not include {library} (<{header}>): {because}")
             elif starts_with_any(header, layer.get("not_system", [])) and not self.is_test(path):
                 reasons.append(f"{own} may not include <{header}>: {because}")
-            elif quoted:
+            elif quoted and not layer.get("siblings"):
                 reasons.append(f'"{header}" belongs to no layer (is it the path from the root?)')
         for rule in self.rules:
             if starts_with_any(header, rule.get("include", [])) and not matches_any(path, rule["only"]):

@@ -95,6 +95,10 @@ class LayerTest(unittest.TestCase):
     def test_relative_include_is_refused(self):
         self.assert_refused("host/session.cc", '#include "session.h"\n', "belongs to no layer")
 
+    def test_test_programs_are_users_programs(self):
+        self.assert_allowed("tests/programs/vector_add.cu", '#include <cuda_runtime.h>\n#include "check.h"\n')
+        self.assert_refused("tests/programs/vector_add.cu", '#include "base/units.h"\n', "may not include base")
+
     def test_source_outside_every_layer_is_refused(self):
         self.assert_refused("lost/a.cc", "#include <vector>\n", "in no layer")
 

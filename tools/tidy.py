@@ -7,6 +7,7 @@ add, never the history, so that a check gives the same answer on every clone.
 """
 
 import argparse
+import fnmatch
 import pathlib
 import posixpath
 import re
@@ -77,7 +78,7 @@ def check_lines(path, text):
     columns_max = CPP_COLUMNS_MAX if suffix in CPP else OTHER_COLUMNS_MAX
     for number, line in lines_of(text):
         # A link or an include cannot be broken; prose, tables and data have no columns.
-        if (len(line) > columns_max and suffix not in (".md", ".txt", ".json") and "://" not in line
+        if (len(line) > columns_max and suffix not in (".md", ".txt", ".json", ".toml") and "://" not in line
                 and not line.startswith("#include")):
             yield number, f"{len(line)} columns, more than {columns_max}"
         if "\t" in line:
@@ -165,9 +166,11 @@ def check_dead_sources(files, texts):
         if path.endswith((".cc", ".c", ".cu")) and not is_in_cmake(path, files, texts):
             yield path, 1, "in no target: no CMakeLists.txt of its folder or above names it"
         if path.endswith(".h"):
-            quoted = f'"{path}"'
-            if not any(quoted in text for other, text in texts.items() if other != path):
-                yield path, 1, f"nothing includes {quoted}"
+            folder, name = posixpath.split(path)
+            # By its path from the root; programs of tests/ may use the bare name inside one folder.
+            if not any(f'"{path}"' in text or posixpath.dirname(other) == folder and f'"{name}"' in text
+                       for other, text in texts.items() if other != path):
+                yield path, 1, f'nothing includes "{path}"'
 
 
 def is_in_cmake(path, files, texts):
@@ -179,9 +182,13 @@ def is_in_cmake(path, files, texts):
             text = re.sub(r"(?m)#.*$", "", texts[lists])
             words = set(re.split(r"[\s()\"]+", text))
             relative = posixpath.relpath(path, folder or ".")
-            prefixed = {f"${{CMAKE_CURRENT_SOURCE_DIR}}/{relative}", f"${{CMAKE_SOURCE_DIR}}/{path}"}
-            # `foreach(name a b) ... ${name}.cu`: the stem is a word, the suffix follows a variable.
-            if relative in words or prefixed & words or stem in words and "}" + suffix in text:
+            spellings = (relative, f"${{CMAKE_CURRENT_SOURCE_DIR}}/{relative}", f"${{CMAKE_SOURCE_DIR}}/{path}")
+            # A word may be a pattern of file(GLOB). `foreach(name A b) ... ${name}.cu`: the stem is a word, perhaps
+            # in another case, and the suffix follows a variable.
+            if any(word.count("/") == spelling.count("/") and fnmatch.fnmatchcase(spelling, word)
+                   for spelling in spellings for word in words):
+                return True
+            if "}" + suffix in text and stem.lower() in {word.lower() for word in words}:
                 return True
         if not folder:
             return False

@@ -98,6 +98,10 @@ class TreeTest(unittest.TestCase):
         self.write("base/CMakeLists.txt", f"# {tidy.SPDX}\nconsort_library(base SRCS a.cc sub/b.cc)\n")
         self.write("tests/api/CMakeLists.txt", f"# {tidy.SPDX}\nforeach(name c)\n  build(${{name}}.cu)\nendforeach()\n")
         self.assert_clean()
+        self.write("base/CMakeLists.txt", f"# {tidy.SPDX}\nfile(GLOB all *.cc sub/*.cc)\n")
+        self.assert_clean()
+        self.write("base/CMakeLists.txt", f"# {tidy.SPDX}\nfile(GLOB all *.cc)\n")
+        self.assert_refused("base/sub/b.cc:1: in no target")
         self.write("base/CMakeLists.txt", f"# {tidy.SPDX}\nconsort_library(base SRCS aa.cc)  # a.cc b.cc sub/b.cc\n")
         self.assert_refused("base/a.cc:1: in no target", "base/sub/b.cc:1: in no target")
 
@@ -105,6 +109,8 @@ class TreeTest(unittest.TestCase):
         self.write("base/a.h", f"{LICENCE}#ifndef CONSORT_BASE_A_H_\n#define CONSORT_BASE_A_H_\n"
                                f"#endif  // CONSORT_BASE_A_H_\n")
         self.assert_refused('base/a.h:1: nothing includes "base/a.h"')
+        self.write("tools/b.h.py", f'# {tidy.SPDX}\nTEXT = """#include "base/a.h" """\n')
+        self.assert_clean()
 
     def test_markdown_title(self):
         self.write("docs/A.md", "# A\n\n## Part\n\n```\n# a comment in code\n```\n")
