@@ -63,7 +63,7 @@ class TreeTest(unittest.TestCase):
         self.write("tools/a.py", f"# {tidy.SPDX}\n{lead}{'x' * (tidy.OTHER_COLUMNS_MAX - 2)}\n")
         self.assert_clean()
         self.write("tools/a.py", f"# {tidy.SPDX}\n{lead}{'x' * (tidy.OTHER_COLUMNS_MAX - 1)}\n")
-        self.assert_refused("tools/a.py:2: 121 columns")
+        self.assert_refused("tools/a.py:2: 151 columns")
         self.write("tools/a.py", f"# {tidy.SPDX}\nx = 1 \ny =\t2\n")
         self.assert_refused("tools/a.py:2: blanks", "tools/a.py:3: a tab")
         self.write("tools/a.py", f"# {tidy.SPDX}\nx = 1")
@@ -109,12 +109,16 @@ class TreeTest(unittest.TestCase):
         self.write("base/a.h", f"{LICENCE}#ifndef CONSORT_BASE_A_H_\n#define CONSORT_BASE_A_H_\n"
                                f"#endif  // CONSORT_BASE_A_H_\n")
         self.assert_refused('base/a.h:1: nothing includes "base/a.h"')
-        self.write("tools/b.h.py", f'# {tidy.SPDX}\nTEXT = """#include "base/a.h" """\n')
+        self.write("tools/b.h.py", f'# {tidy.SPDX}\nTEXT = "#include \\"base/a.h\\""\n')
         self.assert_clean()
 
     def test_markdown_title(self):
         self.write("docs/A.md", "# A\n\n## Part\n\n```\n# a comment in code\n```\n")
         self.assert_clean()
+        self.write("docs/A.md", "<!-- generated -->\n# A\n")
+        self.assert_clean()
+        self.write("docs/A.md", "Text\n\n# A\n")
+        self.assert_refused("docs/A.md:1: one '# ' title")
         self.write("docs/A.md", "Text\n")
         self.assert_refused("docs/A.md:1: one '# ' title")
         self.write("docs/A.md", "# A\n\n# B\n")
