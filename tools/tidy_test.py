@@ -71,6 +71,14 @@ class TreeTest(unittest.TestCase):
         self.write("tools/a.py", f"# {tidy.SPDX}\nx = 1\n\n")
         self.assert_refused("must end in one newline")
 
+    def test_columns_of_a_table_laid_out_by_hand(self):
+        self.write("tests/CMakeLists.txt", f"# {tidy.SPDX}\nadd_executable(a a.cc)\n")
+        long = "// " + "x" * tidy.CPP_COLUMNS_MAX + "\n"
+        self.write("tests/a.cc", f"{LICENCE}// clang-format off\n{long}// clang-format on\n")
+        self.assert_clean()
+        self.write("tests/a.cc", f"{LICENCE}// clang-format off\n{long}// clang-format on\n{long}")
+        self.assert_refused("tests/a.cc:5: 103 columns")
+
     def test_leftover_markers(self):
         self.write("tools/a.py", f"# {tidy.SPDX}\n# TO" "DO(perf): batch the look-ups.\n# mktemp XXXXXX\n")
         self.assert_clean()
