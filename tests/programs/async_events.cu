@@ -48,7 +48,7 @@ int main() {
     // The CPU computes the same numbers meanwhile, a slice of them between two looks at the event.
     int done = 0;
     while (true) {
-      for (int slice_end = done + 8; done < kCount && done < slice_end; ++done) {
+      for (int slice_end = done + 1; done < kCount && done < slice_end; ++done) {
         for (int i = 0; i < kSteps; ++i) expected[done] = expected[done] * 1664525u + 1013904223u;
       }
       ++cpu_passes;
