@@ -250,6 +250,9 @@ class Vm:
             if threading.current_thread() is not self._reader:
                 self._reader.join()
 
+    def process_id(self):
+        return self._process.pid
+
     def qmp_command(self, name, timeout_s=30, **arguments):
         """Runs one monitor command, on a connection of its own; returns its result."""
         with socket.socket(socket.AF_UNIX) as monitor:
