@@ -119,7 +119,7 @@ def qemu():
     return found
 
 
-def _die_with_parent():
+def die_with_parent():
     """In the child before exec: QEMU is killed when the thread that started it ends, however."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; see prctl(2)
 
@@ -170,7 +170,7 @@ class Vm:
         self._start = time.monotonic()
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+            stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
         self._watchdog = threading.Timer(self._timeout_s, self._on_timeout)
         self._watchdog.daemon = True
         self._watchdog.start()
