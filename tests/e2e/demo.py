@@ -120,7 +120,8 @@ def main():
         print_account(sessions)
         print()
         passed = len(PROGRAMS) - len(failed)
-        print(f"{passed} of {len(PROGRAMS)} programs passed, {time.monotonic() - started:.1f} s in all"
+        seconds = time.monotonic() - started
+        print(f"{passed} of {len(PROGRAMS)} programs passed, {seconds:.1f} s in all"
               + (f"; failed: {', '.join(failed)}" if failed else ""))
         return 1 if failed or status != 0 else 0
 

@@ -32,8 +32,8 @@ KERNEL_METAPACKAGES = {
 GUEST_MODULES = ("virtio_pci", "vmw_vsock_virtio_transport")
 
 BUSYBOX_NAMES = (
-    "awk cat chmod cp cut date dmesg echo env grep head hexdump id insmod ip kill ln ls lsmod mkdir "
-    "mount mv poweroff printf ps rm sed seq sh sleep sort stat tail timeout touch tr uname wc"
+    "awk cat chmod cp cut date dmesg echo env grep head hexdump id insmod ip kill ln ls lsmod "
+    "mkdir mount mv poweroff printf ps rm sed seq sh sleep sort stat tail timeout touch tr uname wc"
 ).split()
 
 # The first process. Lines for the harness begin with "@consort" and a token made for this boot,
@@ -262,7 +262,8 @@ def _libraries_of(path, provided):
     with open(path, "rb") as file:
         if file.read(4) != b"\x7fELF":
             return []
-    environment = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+    environment = {key: value for key, value in os.environ.items()
+                   if key not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
     done = subprocess.run(["ldd", str(path)], stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=60, check=False, env=environment)
     if done.returncode != 0:

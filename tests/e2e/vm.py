@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/vm.py: boots a virtual machine whose only devices are a serial line and a virtio socket.
+"""tests/e2e/vm.py: boots a virtual machine with a serial line and a virtio socket and no more.
 
     with Vm(kernel, initramfs, vsock_socket="/run/x/vm1.sock") as vm:
         vm.wait_for("ready")

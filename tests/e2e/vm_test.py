@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/vm_test.py: virtual machines without a GPU run unmodified CUDA programs through consortd.
+"""tests/e2e/vm_test.py: virtual machines without a GPU run unmodified CUDA programs.
 
 Skipped with the reason where QEMU or a kernel cannot be had. Asserts behaviour, never speed.
 """
@@ -17,7 +17,7 @@ import vm
 PROGRAMS = ("vector_add", "matrix_multiply", "reduction", "histogram", "black_scholes", "streams",
             "async_events", "callbacks", "pinned_memory", "copies", "device_query",
             "constant_symbols", "threads", "threads_default_stream", "fork_child", "driver_api",
-            "occupancy_attributes", "big_copy", "error_handling")
+            "occupancy_attributes", "two_units", "big_copy", "error_handling")
 
 # For the older kernel, whose vsock copies every send.
 PROGRAMS_OF_OLD_KERNEL = ("vector_add", "matrix_multiply", "histogram", "streams", "callbacks",
