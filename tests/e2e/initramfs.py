@@ -39,7 +39,7 @@ BUSYBOX_NAMES = (
 # The first process. Lines for the harness begin with "@consort" and a token made for this boot,
 # so that nothing which a program of the guest prints can be taken for one.
 INIT = """#!/bin/sh
-export PATH=/bin HOME=/root
+export PATH=/bin:/usr/bin HOME=/root
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
