@@ -54,8 +54,9 @@ class Daemon:
                 preexec_fn=die_with_parent)
 
         def read():
-            for line in self._process.stdout:
-                said.put(line.decode(errors="replace").strip())
+            with self._process.stdout as output:
+                for line in output:
+                    said.put(line.decode(errors="replace").strip())
             said.put(None)
 
         threading.Thread(target=read, daemon=True).start()

@@ -182,14 +182,15 @@ class Vm:
         self._process.kill()
 
     def _read(self):
-        for raw in self._process.stdout:
-            entry = (time.monotonic() - self._start, raw.decode(errors="replace").rstrip())
-            with self._changed:
-                if len(self._lines) < SERIAL_LINES_MAX:
-                    self._lines.append(entry)
-                self._changed.notify_all()
-            if self._on_line and not entry[1].startswith("@consort"):
-                self._on_line(*entry)
+        with self._process.stdout as serial:
+            for raw in serial:
+                entry = (time.monotonic() - self._start, raw.decode(errors="replace").rstrip())
+                with self._changed:
+                    if len(self._lines) < SERIAL_LINES_MAX:
+                        self._lines.append(entry)
+                    self._changed.notify_all()
+                if self._on_line and not entry[1].startswith("@consort"):
+                    self._on_line(*entry)
         self._process.wait()
         self._watchdog.cancel()
         with self._changed:
