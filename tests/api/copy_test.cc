@@ -387,8 +387,8 @@ API_TEST(Copy2DTest, PitchOfPitchedAllocationsAlwaysWorks) {
   EXPECT_OK(Drv().cuMemFree_v2(to));
 }
 
-API_TEST(Copy2DTest, PitchOfZeroIsTheWidth) {
-  // "If Height is greater than 1, pitches must be at least the width plus the offset", but one row may leave them 0.
+API_TEST(Copy2DTest, PitchMayBeLeftOutForOneRow) {
+  // "If specified, srcPitch must be greater than or equal to WidthInBytes + srcXInBytes": 0 is not specified.
   const auto data = Bytes(50);
   DeviceBuffer buffer(50);
   CUDA_MEMCPY2D copy = {};

@@ -27,6 +27,9 @@ extern const Image kBasicFatbinSize;
 extern const Image kBasicFatbinSpeed;
 extern const Image kBasicFatbinBalance;
 
+// basic.cu for sm_75 only, without PTX.
+extern const Image kBasicFatbinSm75;
+
 // basic.cu as a bare ELF that only devices of compute capability 9.x can run.
 extern const Image kBasicCubinSm90;
 
