@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <string_view>
@@ -27,6 +28,8 @@ constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
 constexpr uint64_t kFlagArchitectureSpecific = 0x100000;
 constexpr uint64_t kFlagFamilySpecific = 0x200000;
+// Larger version and architecture numbers than any that will be.
+constexpr uint32_t kPtxNumberMax = 100'000;
 
 // Reads a little-endian integer; the caller has checked that it is inside.
 template <typename T>
@@ -204,19 +207,32 @@ std::string DescribeEntries(std::span<const FatEntry> entries, const Target& tar
                       Version(target.capability), " or below");
 }
 
-// True if `text` has a `.version` directive before any other directive.
-bool HasVersionLine(std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    const size_t first = line.find_first_not_of(" \t\r");
-    if (first == std::string_view::npos) continue;
-    line.remove_prefix(first);
-    if (line.starts_with(".version")) return true;
-    if (line.starts_with(".")) return false;
+// The next token of PTX text: a run of characters other than white space, comments left out. Empty at
+// the end.
+std::string_view NextToken(std::string_view* text) {
+  constexpr std::string_view kSpace(" \t\r\n\0", 5);
+  while (true) {
+    text->remove_prefix(std::min(text->find_first_not_of(kSpace), text->size()));
+    const std::string_view end = text->starts_with("//")   ? "\n"
+                                 : text->starts_with("/*") ? "*/"
+                                                           : "";
+    if (end.empty()) break;
+    const size_t at = text->find(end, 2);
+    if (at == std::string_view::npos) return {};
+    text->remove_prefix(at + end.size());
   }
-  return false;
+  const std::string_view token = text->substr(0, text->find_first_of(kSpace));
+  text->remove_prefix(token.size());
+  return token;
+}
+
+// The decimal number at the start of `text`, which loses it; 0 if there is none or it is too large.
+uint32_t TakeNumber(std::string_view* text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || value > kPtxNumberMax) return 0;
+  text->remove_prefix(static_cast<size_t>(end - text->data()));
+  return value;
 }
 
 std::string_view WithoutTrailingNuls(std::string_view text) {
@@ -346,11 +362,32 @@ absl::StatusOr<std::string> PtxText(const FatEntry& entry) {
   const std::string_view text = WithoutTrailingNuls(
       std::string_view(reinterpret_cast<const char*>(plain.data()), plain.size()));
   std::string result;
-  if (!HasVersionLine(text)) {
+  if (ReadPtxHeader(text).version == 0) {
     result = absl::StrCat(".version ", entry.version_major, ".", entry.version_minor, "\n");
   }
   result.append(text);
   return result;
+}
+
+PtxHeader ReadPtxHeader(std::string_view text) {
+  PtxHeader header;
+  // .version comes first and .target second; .address_size or anything else ends the header.
+  while (true) {
+    const std::string_view directive = NextToken(&text);
+    if (directive == ".version") {
+      std::string_view value = NextToken(&text);
+      const uint32_t major = TakeNumber(&value);
+      if (value.starts_with(".")) value.remove_prefix(1);
+      header.version = major * 10 + TakeNumber(&value);
+    } else if (directive == ".target") {
+      std::string_view value = NextToken(&text);
+      if (!value.starts_with("sm_")) return header;
+      value.remove_prefix(3);
+      header.target = TakeNumber(&value);
+    } else {
+      return header;
+    }
+  }
 }
 
 absl::StatusOr<std::vector<std::string>> SelectPtx(ByteSpan image, const Target& target) {

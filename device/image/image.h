@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -93,6 +94,15 @@ absl::StatusOr<std::vector<std::byte>> Decompress(const FatEntry& entry);
 // PTX of `entry`, which is a kPtx entry: decompressed, trailing NULs removed, and with a `.version`
 // line made from the entry's header where the text has none. Errors as Decompress.
 absl::StatusOr<std::string> PtxText(const FatEntry& entry);
+
+// What a PTX text says of itself. Source: PTX ISA 9.0, module directives .version and .target.
+struct PtxHeader {
+  uint32_t version = 0;  // major * 10 + minor
+  uint32_t target = 0;   // 90 for sm_90
+};
+
+// The directives at the start of `text`, each 0 where it is missing or unreadable.
+PtxHeader ReadPtxHeader(std::string_view text);
 
 // The PTX that a device without machine code should compile for `image`, one text a translation unit:
 // one for PTX text and for an ordinary fat binary. For several fat binaries back to back it is the

@@ -292,6 +292,21 @@ TEST(Image, MissingVersionLineComesFromTheEntry) {
   EXPECT_THAT(*untouched, Not(StartsWith(".version")));
 }
 
+TEST(Image, PtxHeaderIsReadThroughComments) {
+  const auto read = [](std::string_view text) {
+    const PtxHeader header = ReadPtxHeader(text);
+    return std::pair(header.version, header.target);
+  };
+  EXPECT_EQ(read("// .version 1.0\n/* .target\n */ .version 8.7\n.target sm_90a, debug\n"),
+            std::pair(87u, 90u));
+  EXPECT_EQ(read(".version 9.0 .target sm_120"), std::pair(90u, 120u));
+  EXPECT_EQ(read(".target sm_75"), std::pair(0u, 75u));
+  EXPECT_EQ(read(".visible .entry f() {}\n.version 8.0"), std::pair(0u, 0u));
+  EXPECT_EQ(read(".version 99999999999.0"), std::pair(0u, 0u));
+  EXPECT_EQ(read("/* open"), std::pair(0u, 0u));
+  EXPECT_EQ(read(".version"), std::pair(0u, 0u));
+}
+
 TEST(Image, PtxTextIsTakenAsItIs) {
   const auto text = Bytes("// comment\n.version 8.0\n.target sm_80\0\0");
   EXPECT_EQ(Classify(text), ImageKind::kPtx);
