@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/codegen/emit_memory.cc: loads, stores, atomics, fences.
+//
+// Weak accesses are plain LLVM ones; the calls that barriers and shuffles become keep the compiler
+// from moving them across. Volatile and relaxed ones are atomic, so that a loop may poll memory.
+// Source: PTX ISA 9.0, 8 "Memory Consistency Model", 9.7.9.8 ld, st, 9.7.13 membar, atom, red.
+#include <cstddef>
+
+#include "device/cpu/codegen/emit.h"
+#include "device/cpu/engine/thread_context.h"
+
+namespace consort::cpu {
+namespace {
+
+using llvm::AtomicOrdering;
+using llvm::Value;
+using ptx::Type;
+
+uint32_t VectorWidth(const Step& step) { return step.Has("v4") ? 4 : step.Has("v2") ? 2 : 1; }
+
+bool IsStrong(const Step& step) {
+  return !step.OneOf("volatile relaxed acquire release mmio").empty();
+}
+
+// Lets other threads of the block run from time to time where a loop may wait for one of them.
+void YieldIfPolling(Step& step) {
+  if (!step.f.function_layout().has_spin_loop) return;
+  step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
+}
+
+AtomicOrdering OrderOf(const Step& step, AtomicOrdering otherwise) {
+  if (step.Has("acq_rel")) return AtomicOrdering::AcquireRelease;
+  if (step.Has("acquire")) return AtomicOrdering::Acquire;
+  if (step.Has("release")) return AtomicOrdering::Release;
+  return otherwise;
+}
+
+struct AtomicRow {
+  std::string_view name;
+  llvm::AtomicRMWInst::BinOp unsigned_op;
+  llvm::AtomicRMWInst::BinOp signed_op;
+  llvm::AtomicRMWInst::BinOp float_op;
+};
+
+constexpr AtomicRow kAtomicRows[] = {
+    {"add", llvm::AtomicRMWInst::Add, llvm::AtomicRMWInst::Add, llvm::AtomicRMWInst::FAdd},
+    {"min", llvm::AtomicRMWInst::UMin, llvm::AtomicRMWInst::Min, llvm::AtomicRMWInst::BAD_BINOP},
+    {"max", llvm::AtomicRMWInst::UMax, llvm::AtomicRMWInst::Max, llvm::AtomicRMWInst::BAD_BINOP},
+    {"inc", llvm::AtomicRMWInst::UIncWrap, llvm::AtomicRMWInst::BAD_BINOP,
+     llvm::AtomicRMWInst::BAD_BINOP},
+    {"dec", llvm::AtomicRMWInst::UDecWrap, llvm::AtomicRMWInst::BAD_BINOP,
+     llvm::AtomicRMWInst::BAD_BINOP},
+    {"exch", llvm::AtomicRMWInst::Xchg, llvm::AtomicRMWInst::Xchg,
+     llvm::AtomicRMWInst::BAD_BINOP},
+    {"and", llvm::AtomicRMWInst::And, llvm::AtomicRMWInst::And, llvm::AtomicRMWInst::BAD_BINOP},
+    {"or", llvm::AtomicRMWInst::Or, llvm::AtomicRMWInst::Or, llvm::AtomicRMWInst::BAD_BINOP},
+    {"xor", llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::BAD_BINOP},
+};
+
+// The value in memory before the operation; null after an error. `address` is the operand's number,
+// the values follow it.
+Value* EmitReadModifyWrite(Step& step, size_t address) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
+  const AtomicOrdering order = OrderOf(step, AtomicOrdering::Monotonic);
+  Value* pointer = step.f.Pointer(step.operand(address), step.space());
+  const llvm::Align align(ptx::TypeBytes(type));
+  Value* value = step.Read(address + 1);
+  if (step.Has("cas")) {
+    if (step.operand_count() != address + 3) {
+      step.Unsupported();
+      return nullptr;
+    }
+    llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
+    Value* desired = step.f.Cast(step.Read(address + 2), bits);
+    const AtomicOrdering failure = llvm::AtomicCmpXchgInst::getStrongestFailureOrdering(order);
+    Value* pair = ir.CreateAtomicCmpXchg(pointer, step.f.Cast(value, bits), desired, align, order,
+                                         failure);
+    return ir.CreateExtractValue(pair, 0);
+  }
+  if (step.operand_count() != address + 2) {
+    step.Unsupported();
+    return nullptr;
+  }
+  const std::string_view name = step.OneOf("add min max inc dec exch and or xor");
+  const bool is_float = ptx::IsFloat(type) || ptx::TypeName(type).ends_with("x2");
+  for (const AtomicRow& row : kAtomicRows) {
+    if (row.name != name) continue;
+    const auto operation = is_float                ? row.float_op
+                           : ptx::IsSigned(type) ? row.signed_op
+                                                   : row.unsigned_op;
+    if (operation == llvm::AtomicRMWInst::BAD_BINOP) break;
+    return ir.CreateAtomicRMW(operation, pointer, value, align, order);
+  }
+  step.Unsupported();
+  return nullptr;
+}
+
+}  // namespace
+
+void EmitLoad(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
+  llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
+  const uint32_t bytes = ptx::TypeBytes(type);
+  const uint32_t width = VectorWidth(step);
+  Value* pointer = step.f.Pointer(step.operand(1), step.space());
+  const ptx::Operand& to = step.operand(0);
+  auto finish = [&](const ptx::Operand& where, Value* value) {
+    step.f.Write(where, type, step.f.Cast(value, step.f.IrType(type)));
+  };
+  if (width > 1) {
+    if (to.kind != ptx::OperandKind::kVector || to.elements.size() != width) {
+      step.f.FailSyntax("the vector does not fit the instruction");
+      return;
+    }
+    Value* vector = ir.CreateAlignedLoad(llvm::FixedVectorType::get(bits, width), pointer,
+                                         llvm::Align(bytes * width), step.Has("volatile"));
+    for (uint32_t i = 0; i < width; ++i) {
+      finish(to.elements[i], ir.CreateExtractElement(vector, uint64_t{i}));
+    }
+    return;
+  }
+  llvm::LoadInst* load = ir.CreateAlignedLoad(bits, pointer, llvm::Align(bytes));
+  if (IsStrong(step) && bytes <= 8) {
+    load->setVolatile(step.Has("volatile"));
+    load->setAtomic(OrderOf(step, AtomicOrdering::Monotonic));
+    YieldIfPolling(step);
+  }
+  if (type == Type::kB128) {
+    step.f.WritePacked(to, type, load);
+  } else {
+    finish(to, load);
+  }
+}
+
+void EmitStore(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
+  llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
+  const uint32_t bytes = ptx::TypeBytes(type);
+  const uint32_t width = VectorWidth(step);
+  Value* pointer = step.f.Pointer(step.operand(0), step.space());
+  const ptx::Operand& from = step.operand(1);
+  if (width > 1) {
+    if (from.kind != ptx::OperandKind::kVector || from.elements.size() != width) {
+      step.f.FailSyntax("the vector does not fit the instruction");
+      return;
+    }
+    Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(bits, width));
+    for (uint32_t i = 0; i < width; ++i) {
+      vector = ir.CreateInsertElement(vector, step.f.Cast(step.f.Read(from.elements[i], type), bits),
+                                      uint64_t{i});
+    }
+    ir.CreateAlignedStore(vector, pointer, llvm::Align(bytes * width), step.Has("volatile"));
+    return;
+  }
+  llvm::StoreInst* store = ir.CreateAlignedStore(step.f.Cast(step.f.ReadPacked(from, type), bits),
+                                                 pointer, llvm::Align(bytes));
+  if (IsStrong(step) && bytes <= 8) {
+    store->setVolatile(step.Has("volatile"));
+    store->setAtomic(OrderOf(step, AtomicOrdering::Monotonic));
+  }
+}
+
+void EmitAtomic(Step& step) {
+  Value* old = EmitReadModifyWrite(step, 1);
+  if (old == nullptr) return;
+  step.Write(step.f.Cast(old, step.f.IrType(step.type())));
+  if (!step.OneOf("cas exch").empty()) YieldIfPolling(step);
+}
+
+void EmitReduction(Step& step) {
+  if (!step.OneOf("cas exch").empty()) return step.Unsupported();
+  EmitReadModifyWrite(step, 0);
+}
+
+void EmitFence(Step& step) {
+  step.ir().CreateFence(AtomicOrdering::SequentiallyConsistent);
+}
+
+void EmitPrefetch(Step& step) {
+  // A hint; the address is still checked for form.
+  step.f.Pointer(step.operand(0), step.space());
+}
+
+// cp.async copies at once, which every order of the asynchronous copy allows.
+void EmitCopyAsync(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const ptx::Operand& size = step.operand(2);
+  const bool is_size = size.kind == ptx::OperandKind::kInteger &&
+                       (size.integer == 4 || size.integer == 8 || size.integer == 16);
+  if (!step.Has("async") || !is_size) return step.Unsupported();
+  const uint32_t bytes = static_cast<uint32_t>(size.integer);
+  Value* to = step.f.Pointer(step.operand(0), ptx::Space::kShared);
+  Value* from = step.f.Pointer(step.operand(1), ptx::Space::kGlobal);
+  if (step.operand_count() == 4) {
+    // Only src-size bytes are read; the rest of the destination becomes zero.
+    Value* source_bytes = ir.CreateBinaryIntrinsic(
+        llvm::Intrinsic::umin, step.Read(3, Type::kU32), ir.getInt32(bytes));
+    step.f.CallRuntime("consort_rt_copy_padded", ir.getVoidTy(),
+                       {to, from, source_bytes, ir.getInt32(bytes)});
+    return;
+  }
+  const llvm::Align align(bytes);
+  llvm::Type* type = step.f.IntType(bytes * 8);
+  ir.CreateAlignedStore(ir.CreateAlignedLoad(type, from, align), to, align);
+}
+
+void EmitCopyAsyncWait(Step& step) {
+  if (!step.Has("async")) step.Unsupported();
+}
+
+}  // namespace consort::cpu

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/codegen/float_helpers.h: .ftz, .sat and the rounding modes, for the emit functions.
+// Source: PTX ISA 9.0, 9.7.3 "Floating-Point Instructions".
+#ifndef CONSORT_DEVICE_CPU_CODEGEN_FLOAT_HELPERS_H_
+#define CONSORT_DEVICE_CPU_CODEGEN_FLOAT_HELPERS_H_
+
+#include <initializer_list>
+#include <string_view>
+
+#include "device/cpu/codegen/instruction_table.h"
+
+namespace consort::cpu {
+
+// A subnormal float becomes a zero of its sign; other types are left alone (.ftz is f32's only, and
+// f16's, whose subnormals this device keeps: 9.7.4 asks for it where .ftz is given).
+llvm::Value* FlushSubnormal(Step& step, llvm::Value* value);
+
+// Clamps to [0, 1]; NaN becomes 0.
+llvm::Value* Saturate(Step& step, llvm::Value* value);
+
+// max(value, 0), NaN stays NaN.
+llvm::Value* ClampBelowZero(Step& step, llvm::Value* value);
+
+// True if the instruction has a directed rounding (rz, rm, rp) of its result.
+bool HasDirectedRounding(const Step& step);
+
+// Calls consort_rt_OPERATION_TYPE(arguments..., mode), which computes under another rounding mode.
+// f32 and f64 only.
+llvm::Value* DirectedOperation(Step& step, std::string_view operation, ptx::Type type,
+                               std::initializer_list<llvm::Value*> arguments);
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_CODEGEN_FLOAT_HELPERS_H_

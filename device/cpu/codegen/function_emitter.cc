@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/codegen/function_emitter.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "device/cpu/codegen/instruction_table.h"
+#include "device/cpu/engine/thread_context.h"
+#include "llvm/IR/MDBuilder.h"
+
+namespace consort::cpu {
+namespace {
+
+using ptx::Operand;
+using ptx::OperandKind;
+using ptx::Space;
+using ptx::Symbol;
+using ptx::SymbolKind;
+using ptx::Type;
+
+absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+std::string FunctionIrName(const ptx::Module& ptx, uint32_t index) {
+  return absl::StrCat("ptx.", index, ".", Text(ptx.functions[index].name));
+}
+
+llvm::FunctionType* FunctionIrType(llvm::LLVMContext& context) {
+  llvm::Type* pointer = llvm::PointerType::getUnqual(context);
+  return llvm::FunctionType::get(llvm::Type::getVoidTy(context), {pointer, pointer, pointer},
+                                 false);
+}
+
+FunctionEmitter::FunctionEmitter(EmitterShared& shared, uint32_t function_index)
+    : shared_(shared),
+      function_index_(function_index),
+      function_(shared.ptx.functions[function_index]),
+      layout_(shared.layout.functions[function_index]),
+      ir_function_(shared.functions[function_index]),
+      builder_(shared.ir.getContext()),
+      storage_(function_.symbols.size(), nullptr),
+      label_blocks_(function_.labels.size(), nullptr) {}
+
+void FunctionEmitter::Fail(absl::StatusCode code, std::string_view message) {
+  if (!status_.ok()) return;
+  status_ = absl::Status(
+      code, absl::StrCat("line ", current_ != nullptr ? current_->line : function_.line, ": ",
+                         Text(message)));
+}
+
+absl::Status FunctionEmitter::Emit() {
+  EmitPrologue();
+  std::vector<uint32_t> order(function_.labels.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return function_.labels[a].instruction < function_.labels[b].instruction;
+  });
+  size_t next_label = 0;
+  for (uint32_t i = 0; i <= function_.instructions.size() && status_.ok(); ++i) {
+    for (; next_label < order.size() && function_.labels[order[next_label]].instruction == i;
+         ++next_label) {
+      llvm::BasicBlock* block = LabelBlockAt(order[next_label]);
+      builder_.CreateBr(block);
+      builder_.SetInsertPoint(block);
+    }
+    if (i == function_.instructions.size()) break;
+    current_ = &function_.instructions[i];
+    EmitInstruction(*current_);
+  }
+  current_ = nullptr;
+  EmitReturn();
+  return status_;
+}
+
+void FunctionEmitter::EmitPrologue() {
+  llvm::LLVMContext& llvm_context = builder_.getContext();
+  entry_ = llvm::BasicBlock::Create(llvm_context, "entry", ir_function_);
+  llvm::BasicBlock* body = llvm::BasicBlock::Create(llvm_context, "body", ir_function_);
+  context_ = ir_function_->getArg(0);
+  inputs_ = ir_function_->getArg(1);
+  returns_ = ir_function_->getArg(2);
+  builder_.SetInsertPoint(entry_);
+  entry_end_ = builder_.CreateBr(body);
+  builder_.SetInsertPoint(body);
+  for (size_t i = 0; i < function_.inputs.size(); ++i) {
+    const uint32_t symbol = function_.inputs[i];
+    if (function_.symbols[symbol].space != Space::kRegister) continue;
+    llvm::AllocaInst* slot = Register(symbol);
+    llvm::Value* from =
+        builder_.CreateConstGEP1_64(builder_.getInt8Ty(), inputs_, layout_.inputs.offsets[i]);
+    builder_.CreateStore(builder_.CreateLoad(slot->getAllocatedType(), from), slot);
+  }
+}
+
+void FunctionEmitter::EmitReturn() {
+  for (size_t i = 0; i < function_.returns.size(); ++i) {
+    const uint32_t symbol = function_.returns[i];
+    if (function_.symbols[symbol].space != Space::kRegister) continue;
+    llvm::AllocaInst* slot = Register(symbol);
+    llvm::Value* to =
+        builder_.CreateConstGEP1_64(builder_.getInt8Ty(), returns_, layout_.returns.offsets[i]);
+    builder_.CreateStore(builder_.CreateLoad(slot->getAllocatedType(), slot), to);
+  }
+  builder_.CreateRetVoid();
+}
+
+void FunctionEmitter::EmitInstruction(const ptx::Instruction& instruction) {
+  const InstructionRow* row = FindInstruction(instruction);
+  if (row == nullptr) {
+    Fail(absl::StatusCode::kUnimplemented,
+         absl::StrCat("instruction `", InstructionText(instruction), "` is not supported"));
+    return;
+  }
+  const size_t operands = instruction.operands.size();
+  if (operands < row->operands_min || operands > row->operands_max) {
+    FailSyntax(absl::StrCat("instruction `", InstructionText(instruction), "` does not take ",
+                            operands, " operands"));
+    return;
+  }
+  Step step(*this, instruction);
+  if (step.types.size() < row->types_min) {
+    FailSyntax(absl::StrCat("instruction `", InstructionText(instruction), "` lacks a type"));
+    return;
+  }
+  if (instruction.guard == ptx::kNone) {
+    row->emit(step);
+    return;
+  }
+  llvm::Value* guard = builder_.CreateLoad(builder_.getInt1Ty(), Register(instruction.guard));
+  if (instruction.guard_negated) guard = builder_.CreateNot(guard);
+  llvm::BasicBlock* then = NewBlock();
+  llvm::BasicBlock* after = NewBlock();
+  builder_.CreateCondBr(guard, then, after);
+  builder_.SetInsertPoint(then);
+  row->emit(step);
+  builder_.CreateBr(after);
+  builder_.SetInsertPoint(after);
+}
+
+llvm::BasicBlock* FunctionEmitter::NewBlock() {
+  return llvm::BasicBlock::Create(builder_.getContext(), "", ir_function_);
+}
+
+void FunctionEmitter::StartUnreachableBlock() { builder_.SetInsertPoint(NewBlock()); }
+
+llvm::BasicBlock* FunctionEmitter::LabelBlockAt(uint32_t label) {
+  if (label_blocks_[label] == nullptr) label_blocks_[label] = NewBlock();
+  return label_blocks_[label];
+}
+
+llvm::BasicBlock* FunctionEmitter::LabelBlock(const Operand& operand) {
+  if (operand.kind != OperandKind::kLabel || function_.labels[operand.label].is_table) {
+    FailSyntax("expected a label");
+    return NewBlock();
+  }
+  return LabelBlockAt(operand.label);
+}
+
+llvm::Type* FunctionEmitter::IrType(Type type) {
+  switch (type) {
+    case Type::kF16:
+      return builder_.getHalfTy();
+    case Type::kF16x2:
+      return llvm::FixedVectorType::get(builder_.getHalfTy(), 2);
+    case Type::kBf16:
+      return builder_.getBFloatTy();
+    case Type::kBf16x2:
+      return llvm::FixedVectorType::get(builder_.getBFloatTy(), 2);
+    case Type::kF32:
+      return builder_.getFloatTy();
+    case Type::kF64:
+      return builder_.getDoubleTy();
+    default:
+      return IntType(ptx::TypeBits(type));
+  }
+}
+
+llvm::Value* FunctionEmitter::Cast(llvm::Value* value, llvm::Type* type) {
+  return value->getType() == type ? value : builder_.CreateBitCast(value, type);
+}
+
+llvm::Value* FunctionEmitter::EntryAlloca(llvm::Type* type, uint32_t align) {
+  llvm::IRBuilder<> at_entry(entry_end_);
+  llvm::AllocaInst* slot = at_entry.CreateAlloca(type);
+  slot->setAlignment(llvm::Align(align));
+  return slot;
+}
+
+llvm::AllocaInst* FunctionEmitter::Register(uint32_t symbol) {
+  llvm::AllocaInst*& slot = storage_[symbol];
+  if (slot != nullptr) return slot;
+  const Symbol& declared = function_.symbols[symbol];
+  llvm::Type* type = IntType(ptx::TypeBits(declared.type));
+  if (declared.vector_width > 1) type = llvm::ArrayType::get(type, declared.vector_width);
+  llvm::IRBuilder<> at_entry(entry_end_);
+  slot = at_entry.CreateAlloca(type);
+  at_entry.CreateStore(llvm::Constant::getNullValue(type), slot);
+  return slot;
+}
+
+llvm::Value* FunctionEmitter::CarryFlag() {
+  if (carry_ == nullptr) {
+    llvm::IRBuilder<> at_entry(entry_end_);
+    carry_ = at_entry.CreateAlloca(at_entry.getInt1Ty());
+    at_entry.CreateStore(at_entry.getFalse(), carry_);
+  }
+  return carry_;
+}
+
+llvm::Value* FunctionEmitter::Storage(uint32_t symbol) {
+  const Symbol& declared = function_.symbols[symbol];
+  switch (declared.kind) {
+    case SymbolKind::kInput:
+      return builder_.CreateConstGEP1_64(builder_.getInt8Ty(), inputs_,
+                                         layout_.inputs.offsets[declared.index]);
+    case SymbolKind::kReturn:
+      return builder_.CreateConstGEP1_64(builder_.getInt8Ty(), returns_,
+                                         layout_.returns.offsets[declared.index]);
+    default:
+      break;
+  }
+  if (storage_[symbol] == nullptr) {
+    llvm::IRBuilder<> at_entry(entry_end_);
+    storage_[symbol] = at_entry.CreateAlloca(
+        llvm::ArrayType::get(builder_.getInt8Ty(), std::max<uint64_t>(declared.bytes, 1)));
+    storage_[symbol]->setAlignment(llvm::Align(std::max<uint32_t>(declared.align, 8)));
+  }
+  return storage_[symbol];
+}
+
+llvm::Value* FunctionEmitter::FieldPointer(size_t offset) {
+  return builder_.CreateConstGEP1_64(builder_.getInt8Ty(), context_, offset);
+}
+
+llvm::Value* FunctionEmitter::Field(size_t offset, uint32_t bits) {
+  llvm::Value*& cached = fields_[offset];
+  if (cached != nullptr) return cached;
+  llvm::IRBuilder<> at_entry(entry_end_);
+  llvm::Value* pointer = at_entry.CreateConstGEP1_64(at_entry.getInt8Ty(), context_, offset);
+  llvm::LoadInst* load = at_entry.CreateLoad(IntType(bits), pointer);
+  // The engine writes the field before the thread starts and not while it runs.
+  load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                    llvm::MDNode::get(builder_.getContext(), {}));
+  cached = load;
+  return cached;
+}
+
+llvm::Value* FunctionEmitter::SharedBase() { return Field(offsetof(ThreadContext, shared), 64); }
+
+llvm::Value* FunctionEmitter::CallRuntime(std::string_view name, llvm::Type* result,
+                                          const std::vector<llvm::Value*>& arguments) {
+  std::vector<llvm::Type*> types;
+  for (llvm::Value* argument : arguments) types.push_back(argument->getType());
+  llvm::FunctionCallee callee = shared_.ir.getOrInsertFunction(
+      llvm::StringRef(name.data(), name.size()), llvm::FunctionType::get(result, types, false));
+  llvm::CallInst* call = builder_.CreateCall(callee, arguments);
+  call->setDoesNotThrow();
+  return call;
+}
+
+llvm::Value* FunctionEmitter::Constant(const Operand& operand, Type type) {
+  llvm::Type* ir_type = IrType(type);
+  if (operand.kind == OperandKind::kInteger) {
+    if (ptx::IsFloat(type)) return llvm::ConstantFP::get(ir_type, double(operand.integer));
+    const uint64_t bits = static_cast<uint64_t>(operand.integer);
+    return Cast(builder_.getInt(llvm::APInt(ptx::TypeBits(type), bits)), ir_type);
+  }
+  // A literal of the type's width keeps its bits, NaNs included.
+  const uint32_t width = ptx::TypeBits(type);
+  if (!ptx::IsFloat(type) || width == operand.float_bits) {
+    const uint64_t bits = static_cast<uint64_t>(operand.integer);
+    return Cast(builder_.getInt(llvm::APInt(width, bits)), ir_type);
+  }
+  return llvm::ConstantFP::get(ir_type, operand.real);
+}
+
+llvm::Value* FunctionEmitter::VariableAddress(uint32_t variable) {
+  const ptx::Variable& declared = shared_.ptx.variables[variable];
+  if (declared.space != Space::kShared) {
+    return builder_.getInt64(reinterpret_cast<uint64_t>(shared_.variable_addresses[variable]));
+  }
+  if (!declared.is_extern) return builder_.getInt64(shared_.layout.shared_offsets[variable]);
+  return builder_.CreateZExt(Field(offsetof(ThreadContext, static_shared_bytes), 32), IntType(64));
+}
+
+llvm::Value* FunctionEmitter::AddressOf(const Operand& operand) {
+  llvm::Value* base = nullptr;
+  if (operand.kind == OperandKind::kSymbol) {
+    const Symbol& symbol = function_.symbols[operand.symbol];
+    if (symbol.kind == SymbolKind::kVariable) {
+      base = VariableAddress(symbol.index);
+    } else {
+      base = builder_.CreatePtrToInt(Storage(operand.symbol), IntType(64));
+    }
+  } else {
+    const auto variable = shared_.ptx.variable_by_name.find(operand.text);
+    const auto function = shared_.ptx.function_by_name.find(operand.text);
+    if (variable != shared_.ptx.variable_by_name.end()) {
+      base = VariableAddress(variable->second);
+    } else if (function != shared_.ptx.function_by_name.end()) {
+      base = builder_.getInt64(FunctionToken(function->second));
+    } else {
+      Fail(absl::StatusCode::kOutOfRange,
+           absl::StrCat("unresolved symbol `", Text(operand.text), "`"));
+      return builder_.getInt64(0);
+    }
+  }
+  return builder_.CreateAdd(base, builder_.getInt64(static_cast<uint64_t>(operand.integer)));
+}
+
+llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
+  llvm::Type* ir_type = IrType(type);
+  const uint32_t bits = ptx::TypeBits(type);
+  llvm::Value* value = nullptr;
+  switch (operand.kind) {
+    case OperandKind::kInteger:
+    case OperandKind::kFloat:
+      if (type == Type::kPred) return builder_.getInt1(operand.integer != 0);
+      return Constant(operand, type);
+    case OperandKind::kSpecial:
+      value = SpecialRegister(operand);
+      break;
+    case OperandKind::kName:
+      value = AddressOf(operand);
+      break;
+    case OperandKind::kSymbol: {
+      const Symbol& symbol = function_.symbols[operand.symbol];
+      if (symbol.space != Space::kRegister) {
+        value = AddressOf(operand);
+        break;
+      }
+      llvm::Type* element = IntType(ptx::TypeBits(symbol.type));
+      llvm::Value* slot = Register(operand.symbol);
+      if (operand.component != 0) {
+        const uint32_t at = static_cast<uint32_t>(std::string_view("xyzw").find(operand.component));
+        if (at >= symbol.vector_width) {
+          FailSyntax(absl::StrCat("`", Text(symbol.name), "` has no such component"));
+          return llvm::Constant::getNullValue(ir_type);
+        }
+        slot = builder_.CreateConstGEP1_64(element, slot, at);
+      } else if (symbol.vector_width > 1) {
+        FailSyntax(absl::StrCat("`", Text(symbol.name), "` is a vector"));
+        return llvm::Constant::getNullValue(ir_type);
+      }
+      value = builder_.CreateLoad(element, slot);
+      if (operand.integer != 0) {
+        value = builder_.CreateAdd(
+            value, llvm::ConstantInt::getSigned(llvm::cast<llvm::IntegerType>(element),
+                                                operand.integer));
+      }
+      break;
+    }
+    default:
+      FailSyntax("expected a register or a constant");
+      return llvm::Constant::getNullValue(ir_type);
+  }
+  const uint32_t have = value->getType()->getIntegerBitWidth();
+  if ((have == 1) != (bits == 1)) {
+    FailSyntax(bits == 1 ? "expected a predicate" : "a predicate where a value is expected");
+    return llvm::Constant::getNullValue(ir_type);
+  }
+  if (operand.negated) value = builder_.CreateNot(value);
+  return Cast(builder_.CreateZExtOrTrunc(value, IntType(bits)), ir_type);
+}
+
+void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* value) {
+  if (operand.kind == OperandKind::kSink) return;
+  if (operand.kind != OperandKind::kSymbol ||
+      function_.symbols[operand.symbol].space != Space::kRegister) {
+    FailSyntax("the destination is no register");
+    return;
+  }
+  const Symbol& symbol = function_.symbols[operand.symbol];
+  const uint32_t width = ptx::TypeBits(symbol.type);
+  if ((width == 1) != (type == Type::kPred)) {
+    FailSyntax(absl::StrCat("`", Text(symbol.name), "` has another type than the result"));
+    return;
+  }
+  llvm::Value* bits = Cast(value, IntType(ptx::TypeBits(type)));
+  bits = ptx::IsSigned(type) ? builder_.CreateSExtOrTrunc(bits, IntType(width))
+                             : builder_.CreateZExtOrTrunc(bits, IntType(width));
+  llvm::Value* slot = Register(operand.symbol);
+  if (operand.component != 0) {
+    const uint32_t at = static_cast<uint32_t>(std::string_view("xyzw").find(operand.component));
+    if (at >= symbol.vector_width) {
+      FailSyntax(absl::StrCat("`", Text(symbol.name), "` has no such component"));
+      return;
+    }
+    slot = builder_.CreateConstGEP1_64(IntType(width), slot, at);
+  } else if (symbol.vector_width > 1) {
+    FailSyntax(absl::StrCat("`", Text(symbol.name), "` is a vector"));
+    return;
+  }
+  builder_.CreateStore(bits, slot);
+}
+
+llvm::Value* FunctionEmitter::ReadPacked(const Operand& operand, Type type) {
+  if (operand.kind != OperandKind::kVector) return Read(operand, type);
+  const uint32_t bits = ptx::TypeBits(type);
+  const uint32_t count = static_cast<uint32_t>(operand.elements.size());
+  if (count < 2 || bits % count != 0 || bits / count < 8) {
+    FailSyntax("the vector does not fit the type");
+    return llvm::Constant::getNullValue(IrType(type));
+  }
+  const uint32_t part = bits / count;
+  const Type part_type = part == 8    ? Type::kB8
+                         : part == 16 ? Type::kB16
+                         : part == 32 ? Type::kB32
+                                      : Type::kB64;
+  llvm::Value* joined = llvm::ConstantInt::get(IntType(bits), 0);
+  for (uint32_t i = 0; i < count; ++i) {
+    llvm::Value* element = builder_.CreateZExt(Read(operand.elements[i], part_type), IntType(bits));
+    joined = builder_.CreateOr(joined, builder_.CreateShl(element, uint64_t{i} * part));
+  }
+  return Cast(joined, IrType(type));
+}
+
+void FunctionEmitter::WritePacked(const Operand& operand, Type type, llvm::Value* value) {
+  if (operand.kind != OperandKind::kVector) {
+    Write(operand, type, value);
+    return;
+  }
+  const uint32_t bits = ptx::TypeBits(type);
+  const uint32_t count = static_cast<uint32_t>(operand.elements.size());
+  if (count < 2 || bits % count != 0 || bits / count < 8) {
+    FailSyntax("the vector does not fit the type");
+    return;
+  }
+  const uint32_t part = bits / count;
+  const Type part_type = part == 8    ? Type::kB8
+                         : part == 16 ? Type::kB16
+                         : part == 32 ? Type::kB32
+                                      : Type::kB64;
+  value = Cast(value, IntType(bits));
+  for (uint32_t i = 0; i < count; ++i) {
+    llvm::Value* shifted = builder_.CreateLShr(value, uint64_t{i} * part);
+    Write(operand.elements[i], part_type, builder_.CreateTrunc(shifted, IntType(part)));
+  }
+}
+
+llvm::Value* FunctionEmitter::Pointer(const Operand& address, Space space) {
+  llvm::PointerType* pointer_type = builder_.getPtrTy();
+  if (address.kind != OperandKind::kAddress || address.elements.size() != 1) {
+    FailSyntax("expected an address [base+offset]");
+    return llvm::ConstantPointerNull::get(pointer_type);
+  }
+  const Operand& base = address.elements[0];
+  llvm::Value* value = nullptr;
+  if (base.kind == OperandKind::kSymbol) {
+    const Symbol& symbol = function_.symbols[base.symbol];
+    if (symbol.kind == SymbolKind::kVariable) {
+      value = AddressOf(base);
+      if (shared_.ptx.variables[symbol.index].space == Space::kShared) space = Space::kShared;
+    } else if (symbol.space == Space::kRegister) {
+      if (ptx::TypeBits(symbol.type) < 32) {
+        FailSyntax("an address takes a register of 32 or 64 bits");
+        return llvm::ConstantPointerNull::get(pointer_type);
+      }
+      Operand without_offset = base;
+      without_offset.integer = 0;
+      value = builder_.CreateAdd(Read(without_offset, Type::kU64),
+                                 builder_.getInt64(static_cast<uint64_t>(base.integer)));
+    } else {
+      return builder_.CreateConstGEP1_64(builder_.getInt8Ty(), Storage(base.symbol),
+                                         static_cast<uint64_t>(base.integer));
+    }
+  } else if (base.kind == OperandKind::kName) {
+    value = AddressOf(base);
+    const auto variable = shared_.ptx.variable_by_name.find(base.text);
+    if (variable != shared_.ptx.variable_by_name.end() &&
+        shared_.ptx.variables[variable->second].space == Space::kShared) {
+      space = Space::kShared;
+    }
+  } else {
+    value = Read(base, Type::kU64);
+  }
+  if (space == Space::kShared) {
+    // Offsets into the shared window wrap at 32 bits, which keeps every access inside the reserved
+    // address range of the window (see SharedWindow).
+    value = builder_.CreateZExt(builder_.CreateTrunc(value, IntType(32)), IntType(64));
+    llvm::Value* window = builder_.CreateIntToPtr(SharedBase(), pointer_type);
+    return builder_.CreateGEP(builder_.getInt8Ty(), window, value);
+  }
+  return builder_.CreateIntToPtr(value, pointer_type);
+}
+
+}  // namespace consort::cpu

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/codegen/function_emitter.h: one PTX function to one LLVM function.
+//
+// Every PTX function becomes `void f(ThreadContext*, const uint8_t* inputs, uint8_t* returns)`, with
+// parameters packed as PackParams says; the inliner and SROA take the buffers away again. A register
+// is a stack slot of integer type (mem2reg makes it a value), zero at the start, so that reading an
+// unwritten register is no undefined behaviour. Values are cast to what each instruction asks for.
+//
+// Thread compatible. Errors stick: the first one is kept, Read then returns zeros, and the caller
+// looks at status() after each instruction.
+#ifndef CONSORT_DEVICE_CPU_CODEGEN_FUNCTION_EMITTER_H_
+#define CONSORT_DEVICE_CPU_CODEGEN_FUNCTION_EMITTER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "device/cpu/codegen/layout.h"
+#include "device/cpu/ptx/ast.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
+
+namespace consort::cpu {
+
+// What all functions of one LLVM module share.
+struct EmitterShared {
+  const ptx::Module& ptx;
+  const ModuleLayout& layout;
+  const std::vector<void*>& variable_addresses;  // parallel to ptx.variables; null for .shared
+  llvm::Module& ir;
+  std::vector<llvm::Function*> functions;  // parallel to ptx.functions; null where not wanted
+  llvm::GlobalVariable* function_table = nullptr;  // by function number, for indirect calls
+};
+
+// The name that an LLVM function has for PTX function number `index`.
+std::string FunctionIrName(const ptx::Module& ptx, uint32_t index);
+
+// The type of all functions.
+llvm::FunctionType* FunctionIrType(llvm::LLVMContext& context);
+
+class FunctionEmitter {
+ public:
+  FunctionEmitter(EmitterShared& shared, uint32_t function_index);
+
+  // Emits the body. kUnimplemented, kInvalidArgument, kOutOfRange with "line N: ".
+  absl::Status Emit();
+
+  // --- For the emit functions of the instruction table ---
+
+  llvm::IRBuilder<>& ir() { return builder_; }
+  EmitterShared& shared() { return shared_; }
+  const ptx::Function& function() const { return function_; }
+  const FunctionLayout& function_layout() const { return layout_; }
+
+  // Keeps the first error, at the line of the instruction being emitted.
+  void Fail(absl::StatusCode code, std::string_view message);
+  void FailSyntax(std::string_view message) { Fail(absl::StatusCode::kInvalidArgument, message); }
+  const absl::Status& status() const { return status_; }
+
+  // The LLVM type that values of `type` have: iN, half, float, double, <2 x half>, ...
+  llvm::Type* IrType(ptx::Type type);
+  llvm::IntegerType* IntType(uint32_t bits) { return builder_.getIntNTy(bits); }
+  // Same bits, another type of the same size.
+  llvm::Value* Cast(llvm::Value* value, llvm::Type* type);
+
+  // The operand's value as `type`: a wider register is cut, a narrower one extended with zeros.
+  llvm::Value* Read(const ptx::Operand& operand, ptx::Type type);
+  // Writes a value of IrType(type) to a register, extending by the type's signedness. A sink `_`
+  // takes anything.
+  void Write(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
+  // Reads or writes an operand that may be a vector {a, b}: the elements' bits joined, the first one
+  // lowest.
+  llvm::Value* ReadPacked(const ptx::Operand& operand, ptx::Type type);
+  void WritePacked(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
+
+  // Pointer to what an address operand [...] names in `space` (kRegister: generic).
+  llvm::Value* Pointer(const ptx::Operand& address, ptx::Space space);
+  // Storage of a parameter or .local symbol.
+  llvm::Value* Storage(uint32_t symbol);
+  // The value of the address of a variable or function, as mov gives it.
+  llvm::Value* AddressOf(const ptx::Operand& operand);
+
+  // A ThreadContext field of `bits` bits, loaded once at the entry.
+  llvm::Value* Field(size_t offset, uint32_t bits);
+  llvm::Value* FieldPointer(size_t offset);
+  llvm::Value* context() { return context_; }
+  llvm::Value* SharedBase();
+  llvm::Value* SpecialRegister(const ptx::Operand& operand);
+
+  llvm::Value* CallRuntime(std::string_view name, llvm::Type* result,
+                           const std::vector<llvm::Value*>& arguments);
+  llvm::Value* EntryAlloca(llvm::Type* type, uint32_t align);
+
+  // The condition code register's carry flag (PTX ISA, 9.7.2), a slot of type i1.
+  llvm::Value* CarryFlag();
+
+  // A branch target; kInvalidArgument if the label is a list.
+  llvm::BasicBlock* LabelBlock(const ptx::Operand& operand);
+  llvm::BasicBlock* LabelBlockAt(uint32_t label);
+  llvm::BasicBlock* NewBlock();
+  // Writes returned registers and leaves the function.
+  void EmitReturn();
+  // After an instruction that does not go on: what follows is emitted into a block of its own.
+  void StartUnreachableBlock();
+
+ private:
+  void EmitPrologue();
+  void EmitInstruction(const ptx::Instruction& instruction);
+  llvm::AllocaInst* Register(uint32_t symbol);
+  llvm::Value* Constant(const ptx::Operand& operand, ptx::Type type);
+  llvm::Value* VariableAddress(uint32_t variable);
+
+  EmitterShared& shared_;
+  const uint32_t function_index_;
+  const ptx::Function& function_;
+  const FunctionLayout& layout_;
+  llvm::Function* ir_function_ = nullptr;
+  llvm::IRBuilder<> builder_;
+  llvm::BasicBlock* entry_ = nullptr;
+  llvm::Instruction* entry_end_ = nullptr;  // the entry block's branch; prologue code goes before it
+  llvm::Value* context_ = nullptr;
+  llvm::Value* inputs_ = nullptr;
+  llvm::Value* returns_ = nullptr;
+  std::vector<llvm::AllocaInst*> storage_;        // by symbol
+  std::vector<llvm::BasicBlock*> label_blocks_;   // by label
+  absl::flat_hash_map<size_t, llvm::Value*> fields_;
+  llvm::AllocaInst* carry_ = nullptr;
+  const ptx::Instruction* current_ = nullptr;
+  absl::Status status_;
+};
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_CODEGEN_FUNCTION_EMITTER_H_

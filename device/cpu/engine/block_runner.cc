@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/engine/block_runner.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace consort::cpu {
+namespace {
+
+// The runner whose fiber this thread is on. Initial-exec, so that reading it in a signal handler
+// neither allocates nor locks.
+__attribute__((tls_model("initial-exec"))) thread_local BlockRunner* t_running = nullptr;
+
+// Room on a stack for the calls of generated code and of the C library below the .local variables.
+constexpr size_t kStackBytes = size_t{192} * 1024;
+// With recursion .local variables stand on the stack many times; deeper recursion faults.
+constexpr size_t kLocalCopies = 4;
+
+}  // namespace
+
+BlockRunner* BlockRunner::Running() { return t_running; }
+
+void BlockRunner::RunBlocks(LaunchJob& job) {
+  job_ = &job;
+  if (!Prepare(job)) {
+    job.fault.store(LaunchFault::kTrap, std::memory_order_relaxed);
+    return;
+  }
+  const uint64_t blocks = job.Blocks();
+  while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
+    const uint64_t number = job.next_block.fetch_add(1, std::memory_order_relaxed);
+    if (number >= blocks) return;
+    const uint64_t row = number / job.shape.grid[0];
+    const uint32_t block[3] = {static_cast<uint32_t>(number % job.shape.grid[0]),
+                               static_cast<uint32_t>(row % job.shape.grid[1]),
+                               static_cast<uint32_t>(row / job.shape.grid[1])};
+    fault_ = LaunchFault::kNone;
+    if (job.needs_fibers) {
+      RunFibers(block);
+    } else {
+      RunLoop(block);
+    }
+    if (fault_ != LaunchFault::kNone) {
+      LaunchFault none = LaunchFault::kNone;
+      job.fault.compare_exchange_strong(none, fault_, std::memory_order_relaxed);
+    }
+  }
+}
+
+// Shared memory and stacks for the job's shape; keeps what earlier jobs left if it fits.
+bool BlockRunner::Prepare(LaunchJob& job) {
+  thread_count_ = job.Threads();
+  absl::Status status;
+  if (shared_.base() == nullptr) status = shared_.Reserve();
+  if (status.ok()) {
+    status = shared_.Prepare(size_t{job.static_shared_bytes} + job.shape.dynamic_shared_bytes);
+  }
+  const size_t stack_bytes = kStackBytes + kLocalCopies * job.local_bytes;
+  const size_t fibers = job.needs_fibers ? thread_count_ : 1;
+  if (!threads_.empty() && threads_[0]->fiber.stack_bytes() < stack_bytes) threads_.clear();
+  while (status.ok() && threads_.size() < fibers) {
+    auto thread = std::make_unique<Thread>();
+    thread->runner = this;
+    status = thread->fiber.Allocate(stack_bytes);
+    if (status.ok()) threads_.push_back(std::move(thread));
+  }
+  if (status.ok()) return true;
+  LOG(ERROR) << "cannot run a block of " << thread_count_ << " threads: " << status;
+  return false;
+}
+
+void BlockRunner::FillContext(ThreadContext& context, const uint32_t block[3]) {
+  for (int i = 0; i < 3; ++i) {
+    context.ntid[i] = job_->shape.block[i];
+    context.nctaid[i] = job_->shape.grid[i];
+    context.ctaid[i] = block[i];
+  }
+  context.warp_count = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
+  // Extern arrays may ask for any alignment that CUDA's vector types have.
+  context.static_shared_bytes = (job_->static_shared_bytes + 15) / 16 * 16;
+  context.dynamic_shared_bytes = job_->shape.dynamic_shared_bytes;
+  context.worker = worker_;
+  context.shared = shared_.base();
+  context.grid_id = job_->grid_id;
+  context.runner = this;
+}
+
+void BlockRunner::SetThreadIndex(ThreadContext& context, uint32_t index) {
+  const uint32_t row = index / context.ntid[0];
+  context.tid[0] = index % context.ntid[0];
+  context.tid[1] = row % context.ntid[1];
+  context.tid[2] = row / context.ntid[1];
+  context.lane = index % kWarpLanes;
+  context.warp = index / kWarpLanes;
+  context.thread_index = index;
+}
+
+void BlockRunner::ResumeThread(Thread& thread) {
+  running_ = &thread;
+  t_running = this;
+  thread.fiber.Resume();
+  t_running = nullptr;
+  running_ = nullptr;
+}
+
+void BlockRunner::LoopBody(void* argument) {
+  Thread& thread = *static_cast<Thread*>(argument);
+  BlockRunner& runner = *thread.runner;
+  const KernelEntry entry = runner.job_->entry;
+  const uint8_t* params = runner.job_->params;
+  for (uint32_t i = 0; i < runner.thread_count_; ++i) {
+    SetThreadIndex(thread.context, i);
+    entry(&thread.context, params, nullptr);
+  }
+  thread.fiber.Suspend(true);
+}
+
+void BlockRunner::RunLoop(const uint32_t block[3]) {
+  Thread& thread = *threads_[0];
+  FillContext(thread.context, block);
+  thread.context.stack_low = thread.fiber.stack_low();
+  thread.context.stack_high = thread.fiber.stack_high();
+  thread.fiber.Start(&LoopBody, &thread);
+  ResumeThread(thread);
+}
+
+void BlockRunner::ThreadBody(void* argument) {
+  Thread& thread = *static_cast<Thread*>(argument);
+  thread.runner->job_->entry(&thread.context, thread.runner->job_->params, nullptr);
+  thread.state = State::kDone;
+  thread.fiber.Suspend(true);
+}
+
+void BlockRunner::RunFibers(const uint32_t block[3]) {
+  barriers_.fill(BarrierState());
+  live_threads_ = thread_count_;
+  for (uint32_t i = 0; i < thread_count_; ++i) {
+    Thread& thread = *threads_[i];
+    FillContext(thread.context, block);
+    SetThreadIndex(thread.context, i);
+    thread.context.stack_low = thread.fiber.stack_low();
+    thread.context.stack_high = thread.fiber.stack_high();
+    thread.context.yield_count = 0;
+    thread.state = State::kReady;
+    thread.fiber.Start(&ThreadBody, &thread);
+  }
+  const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
+  while (live_threads_ > 0) {
+    bool progress = false;
+    for (uint32_t warp = 0; warp < warps; ++warp) {
+      while (RunWarp(warp) || (fault_ == LaunchFault::kNone && AnswerActiveMask(warp))) {
+        progress = true;
+      }
+      if (fault_ != LaunchFault::kNone) return;
+    }
+    if (progress || live_threads_ == 0) continue;
+    bool polls = false;
+    for (uint32_t i = 0; i < thread_count_; ++i) {
+      if (threads_[i]->state != State::kYielded) continue;
+      threads_[i]->state = State::kReady;
+      polls = true;
+    }
+    if (!polls) {
+      fault_ = LaunchFault::kDeadlock;
+      return;
+    }
+    // What they poll for may come from a block on another thread.
+    if (job_->fault.load(std::memory_order_relaxed) != LaunchFault::kNone) return;
+    sched_yield();
+  }
+}
+
+// Runs each ready lane of the warp once, in order. False if there was none.
+bool BlockRunner::RunWarp(uint32_t warp) {
+  bool ran = false;
+  const uint32_t end = std::min(thread_count_, (warp + 1) * kWarpLanes);
+  for (uint32_t i = warp * kWarpLanes; i < end; ++i) {
+    Thread& thread = *threads_[i];
+    if (thread.state != State::kReady) continue;
+    ran = true;
+    ResumeThread(thread);
+    if (fault_ != LaunchFault::kNone) return false;
+    if (thread.state == State::kDone) ThreadLeft(thread);
+  }
+  return ran;
+}
+
+// After its last instruction: barriers and collectives that only waited for this thread complete.
+void BlockRunner::ThreadLeft(Thread& thread) {
+  --live_threads_;
+  for (uint32_t barrier = 0; barrier < kBarriers; ++barrier) CompleteBarrier(barrier);
+  const uint32_t first = thread.context.warp * kWarpLanes;
+  const uint32_t end = std::min(thread_count_, first + kWarpLanes);
+  for (uint32_t i = first; i < end; ++i) {
+    if (threads_[i]->state == State::kWarp) CompleteCollective(*threads_[i]);
+  }
+}
+
+void BlockRunner::Wait(Thread& thread, State state) {
+  thread.state = state;
+  thread.fiber.Suspend(false);
+}
+
+void BlockRunner::Yield(ThreadContext* context) {
+  // A loop that polls goes round a few times before it is worth asking others.
+  constexpr uint32_t kYieldInterval = 16;
+  if (++context->yield_count % kYieldInterval != 0) return;
+  Wait(Of(context), State::kYielded);
+}
+
+void BlockRunner::ExitThread(ThreadContext* context) {
+  Thread& thread = Of(context);
+  thread.state = State::kDone;
+  thread.fiber.Suspend(true);
+  __builtin_unreachable();
+}
+
+void BlockRunner::Abandon(LaunchFault fault) {
+  fault_ = fault;
+  running_->fiber.Suspend(true);
+  __builtin_unreachable();
+}
+
+}  // namespace consort::cpu

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/engine/block_runner.h: runs the threads of one block at a time, on one thread.
+//
+// Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an exit
+// can drop a stack without unwinding it. A kernel without barriers runs all threads of a block in a
+// loop on one fiber. Otherwise each PTX thread is a fiber:
+//
+//   kReady      may run
+//   kYielded    may run, but only polls memory
+//   kBarrier    waits at barrier `barrier` for more threads
+//   kWarp       waits for the lanes of `mask` at the same collective
+//   kActive     asked which lanes are active; answered when its warp can do nothing else
+//   kDone       left the kernel
+//
+// A round runs every warp until none of its lanes is ready. A round that changes nothing and in which
+// no thread polls means that the threads wait for each other for ever: LaunchFault::kDeadlock.
+//
+// Owned by the engine; used by one thread at a time. Source: PTX ISA 9.0, 3 "PTX Machine Model",
+// 9.7.13 "Parallel Synchronization and Communication Instructions".
+#ifndef CONSORT_DEVICE_CPU_ENGINE_BLOCK_RUNNER_H_
+#define CONSORT_DEVICE_CPU_ENGINE_BLOCK_RUNNER_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "device/cpu/engine/fiber.h"
+#include "device/cpu/engine/runtime.h"
+#include "device/cpu/engine/shared_window.h"
+#include "device/cpu/engine/thread_context.h"
+#include "device/cpu/program.h"
+
+namespace consort::cpu {
+
+// One launch, as all its runners see it.
+struct LaunchJob {
+  KernelEntry entry = nullptr;
+  bool needs_fibers = false;
+  LaunchShape shape;
+  const uint8_t* params = nullptr;
+  uint32_t static_shared_bytes = 0;
+  uint32_t local_bytes = 0;  // a thread, of .local variables
+  uint64_t grid_id = 0;
+  std::atomic<uint64_t> next_block{0};
+  // The first fault; others stop when they see one. Relaxed: the launch's end synchronises.
+  std::atomic<LaunchFault> fault{LaunchFault::kNone};
+
+  uint32_t Threads() const { return shape.block[0] * shape.block[1] * shape.block[2]; }
+  uint64_t Blocks() const {
+    return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  }
+};
+
+class BlockRunner {
+ public:
+  // `worker` is what %smid reads.
+  explicit BlockRunner(uint32_t worker) : worker_(worker) {}
+
+  // Takes blocks of `job` until none is left or one faults, which is then in job.fault. The calling
+  // thread must have an alternate signal stack (see FaultGuard).
+  void RunBlocks(LaunchJob& job);
+
+  // --- From a kernel's fiber, through runtime.cc ---
+
+  void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count);
+  void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count);
+  uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
+                            BarrierReduce op, bool predicate);
+  void WarpSync(ThreadContext* context, uint32_t mask);
+  uint64_t Shuffle(ThreadContext* context, ShuffleMode mode, uint32_t value, uint32_t b, uint32_t c,
+                   uint32_t mask);
+  uint32_t Vote(ThreadContext* context, VoteMode mode, bool predicate, uint32_t mask);
+  uint64_t Match(ThreadContext* context, bool all, uint64_t value, uint32_t mask);
+  uint32_t Reduce(ThreadContext* context, WarpReduce op, uint32_t value, uint32_t mask);
+  uint32_t ActiveMask(ThreadContext* context, uint32_t place);
+  void Yield(ThreadContext* context);
+  [[noreturn]] void ExitThread(ThreadContext* context);
+  // Ends the launch: the present fiber and all others of the block are dropped.
+  [[noreturn]] void Abandon(LaunchFault fault);
+
+  // The runner whose kernel code the calling thread is in, or null. Async-signal safe.
+  static BlockRunner* Running();
+  // The end of the stack in use, where a signal handler may start anew.
+  const uint8_t* RunningStackHigh() const { return running_->fiber.stack_high(); }
+
+ private:
+  enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
+  enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce };
+
+  struct Thread {
+    Fiber fiber;
+    ThreadContext context;
+    BlockRunner* runner = nullptr;
+    State state = State::kReady;
+    // kBarrier
+    uint32_t barrier = 0;
+    // kWarp
+    Collective collective = Collective::kSync;
+    uint32_t mode = 0;
+    uint32_t mask = 0;
+    uint64_t value = 0;
+    uint32_t b = 0;
+    uint32_t c = 0;
+    // kActive
+    uint32_t place = 0;
+    // Of whatever it waited for.
+    uint64_t result = 0;
+  };
+
+  struct BarrierState {
+    uint32_t arrived = 0;   // threads
+    uint32_t expected = 0;  // 0: all that are alive
+    BarrierReduce op = BarrierReduce::kNone;
+    uint32_t popc = 0;
+    uint32_t votes = 0;
+    uint32_t waiting = 0;
+  };
+
+  // Source: PTX ISA, bar: 16 barriers of a block.
+  static constexpr uint32_t kBarriers = 16;
+
+  bool Prepare(LaunchJob& job);
+  void FillContext(ThreadContext& context, const uint32_t block[3]);
+  static void SetThreadIndex(ThreadContext& context, uint32_t index);
+  void RunLoop(const uint32_t block[3]);
+  void RunFibers(const uint32_t block[3]);
+  bool RunWarp(uint32_t warp);
+  bool AnswerActiveMask(uint32_t warp);
+  void ResumeThread(Thread& thread);
+  static void LoopBody(void* argument);
+  static void ThreadBody(void* argument);
+
+  Thread& Of(ThreadContext* context) { return *threads_[context->thread_index]; }
+  Thread& LaneOf(const Thread& thread, uint32_t lane);
+  uint32_t LiveLanes(uint32_t warp) const;
+  void Wait(Thread& thread, State state);
+  void ArriveAtBarrier(Thread& thread, uint32_t barrier, uint32_t count, BarrierReduce op,
+                       bool predicate);
+  bool CompleteBarrier(uint32_t barrier);
+  uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
+                           uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
+  bool CompleteCollective(Thread& thread);
+  uint64_t CollectiveResult(const Thread& thread, uint32_t group);
+  uint64_t ShuffleResult(const Thread& thread, uint32_t group);
+  void ThreadLeft(Thread& thread);
+
+  const uint32_t worker_;
+  SharedWindow shared_;
+  std::vector<std::unique_ptr<Thread>> threads_;
+  LaunchJob* job_ = nullptr;
+  Thread* running_ = nullptr;
+  uint32_t thread_count_ = 0;
+  uint32_t live_threads_ = 0;
+  LaunchFault fault_ = LaunchFault::kNone;
+  std::array<BarrierState, kBarriers> barriers_;
+  uint32_t loop_block_[3] = {};
+};
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_ENGINE_BLOCK_RUNNER_H_

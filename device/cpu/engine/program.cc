@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "device/cpu/codegen/compiler.h"
+#include "device/cpu/codegen/layout.h"
+#include "device/cpu/engine/engine.h"
+#include "device/cpu/engine/variable_memory.h"
+#include "device/cpu/ptx/parser.h"
+
+namespace consort::cpu {
+namespace {
+
+// Source: CUDA C++ Programming Guide, compute capabilities.
+constexpr uint32_t kThreadsPerBlockMax = 1024;
+constexpr uint32_t kRegistersMax = 255;
+
+class CompiledProgram : public Program {
+ public:
+  static absl::StatusOr<std::unique_ptr<Program>> Make(std::string_view ptx) {
+    auto program = std::make_unique<CompiledProgram>();
+    ASSIGN_OR_RETURN(program->module_, ptx::ParsePtx(std::string(ptx)));
+    ASSIGN_OR_RETURN(program->layout_, ModuleLayout::Make(*program->module_));
+    RETURN_IF_ERROR(program->memory_.Fill(*program->module_));
+    ASSIGN_OR_RETURN(program->compiler_,
+                     Compiler::Create(*program->module_, program->layout_,
+                                      program->memory_.addresses()));
+    RETURN_IF_ERROR(program->compiler_->Check());
+    program->Describe();
+    return program;
+  }
+
+  std::span<const KernelInfo> kernels() const override { return kernels_; }
+  std::span<const VariableInfo> variables() const override { return variables_; }
+
+  LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
+                  int worker_count) const override {
+    const KernelEntry entry = EntryOf(kernel_index);
+    if (entry == nullptr) return LaunchFault::kTrap;
+    const KernelInfo& info = kernels_[kernel_index];
+    const KernelLayout& layout = layout_.kernels[functions_[kernel_index]];
+    // Vector loads of parameters expect the alignment that the kernel's declaration promises them.
+    const std::unique_ptr<uint8_t, AlignedDelete> copy(static_cast<uint8_t*>(
+        ::operator new(info.param_bytes + 1, std::align_val_t{kParamAlign})));
+    if (info.param_bytes > 0) std::memcpy(copy.get(), params, info.param_bytes);
+    LaunchJob job;
+    job.entry = entry;
+    job.needs_fibers = layout.needs_fibers;
+    job.shape = shape;
+    job.params = copy.get();
+    job.static_shared_bytes = layout.static_shared_bytes;
+    job.local_bytes = layout.local_bytes;
+    job.grid_id = grid_count_.fetch_add(1, std::memory_order_relaxed);
+    return Engine::Get().Run(job, worker_count);
+  }
+
+ private:
+  static constexpr size_t kParamAlign = 128;
+  struct AlignedDelete {
+    void operator()(uint8_t* memory) const {
+      ::operator delete(memory, std::align_val_t{kParamAlign});
+    }
+  };
+
+  // The kernel's code, compiled when it is first run. Null, once logged, if LLVM fails on it.
+  KernelEntry EntryOf(size_t kernel_index) const {
+    KernelEntry entry = entries_[kernel_index].load(std::memory_order_acquire);
+    if (entry != nullptr) return entry;
+    absl::MutexLock lock(&compile_mutex_);
+    entry = entries_[kernel_index].load(std::memory_order_relaxed);
+    if (entry != nullptr) return entry;
+    absl::StatusOr<KernelEntry> compiled = compiler_->Compile(functions_[kernel_index]);
+    if (!compiled.ok()) {
+      LOG(ERROR) << "cannot compile kernel " << kernels_[kernel_index].name << ": "
+                 << compiled.status();
+      return nullptr;
+    }
+    entries_[kernel_index].store(*compiled, std::memory_order_release);
+    return *compiled;
+  }
+
+  void Describe() {
+    const ptx::Module& module = *module_;
+    uint32_t constant_bytes = 0;
+    for (size_t i = 0; i < module.variables.size(); ++i) {
+      const ptx::Variable& variable = module.variables[i];
+      if (variable.space == ptx::Space::kShared) continue;
+      VariableInfo info;
+      info.name = std::string(variable.name);
+      info.address = memory_.addresses()[i];
+      info.bytes = variable.bytes;
+      info.constant = variable.space == ptx::Space::kConst;
+      if (info.constant) constant_bytes += static_cast<uint32_t>(variable.bytes);
+      variables_.push_back(std::move(info));
+    }
+    for (uint32_t i = 0; i < module.functions.size(); ++i) {
+      const ptx::Function& function = module.functions[i];
+      if (!function.is_entry || !function.has_body) continue;
+      const FunctionLayout& layout = layout_.functions[i];
+      KernelInfo info;
+      info.name = std::string(function.name);
+      for (size_t p = 0; p < function.inputs.size(); ++p) {
+        const ptx::Symbol& symbol = function.symbols[function.inputs[p]];
+        info.params.push_back({layout.inputs.offsets[p], static_cast<uint32_t>(symbol.bytes)});
+      }
+      info.param_bytes = layout.inputs.bytes;
+      info.static_shared_bytes = layout_.kernels[i].static_shared_bytes;
+      info.constant_bytes = constant_bytes;
+      info.local_bytes = layout_.kernels[i].local_bytes;
+      // Virtual registers are many times the physical ones that ptxas would use.
+      info.register_count = std::clamp<uint32_t>(layout.register_count / 4, 16, kRegistersMax);
+      info.threads_max = function.threads_max != 0 ? function.threads_max : kThreadsPerBlockMax;
+      info.ptx_version = module.version;
+      info.target = module.target;
+      kernels_.push_back(std::move(info));
+      functions_.push_back(i);
+    }
+    entries_ = std::vector<std::atomic<KernelEntry>>(kernels_.size());
+  }
+
+  std::unique_ptr<ptx::Module> module_;
+  ModuleLayout layout_;
+  VariableMemory memory_;
+  std::vector<KernelInfo> kernels_;
+  std::vector<VariableInfo> variables_;
+  std::vector<uint32_t> functions_;  // by kernel: index into module_->functions
+  mutable std::atomic<uint64_t> grid_count_{1};
+  mutable absl::Mutex compile_mutex_;
+  std::unique_ptr<Compiler> compiler_;  // Compile under compile_mutex_
+  // Stored under compile_mutex_ with release, read with acquire: whoever sees the entry sees its code.
+  mutable std::vector<std::atomic<KernelEntry>> entries_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Program>> Program::Load(std::string_view ptx) {
+  return CompiledProgram::Make(ptx);
+}
+
+}  // namespace consort::cpu

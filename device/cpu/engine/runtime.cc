@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/engine/runtime.h"
+
+#include <immintrin.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "device/cpu/engine/block_runner.h"
+#include "device/cpu/engine/device_printf.h"
+#include "device/cpu/engine/thread_context.h"
+
+namespace consort::cpu {
+namespace {
+
+// --- Waiting and leaving ---
+
+void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
+  context->runner->Barrier(context, barrier, count);
+}
+
+void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
+  context->runner->BarrierArrive(context, barrier, count);
+}
+
+uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count, uint32_t op,
+                          uint32_t predicate) {
+  return context->runner->BarrierReduction(context, barrier, count,
+                                           static_cast<BarrierReduce>(op), predicate != 0);
+}
+
+void WarpSync(ThreadContext* context, uint32_t mask) { context->runner->WarpSync(context, mask); }
+
+uint64_t Shuffle(ThreadContext* context, uint32_t mode, uint32_t value, uint32_t b, uint32_t c,
+                 uint32_t mask) {
+  return context->runner->Shuffle(context, static_cast<ShuffleMode>(mode), value, b, c, mask);
+}
+
+uint32_t Vote(ThreadContext* context, uint32_t mode, uint32_t predicate, uint32_t mask) {
+  return context->runner->Vote(context, static_cast<VoteMode>(mode), predicate != 0, mask);
+}
+
+uint64_t Match(ThreadContext* context, uint32_t all, uint64_t value, uint32_t mask) {
+  return context->runner->Match(context, all != 0, value, mask);
+}
+
+uint32_t Reduce(ThreadContext* context, uint32_t op, uint32_t value, uint32_t mask) {
+  return context->runner->Reduce(context, static_cast<WarpReduce>(op), value, mask);
+}
+
+uint32_t ActiveMask(ThreadContext* context, uint32_t place) {
+  return context->runner->ActiveMask(context, place);
+}
+
+void Yield(ThreadContext* context) { context->runner->Yield(context); }
+
+void Exit(ThreadContext* context) { context->runner->ExitThread(context); }
+
+void Trap(ThreadContext* context) { context->runner->Abandon(LaunchFault::kTrap); }
+
+// A call or branch through a value that names no target.
+void BadCall(ThreadContext* context) { context->runner->Abandon(LaunchFault::kIllegalAddress); }
+
+// --- Device library ---
+
+void AssertFail(ThreadContext* context, uint64_t message, uint64_t file, uint32_t line,
+                uint64_t function) {
+  PrintAssertFailure(*context, reinterpret_cast<const char*>(message),
+                     reinterpret_cast<const char*>(file), line,
+                     reinterpret_cast<const char*>(function));
+  context->runner->Abandon(LaunchFault::kAssert);
+}
+
+uint32_t Vprintf(uint64_t format, uint64_t arguments) {
+  return static_cast<uint32_t>(DevicePrintf(reinterpret_cast<const char*>(format),
+                                            reinterpret_cast<const uint8_t*>(arguments)));
+}
+
+uint64_t Malloc(uint64_t bytes) { return reinterpret_cast<uint64_t>(std::malloc(bytes)); }
+void Free(uint64_t address) { std::free(reinterpret_cast<void*>(address)); }
+
+uint64_t Clock() { return __rdtsc(); }
+
+uint64_t GlobalTimer() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+void CopyPadded(uint8_t* to, const uint8_t* from, uint32_t source_bytes, uint32_t bytes) {
+  std::memcpy(to, from, source_bytes);
+  std::memset(to + source_bytes, 0, bytes - source_bytes);
+}
+
+// --- Arithmetic under another rounding mode ---
+
+// Computes `operation` with MXCSR set to `mode`. Operands and result pass through volatile objects
+// in the callers, so that the compiler computes nothing before or after.
+template <typename Operation>
+auto WithRounding(uint32_t mode, Operation operation) {
+  constexpr unsigned kModes[] = {_MM_ROUND_TOWARD_ZERO, _MM_ROUND_DOWN, _MM_ROUND_UP};
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr((saved & ~static_cast<unsigned>(_MM_ROUND_MASK)) | kModes[mode]);
+  const volatile auto result = operation();
+  _mm_setcsr(saved);
+  return result;
+}
+
+template <typename T>
+T Add(T a, T b, uint32_t mode) {
+  const volatile T x = a, y = b;
+  return WithRounding(mode, [&] { return x + y; });
+}
+
+template <typename T>
+T Subtract(T a, T b, uint32_t mode) {
+  const volatile T x = a, y = b;
+  return WithRounding(mode, [&] { return x - y; });
+}
+
+template <typename T>
+T Multiply(T a, T b, uint32_t mode) {
+  const volatile T x = a, y = b;
+  return WithRounding(mode, [&] { return x * y; });
+}
+
+template <typename T>
+T Divide(T a, T b, uint32_t mode) {
+  const volatile T x = a, y = b;
+  return WithRounding(mode, [&] { return x / y; });
+}
+
+template <typename T>
+T SquareRoot(T a, uint32_t mode) {
+  const volatile T x = a;
+  return WithRounding(mode, [&] { return std::sqrt(T{x}); });
+}
+
+template <typename T>
+T FusedMultiplyAdd(T a, T b, T c, uint32_t mode) {
+  const volatile T x = a, y = b, z = c;
+  return WithRounding(mode, [&] { return std::fma(T{x}, T{y}, T{z}); });
+}
+
+template <typename T, typename Integer>
+T FromInteger(Integer a, uint32_t mode) {
+  const volatile Integer x = a;
+  return WithRounding(mode, [&] { return static_cast<T>(x); });
+}
+
+float FromDouble(double a, uint32_t mode) {
+  const volatile double x = a;
+  return WithRounding(mode, [&] { return static_cast<float>(x); });
+}
+
+// What LLVM calls to narrow to bfloat where the CPU has no instruction: round to nearest even. The
+// result is the low half of the first vector register, as the ABI returns a __bf16.
+__m128i NarrowToBfloat(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (std::isnan(value)) {
+    bits = bits >> 16 | 0x40;  // quiet
+  } else {
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  }
+  return _mm_cvtsi32_si128(static_cast<int>(bits & 0xFFFF));
+}
+
+template <typename Function>
+RuntimeSymbol Row(const char* name, Function* function) {
+  return {name, reinterpret_cast<void*>(function)};
+}
+
+}  // namespace
+
+std::span<const RuntimeSymbol> RuntimeSymbols() {
+  using F = float (*)(float);
+  static const RuntimeSymbol kSymbols[] = {
+      Row("consort_rt_barrier", &Barrier),
+      Row("consort_rt_barrier_arrive", &BarrierArrive),
+      Row("consort_rt_barrier_reduce", &BarrierReduction),
+      Row("consort_rt_warp_sync", &WarpSync),
+      Row("consort_rt_shuffle", &Shuffle),
+      Row("consort_rt_vote", &Vote),
+      Row("consort_rt_match", &Match),
+      Row("consort_rt_warp_reduce", &Reduce),
+      Row("consort_rt_active_mask", &ActiveMask),
+      Row("consort_rt_yield", &Yield),
+      Row("consort_rt_exit", &Exit),
+      Row("consort_rt_trap", &Trap),
+      Row("consort_rt_bad_call", &BadCall),
+      Row("consort_rt_assertfail", &AssertFail),
+      Row("consort_rt_vprintf", &Vprintf),
+      Row("consort_rt_malloc", &Malloc),
+      Row("consort_rt_free", &Free),
+      Row("consort_rt_clock", &Clock),
+      Row("consort_rt_global_timer", &GlobalTimer),
+      Row("consort_rt_copy_padded", &CopyPadded),
+      Row("consort_rt_add_f32", &Add<float>),
+      Row("consort_rt_add_f64", &Add<double>),
+      Row("consort_rt_sub_f32", &Subtract<float>),
+      Row("consort_rt_sub_f64", &Subtract<double>),
+      Row("consort_rt_mul_f32", &Multiply<float>),
+      Row("consort_rt_mul_f64", &Multiply<double>),
+      Row("consort_rt_div_f32", &Divide<float>),
+      Row("consort_rt_div_f64", &Divide<double>),
+      Row("consort_rt_sqrt_f32", &SquareRoot<float>),
+      Row("consort_rt_sqrt_f64", &SquareRoot<double>),
+      Row("consort_rt_fma_f32", &FusedMultiplyAdd<float>),
+      Row("consort_rt_fma_f64", &FusedMultiplyAdd<double>),
+      Row("consort_rt_from_s64_f32", &FromInteger<float, int64_t>),
+      Row("consort_rt_from_s64_f64", &FromInteger<double, int64_t>),
+      Row("consort_rt_from_u64_f32", &FromInteger<float, uint64_t>),
+      Row("consort_rt_from_u64_f64", &FromInteger<double, uint64_t>),
+      Row("consort_rt_from_double_f32", &FromDouble),
+      Row("__truncsfbf2", &NarrowToBfloat),
+      // The C library, for intrinsics that LLVM lowers to calls.
+      Row("memcpy", &std::memcpy),
+      Row("memmove", &std::memmove),
+      Row("memset", &std::memset),
+      Row("sinf", static_cast<F>(&std::sin)),
+      Row("cosf", static_cast<F>(&std::cos)),
+      Row("log2f", static_cast<F>(&std::log2)),
+      Row("exp2f", static_cast<F>(&std::exp2)),
+      Row("tanhf", static_cast<F>(&std::tanh)),
+      Row("fma", static_cast<double (*)(double, double, double)>(&std::fma)),
+      Row("fmaf", static_cast<float (*)(float, float, float)>(&std::fma)),
+      Row("trunc", static_cast<double (*)(double)>(&std::trunc)),
+      Row("truncf", static_cast<F>(&std::trunc)),
+      Row("floor", static_cast<double (*)(double)>(&std::floor)),
+      Row("floorf", static_cast<F>(&std::floor)),
+      Row("ceil", static_cast<double (*)(double)>(&std::ceil)),
+      Row("ceilf", static_cast<F>(&std::ceil)),
+      // In the default rounding mode, to nearest even, rint is roundeven.
+      Row("roundeven", static_cast<double (*)(double)>(&std::nearbyint)),
+      Row("roundevenf", static_cast<F>(&std::nearbyint)),
+  };
+  return kSymbols;
+}
+
+}  // namespace consort::cpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/engine/runtime.h: the functions that compiled kernel code calls, by name.
+//
+// They run on a kernel's fiber: none may own anything across a wait, and none throws.
+#ifndef CONSORT_DEVICE_CPU_ENGINE_RUNTIME_H_
+#define CONSORT_DEVICE_CPU_ENGINE_RUNTIME_H_
+
+#include <cstdint>
+#include <span>
+
+namespace consort::cpu {
+
+// Numbers that generated code passes to the functions.
+enum class Rounding : uint32_t { kZero, kDown, kUp };
+enum class ShuffleMode : uint32_t { kUp, kDown, kButterfly, kIndex };
+enum class VoteMode : uint32_t { kAll, kAny, kUniform, kBallot };
+enum class BarrierReduce : uint32_t { kNone, kPopc, kAnd, kOr };
+enum class WarpReduce : uint32_t {
+  kAdd,
+  kMinSigned,
+  kMinUnsigned,
+  kMaxSigned,
+  kMaxUnsigned,
+  kAnd,
+  kOr,
+  kXor,
+};
+
+struct RuntimeSymbol {
+  const char* name;
+  void* address;
+};
+
+// All that generated code may link to: nothing else of this process is visible to it.
+std::span<const RuntimeSymbol> RuntimeSymbols();
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_ENGINE_RUNTIME_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/engine/thread_context.h: what compiled kernel code knows about the thread it runs.
+//
+// The code generator reads these fields by their offsets, so the struct has standard layout. One
+// context a PTX thread, written by the engine before the thread starts and constant while it runs
+// (the generated code loads fields once), except where a comment says otherwise.
+// Source of the meanings: PTX ISA 9.0, 10 "Special Registers".
+#ifndef CONSORT_DEVICE_CPU_ENGINE_THREAD_CONTEXT_H_
+#define CONSORT_DEVICE_CPU_ENGINE_THREAD_CONTEXT_H_
+
+#include <cstdint>
+#include <type_traits>
+
+namespace consort::cpu {
+
+inline constexpr uint32_t kWarpLanes = 32;
+
+class BlockRunner;
+
+struct ThreadContext {
+  uint32_t tid[3] = {};
+  uint32_t ntid[3] = {};
+  uint32_t ctaid[3] = {};
+  uint32_t nctaid[3] = {};
+  uint32_t lane = 0;
+  uint32_t warp = 0;
+  uint32_t warp_count = 0;
+  uint32_t static_shared_bytes = 0;   // where the extern .shared arrays begin
+  uint32_t dynamic_shared_bytes = 0;
+  uint32_t worker = 0;                // %smid
+  uint8_t* shared = nullptr;          // address 0 of the shared state space
+  const uint8_t* stack_low = nullptr;  // this thread's stack, where .local variables lie
+  const uint8_t* stack_high = nullptr;
+  uint64_t grid_id = 0;
+  BlockRunner* runner = nullptr;
+  uint32_t thread_index = 0;  // tid.x + tid.y * ntid.x + ...
+  uint32_t yield_count = 0;   // changes: see consort_rt_yield
+};
+static_assert(std::is_standard_layout_v<ThreadContext>);
+
+// A compiled kernel. `params` is the packed parameter buffer, aligned to 16 bytes.
+using KernelEntry = void (*)(ThreadContext* context, const uint8_t* params, uint8_t* returns);
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_ENGINE_THREAD_CONTEXT_H_
