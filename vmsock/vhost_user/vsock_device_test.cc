@@ -730,14 +730,14 @@ TEST_F(VsockDeviceTest, ResetsAConnectionThatSendsAfterItsEnd) {
 
 TEST_F(VsockDeviceTest, IgnoresPacketsWithoutAHeader) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
-  const uint64_t offset = FakeGuest::kFreeOffset;
-  guest_->tx().SetDescriptor(0, {.addr = FakeFrontend::GuestAddr(offset), .len = 43});
-  guest_->tx().Offer(0);
-  guest_->tx().SetDescriptor(
-      1, {.addr = FakeFrontend::GuestAddr(offset), .len = 100, .flags = kFlagWrite});
-  guest_->tx().Offer(1);
-  guest_->tx().SetDescriptor(2, {.addr = FakeFrontend::GuestAddr(offset), .len = 0});
-  guest_->tx().Offer(2);
+  // The last descriptors: the driver takes the first ones.
+  const uint64_t addr = FakeFrontend::GuestAddr(FakeGuest::kFreeOffset);
+  guest_->tx().SetDescriptor(125, {.addr = addr, .len = 43});
+  guest_->tx().Offer(125);
+  guest_->tx().SetDescriptor(126, {.addr = addr, .len = 100, .flags = kFlagWrite});
+  guest_->tx().Offer(126);
+  guest_->tx().SetDescriptor(127, {.addr = addr, .len = 0});
+  guest_->tx().Offer(127);
   ExpectWorks(1000);
   EXPECT_EQ(device_->stats().protocol_errors, 3u);
   EXPECT_EQ(device_->stats().broken_rings, 0u);
