@@ -158,6 +158,7 @@ class TreeTest(unittest.TestCase):
         self.assert_refused("tools/a.txt:1: not UTF-8")
 
     def test_data_is_left_alone(self):
+        self.write("vmsock/frame_fuzz_corpus/seed", "no newline")
         self.write("tests/fuzz/corpus/x/seed", "FIX" "ME\tno newline")
         self.assert_clean()
 
