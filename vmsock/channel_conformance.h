@@ -295,8 +295,9 @@ TEST_P(ChannelConformance, AnswersAnotherProcess) {
       const uint32_t bytes = frame.header.bytes;
       if (status != ChannelStatus::kOk || !FrameIs(frame, number, bytes)) return false;
       channel->Release(frame);
-      if (SendFrame(channel, number, bytes) == ChannelStatus::kClosed) return false;
-      if (FlushAll(channel) != ChannelStatus::kOk) return false;
+      // The host may have the last answer and close before its flush: the next receive tells.
+      SendFrame(channel, number, bytes);
+      FlushAll(channel);
     }
   });
   OpenHost();
