@@ -208,14 +208,18 @@ TEST_P(ChannelConformance, HeldFramesKeepTheirBytesAndGoInAnyOrder) {
     EXPECT_EQ(FlushAll(guest_.get()), ChannelStatus::kOk);
   });
   std::vector<Frame> held;
+  bool keep_some = false;
   for (uint32_t number = 0; number < kCount; ++number) {
     Frame frame;
     ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
     held.push_back(frame);
-    if (held.size() < 100 && number + 1 < kCount) continue;
+    if (held.size() < 50 && number + 1 < kCount) continue;
     std::shuffle(held.begin(), held.end(), random);
-    // All of them at the end, most of them before: some frames stay held over many others.
-    const size_t keep = number + 1 < kCount ? 5 : 0;
+    // Every other time a few stay held over the next ones. No longer: two rounds take at most 780
+    // KB, which leaves the sender, who waits until the largest frame fits at any place, just
+    // enough.
+    keep_some = !keep_some;
+    const size_t keep = keep_some && number + 1 < kCount ? 5 : 0;
     while (held.size() > keep) {
       ASSERT_TRUE(
           FrameIs(held.back(), held.back().header.value, 16 + held.back().header.value % 977 * 8));
