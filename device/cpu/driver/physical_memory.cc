@@ -78,7 +78,7 @@ CUresult PhysicalMemoryTable::Create(Device* device, Bytes bytes, bool exportabl
   }
   known_[memory->identity()] = memory;
   *handle = memory->handle();
-  entries_[memory->handle()] = {std::move(memory), 1};
+  entries_[*handle] = {std::move(memory), 1};
   return CUDA_SUCCESS;
 }
 
