@@ -86,7 +86,9 @@ API_TEST(CopyTest, ZeroBytesCopyNothing) {
   EXPECT_EQ(buffer.ReadWord(), 0x01010101u);
 }
 
-API_TEST(CopyTest, UnknownDevicePointersAreRefused) {
+// Alone, as are the others that name memory that nobody allocated: a driver that took such an address for pageable host
+// memory would crash.
+API_TEST_ALONE(CopyTest, UnknownDevicePointersAreRefused) {
   unsigned word = 0;
   DeviceBuffer buffer(64);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyHtoD_v2(0x1234567800ull, &word, 4));
@@ -107,17 +109,17 @@ API_TEST_ALONE(CopyTest, NullHostPointersAreRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoH_v2(nullptr, buffer, 4));
 }
 
-API_TEST(CopyTest, RangePastTheAllocationIsRefused) {
+API_TEST_ALONE(CopyTest, RangePastTheAllocationIsRefused) {
   constexpr size_t kBytes = size_t{4} << 20;
-  DeviceBuffer buffer(kBytes);
   DeviceBuffer other(kBytes);
+  DeviceBuffer buffer(kBytes);
   std::vector<char> host(2 * kBytes);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyHtoD_v2(buffer, host.data(), 2 * kBytes));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoH_v2(host.data(), buffer, 2 * kBytes));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoD_v2(other, buffer, 2 * kBytes));
 }
 
-API_TEST(CopyTest, FreedMemoryIsRefused) {
+API_TEST_ALONE(CopyTest, FreedMemoryIsRefused) {
   CUdeviceptr address = 0;
   unsigned word = 0;
   ASSERT_OK(Drv().cuMemAlloc_v2(&address, 4 << 20));
@@ -240,7 +242,7 @@ API_TEST(CopyTest, SynchronousCopySeesWorkOfTheLegacyStream) {
   EXPECT_EQ(buffer.ReadWord(), 42u) << "cuMemcpyDtoH waits for what was launched before";
 }
 
-API_TEST(CopyTest, AsyncRefusesUnknownPointers) {
+API_TEST_ALONE(CopyTest, AsyncRefusesUnknownPointers) {
   Stream stream;
   PinnedBuffer pinned(64);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyHtoDAsync_v2(0x1234567800ull, pinned.get(), 4, stream));
@@ -467,7 +469,7 @@ API_TEST(Copy2DTest, UnknownMemoryTypeIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy2D_v2(&copy));
 }
 
-API_TEST(Copy2DTest, NullDescriptionIsRefused) {
+API_TEST_ALONE(Copy2DTest, NullDescriptionIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy2D_v2(nullptr));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy3D_v2(nullptr));
 }

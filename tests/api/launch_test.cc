@@ -339,6 +339,14 @@ API_TEST(LaunchTest, ARefusedLaunchLeavesTheContextWell) {
   EXPECT_EQ(out.ReadWord(), 2u);
 }
 
+API_TEST_ALONE_WITH(LaunchTest, IsSynchronousOnRequest, {"CUDA_LAUNCH_BLOCKING", "1"}) {
+  Module module(kTimingPtx);
+  DeviceBuffer out(4);
+  Stream stream;
+  EXPECT_OK(Launch(module.Function("spin"), 1, 1, stream, 50000000ull, out.get(), 1u));
+  EXPECT_OK(Drv().cuStreamQuery(stream)) << "the launch returned when the kernel had ended";
+}
+
 // ---- cuLaunchKernelEx ----
 
 CUlaunchConfig Config(unsigned grid, unsigned block, CUstream stream, CUlaunchAttribute* attributes, unsigned count) {
@@ -472,16 +480,13 @@ API_TEST(CooperativeTest, AttributeMeansTheSame) {
 }
 
 API_TEST(CooperativeTest, MoreBlocksThanFitAreRefused) {
-  Module module(kCooperativePtx);
-  const CUfunction function = module.Function("grid_barrier");
+  Module module(kBasicPtx);
+  const CUfunction function = module.Function("bump");
   int per_multiprocessor = 0;
   ASSERT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, function, 1024, 0));
-  DeviceBuffer state(12);
-  CUdeviceptr address = state;
-  void* params[] = {&address};
   const auto most = static_cast<unsigned>(per_multiprocessor * Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   EXPECT_RESULT(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-                Drv().cuLaunchCooperativeKernel(function, most + 1, 1, 1, 1024, 1, 1, 0, nullptr, params));
+                Drv().cuLaunchCooperativeKernel(function, most + 1, 1, 1, 1024, 1, 1, 0, nullptr, nullptr));
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ API_TEST(MemsetTest, NothingIsFilledForZeroElements) {
   EXPECT_EQ(buffer.ReadWord(), 0x05050505u);
 }
 
-API_TEST(MemsetTest, RangePastTheAllocationIsRefused) {
+API_TEST_ALONE(MemsetTest, RangePastTheAllocationIsRefused) {
   DeviceBuffer buffer(4 << 20);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemsetD8_v2(buffer, 0, size_t{1} << 40));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemsetD8_v2(0x1234567800ull, 0, 64));

@@ -375,6 +375,30 @@ API_TEST(StreamTest, ChainOfStreamsKeepsOrder) {
   EXPECT_EQ(words.Read<unsigned>(kLinks + 1)[kLinks], kLinks * (kLinks + 1) / 2);
 }
 
+API_TEST(StreamTest, WaitsForAnEventOfAnotherContext) {
+  Stream consumer;
+  DeviceBuffer out(4);
+  out.Fill(0);
+  CreatedContext other(device());
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(other));
+  {
+    Stream producer;
+    Event event(CU_EVENT_DISABLE_TIMING);
+    StreamGate gate(producer);
+    EXPECT_OK(Drv().cuEventRecord(event, producer));
+    ASSERT_OK(Drv().cuCtxPushCurrent_v2(context()));
+    EXPECT_OK(Drv().cuStreamWaitEvent(consumer, event, 0));
+    EXPECT_OK(Drv().cuMemsetD32Async(out, 32, 1, consumer));
+    EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(consumer));
+    gate.Open();
+    EXPECT_OK(Drv().cuStreamSynchronize(consumer));
+    EXPECT_EQ(out.ReadWord(), 32u);
+    EXPECT_FALSE(gate.timed_out());
+    ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  }
+  ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+}
+
 API_TEST(StreamTest, WaitRefusesBadArguments) {
   Stream stream;
   Event event;
@@ -401,7 +425,7 @@ API_TEST(StreamTest, DestroyedWhileBusyFinishesItsWork) {
   EXPECT_FALSE(gate.timed_out());
 }
 
-API_TEST(StreamTest, DefaultStreamsCannotBeDestroyed) {
+API_TEST_ALONE(StreamTest, DefaultStreamsCannotBeDestroyed) {
   EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(nullptr), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
   EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_LEGACY), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
   EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
