@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and texts of results. Source: CUDA Driver API reference 13.0, "Error Handling" (unknown code: INVALID_VALUE and the
-// pointer set to NULL); texts as every driver since 11 gives them.
+// Names and texts of results. Source: CUDA Driver API reference 13.0, "Error Handling" (unknown
+// code: INVALID_VALUE and the pointer set to NULL); texts as every driver since 11 gives them.
 #include <cstring>
 #include <set>
 #include <string>
@@ -73,7 +73,9 @@ API_TEST(ErrorTest, WellKnownTextsAreLetterForLetter) {
 API_TEST(ErrorTest, UnknownCodeHasNoName) {
   for (int code : {9, 99, 9999, -1}) {
     const char* name = "untouched";
-    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetErrorName(static_cast<CUresult>(code), &name)) << code;
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuGetErrorName(static_cast<CUresult>(code), &name))
+        << code;
     EXPECT_EQ(name, nullptr) << code;
   }
 }
@@ -81,7 +83,9 @@ API_TEST(ErrorTest, UnknownCodeHasNoName) {
 API_TEST(ErrorTest, UnknownCodeHasNoText) {
   for (int code : {9, 99, 9999, -1}) {
     const char* text = "untouched";
-    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetErrorString(static_cast<CUresult>(code), &text)) << code;
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuGetErrorString(static_cast<CUresult>(code), &text))
+        << code;
     EXPECT_EQ(text, nullptr) << code;
   }
 }
@@ -96,7 +100,8 @@ API_TEST(ErrorTest, TextsStayWhereTheyAre) {
   const char* second = nullptr;
   ASSERT_OK(Drv().cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &first));
   const std::string copy = first;
-  for (const NamedResult& known : AllResults()) ASSERT_OK(Drv().cuGetErrorString(known.result, &second));
+  for (const NamedResult& known : AllResults())
+    ASSERT_OK(Drv().cuGetErrorString(known.result, &second));
   EXPECT_EQ(copy, first) << "a text must outlive later calls";
 }
 

@@ -7,8 +7,8 @@ __device__ static unsigned long long Nanos() {
   return now;
 }
 
-// Every block adds to state[0], waits until all have, then adds what it sees to state[1]. The wait is bounded by ten seconds;
-// a block that gives up sets state[2].
+// Every block adds to state[0], waits until all have, then adds what it sees to state[1]. The wait
+// is bounded by ten seconds; a block that gives up sets state[2].
 extern "C" __global__ void grid_barrier(unsigned* state) {
   if (threadIdx.x != 0) return;
   atomicAdd(&state[0], 1u);
