@@ -385,6 +385,17 @@ API_TEST(CurrentContextTest, FlagsOfACreatedOneAreThoseGiven) {
   }
 }
 
+API_TEST(CurrentContextTest, FlagsCanBeSetLater) {
+  CreatedContext created(device(), CU_CTX_SCHED_SPIN);
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(created));
+  EXPECT_OK(Drv().cuCtxSetFlags(CU_CTX_SCHED_YIELD));
+  unsigned flags = 0;
+  EXPECT_OK(Drv().cuCtxGetFlags(&flags));
+  EXPECT_EQ(flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_YIELD));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuCtxSetFlags(0x10000000));
+  EXPECT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+}
+
 API_TEST(CurrentContextTest, SynchronizeSucceedsWhenIdle) {
   EXPECT_OK(Drv().cuCtxSynchronize());
   EXPECT_OK(Drv().cuCtxSynchronize_v2(context()));

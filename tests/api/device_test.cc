@@ -288,6 +288,18 @@ API_TEST(DeviceTest, PciBusIdRefusesNullBufferAndUnknownDevice) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetPCIBusId(id, sizeof id, Count()));
 }
 
+API_TEST(DeviceTest, PeerAccessIsYesOrNo) {
+  for (int peer = 0; peer < Count(); ++peer) {
+    if (peer == device()) continue;
+    int can_access = -1;
+    EXPECT_OK(Drv().cuDeviceCanAccessPeer(&can_access, device(), peer));
+    EXPECT_TRUE(can_access == 0 || can_access == 1) << can_access;
+  }
+  int can_access = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE,
+                Drv().cuDeviceCanAccessPeer(&can_access, device(), Count()));
+}
+
 API_TEST(DeviceTest, ByPciBusIdRefusesWhatIsNoDevice) {
   CUdevice device = -1;
   EXPECT_ONE_OF(Drv().cuDeviceGetByPCIBusId(&device, "fffe:fe:1f.0"), CUDA_ERROR_INVALID_VALUE,

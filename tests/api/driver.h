@@ -41,7 +41,6 @@ class Entry<CUresult (*)(Args...)> {
     if (function_ == nullptr) throw MissingFunction{name_};
     return function_(args...);
   }
-  bool exists() const { return function_ != nullptr; }
   void Set(const char* name, void* symbol) {
     name_ = name;
     function_ = reinterpret_cast<CUresult (*)(Args...)>(symbol);

@@ -159,6 +159,15 @@ API_TEST_ALONE(PrimaryContextTest, ResetLeavesItUsableOnceRetainedAgain) {
   EXPECT_EQ(out.ReadWord(), 5u);
 }
 
+API_TEST_ALONE(PrimaryContextTest, OldResetDoesTheSame) {
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  EXPECT_OK(Drv().cuDevicePrimaryCtxReset(0));
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  DeviceBuffer buffer(64);
+  buffer.Fill(4);
+  EXPECT_EQ(buffer.ReadWord(), 0x04040404u);
+}
+
 API_TEST_ALONE(PrimaryContextTest, ResetOfAnInactiveOneIsHarmless) {
   EXPECT_OK(Drv().cuDevicePrimaryCtxReset_v2(0));
   EXPECT_EQ(GetState().active, 0);
