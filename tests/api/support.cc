@@ -223,11 +223,16 @@ DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
   Require(Drv().cuMemAlloc_v2(&address_, bytes), "cuMemAlloc");
 }
 DeviceBuffer::~DeviceBuffer() { Drv().cuMemFree_v2(address_); }
+// Fills are asynchronous to the host, and small copies from pageable memory may be (CUDA Driver
+// API, "API synchronization behavior"): without the wait they would race with work in non-blocking
+// streams.
 void DeviceBuffer::Fill(unsigned char value) const {
   Require(Drv().cuMemsetD8_v2(address_, value, bytes_), "cuMemsetD8");
+  Require(Drv().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 void DeviceBuffer::WriteBytes(const void* data, size_t bytes) const {
   Require(Drv().cuMemcpyHtoD_v2(address_, data, bytes), "cuMemcpyHtoD");
+  Require(Drv().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 void DeviceBuffer::ReadBytes(void* data, size_t bytes) const {
   Require(Drv().cuMemcpyDtoH_v2(data, address_, bytes), "cuMemcpyDtoH");

@@ -185,7 +185,8 @@ class DeviceBuffer {
   CUdeviceptr get() const { return address_; }
   operator CUdeviceptr() const { return address_; }  // NOLINT: the cases read better
   size_t bytes() const { return bytes_; }
-  // Synchronous copies of the whole buffer or of its first values.
+  // Copies and fills of the whole buffer or of its first values; complete at return. They wait for
+  // the legacy stream.
   template <typename T>
   void Write(const std::vector<T>& values) const {
     WriteBytes(values.data(), values.size() * sizeof(T));
