@@ -114,6 +114,8 @@ TEST(ConvertInstructions, MovesPackAndUnpack) {
 TEST(ConvertInstructions, RefusesWhatTheIsaDoesNotAllow) {
   EXPECT_EQ(LoadError(".reg .f32 %f; .reg .b32 %r;\ncvt.s32.f32 %r, %f;").message(),
             "line 7: instruction `cvt.s32.f32` is not supported");
+  EXPECT_EQ(LoadError(".reg .f64 %d; .reg .b16 %h;\ncvt.rn.f16.f64 %h, %d;").message(),
+            "line 7: instruction `cvt.rn.f16.f64` is not supported");
   EXPECT_EQ(LoadError(".reg .pred %p; .reg .b32 %r;\nadd.u32 %r, %r, %p;").message(),
             "line 7: a predicate where a value is expected");
   EXPECT_EQ(LoadError(".reg .b32 %r;\nmov.b32 3, %r;").message(),

@@ -85,10 +85,13 @@ Value* FloatToFloat(Step& step, Value* value, Type to, Type from) {
     // f16 and bf16: by way of float, which holds both.
     return ir.CreateFPTrunc(ir.CreateFPExt(value, ir.getFloatTy()), type);
   }
+  if (from == Type::kF64 && to_bits == 16) {
+    step.Unsupported();  // by way of float it would round twice
+    return llvm::Constant::getNullValue(type);
+  }
   if (!HasDirectedRounding(step)) return ir.CreateFPTrunc(value, type);
   if (from == Type::kF64 && to == Type::kF32) {
-    const ptx::Type as = Type::kF32;
-    return DirectedOperation(step, "from_double", as, {value});
+    return DirectedOperation(step, "from_double", Type::kF32, {value});
   }
   if (from == Type::kF32 && step.Has("rz")) {
     // Round to zero by hand: round to nearest, and step back if that grew the magnitude.

@@ -74,7 +74,7 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
     return nullptr;
   }
   const std::string_view name = step.OneOf("add min max inc dec exch and or xor");
-  const bool is_float = ptx::IsFloat(type) || ptx::TypeName(type).ends_with("x2");
+  const bool is_float = ptx::IsFloat(type);
   for (const AtomicRow& row : kAtomicRows) {
     if (row.name != name) continue;
     const auto operation = is_float                ? row.float_op

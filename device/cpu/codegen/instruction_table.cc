@@ -39,8 +39,8 @@ constexpr string_view kStoreModifiers =
     "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first";
 constexpr string_view kAtomicModifiers =
     "global shared generic shared::cta relaxed acquire release acq_rel cta cluster gpu sys add min "
-    "max inc dec exch cas and or xor noftz";
-constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
+    "max inc dec exch cas and or xor";
+constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f32 f64";
 
 // Sorted by chapter of the ISA. An opcode may have several rows: the first that takes all modifiers
 // and types is used.
