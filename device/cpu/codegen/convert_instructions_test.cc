@@ -85,6 +85,11 @@ TEST(ConvertInstructions, FloatsToFloats) {
       {"cvt.f32.f16 %d, %ah;", 0x3555, 0, 0, F(0x1.554p-2f)},
       {"cvt.rn.f16.f32 %dh, %a;", F(65520.0f), 0, 0, 0x7C00},
       {"cvt.rz.f16.f32 %dh, %a;", F(65520.0f), 0, 0, 0x7BFF},
+      // One rounding: by way of the nearest float this would be a tie, and go down.
+      {"cvt.rn.f16.f64 %dh, %ad;", D(1.0 + 0x1p-11 + 0x1p-40), 0, 0, 0x3C01},
+      {"cvt.rn.f16.f64 %dh, %ad;", D(-1.0 - 0x1p-11), 0, 0, 0xBC00},
+      {"cvt.rn.f16.f64 %dh, %ad;", D(1e300), 0, 0, 0x7C00},
+      {"cvt.rz.f16.f64 %dh, %ad;", D(1.0 + 0x1p-11 + 0x1p-40), 0, 0, 0x3C00},
       {"cvt.rn.bf16.f32 %dh, %a;", F(1.00390625f), 0, 0, 0x3F80},
       {"cvt.rn.f16x2.f32 %d, %a, %b;", F(1.0f), F(2.0f), 0, 0x3C004000},
       {"cvt.rn.relu.f16.f32 %dh, %a;", F(-1.0f), 0, 0, 0},
@@ -114,8 +119,6 @@ TEST(ConvertInstructions, MovesPackAndUnpack) {
 TEST(ConvertInstructions, RefusesWhatTheIsaDoesNotAllow) {
   EXPECT_EQ(LoadError(".reg .f32 %f; .reg .b32 %r;\ncvt.s32.f32 %r, %f;").message(),
             "line 7: instruction `cvt.s32.f32` is not supported");
-  EXPECT_EQ(LoadError(".reg .f64 %d; .reg .b16 %h;\ncvt.rn.f16.f64 %h, %d;").message(),
-            "line 7: instruction `cvt.rn.f16.f64` is not supported");
   EXPECT_EQ(LoadError(".reg .pred %p; .reg .b32 %r;\nadd.u32 %r, %r, %p;").message(),
             "line 7: a predicate where a value is expected");
   EXPECT_EQ(LoadError(".reg .b32 %r;\nmov.b32 3, %r;").message(),
