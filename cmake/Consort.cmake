@@ -5,6 +5,10 @@
 #   consort_test(NAME SRCS a_test.cc ... DEPS x [LABELS])  a GoogleTest program, registered with ctest
 #   consort_fuzz(NAME SRCS a_fuzz.cc DEPS x CORPUS dir)    a libFuzzer entry (only with CONSORT_FUZZ=ON)
 #
+# A consort_test without LABELS has the label `unit`, and the target `unit_tests` builds all of those: the
+# sanitizers run them. `fuzz_targets` builds all fuzzers; fuzz_targets.txt in the build folder lists them,
+# a line each: name, corpus folder.
+#
 # CONSORT_SANITIZE is a -fsanitize= list (address, thread, undefined); the presets set it.
 
 find_package(Threads REQUIRED)
@@ -34,6 +38,13 @@ endif()
 add_library(consort_cuda_headers INTERFACE)
 target_include_directories(consort_cuda_headers SYSTEM INTERFACE ${CUDA_TOOLKIT_DIR}/include)
 
+add_custom_target(unit_tests)
+if(CONSORT_FUZZ)
+  add_custom_target(fuzz_targets)
+  # consort_fuzz appends to it; each configuration starts anew.
+  file(WRITE ${CMAKE_BINARY_DIR}/fuzz_targets.txt "")
+endif()
+
 function(consort_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
@@ -45,6 +56,10 @@ function(consort_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+    add_dependencies(unit_tests ${name})
   endif()
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} consort_options GTest::gtest GTest::gmock GTest::gtest_main)
@@ -62,5 +77,6 @@ function(consort_fuzz name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} consort_options)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzz_targets ${name})
   file(APPEND ${CMAKE_BINARY_DIR}/fuzz_targets.txt "${name} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS}\n")
 endfunction()

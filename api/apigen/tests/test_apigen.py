@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generator against small descriptions of its own: what it accepts, what it refuses and why."""
+
+import pathlib
+import tempfile
+import unittest
+
+import description as desc
+import emit_guest
+import emit_host
+import emit_wire
+import toolkit
+
+HEADER = """
+typedef CUresult (CUDAAPI *PFN_cuToy_v2000)(unsigned int value);
+typedef CUresult (CUDAAPI *PFN_cuToy_v4000)(size_t bytes, CUstream hStream);
+typedef CUresult (CUDAAPI *PFN_cuToy_v7000_ptsz)(size_t bytes, CUstream hStream);
+typedef CUresult (CUDAAPI *PFN_cuToy_v9000)(size_t bytes, CUstream hStream, void *extra);
+typedef CUresult (CUDAAPI *PFN_cuName_v2000)(char *name, const CUuuid *uuid, char id[16]);
+typedef CUresult (CUDAAPI *PFN_cuOther_v2000)(void);
+"""
+
+TOY = """
+[call.cuToy_v2]
+guest = "generated"
+reply = "none"
+[call.cuToy_v2.params]
+bytes = "size"
+hStream = "stream"
+"""
+
+
+def description_of(text, exports=("cuToy", "cuToy_v2", "cuToy_v2_ptsz", "cuName", "cuOther")):
+    folder = tempfile.TemporaryDirectory()
+    root = pathlib.Path(folder.name)
+    (root / "cuda").mkdir()
+    (root / "cuda/toy.toml").write_text(text)
+    (root / "cuda/exports.txt").write_text("\n".join(exports))
+    (root / "device.toml").write_text("required = []\noptional = []\n")
+    with folder:
+        return desc.load(root)
+
+
+def checked(text):
+    description = description_of(text)
+    desc.check(description, toolkit.parse([HEADER]))
+    desc.assign_opcodes(description, "")
+    return description
+
+
+class Toolkit(unittest.TestCase):
+    def test_orders_versions_into_symbols(self):
+        symbols = toolkit.parse([HEADER])
+        self.assertEqual({n: s.version for n, s in symbols.items() if s.base == "cuToy"},
+                         {"cuToy": 2000, "cuToy_v2": 4000, "cuToy_v3": 9000, "cuToy_v2_ptsz": 7000})
+
+    def test_reads_pointers_and_arrays(self):
+        parameters = toolkit.parse([HEADER])["cuName"].parameters
+        self.assertEqual(parameters[0], toolkit.Parameter("char *", "name"))
+        self.assertEqual(parameters[2], toolkit.Parameter("char *", "id"))
+
+
+class Description(unittest.TestCase):
+    def refuses(self, text, message):
+        with self.assertRaisesRegex(desc.DescriptionError, message):
+            checked(text)
+
+    def test_accepts_a_matching_call(self):
+        self.assertEqual(list(checked(TOY).requests), ["cuToy_v2"])
+
+    def test_refuses_parameters_that_differ_from_the_header(self):
+        self.refuses(TOY.replace("bytes =", "count ="), "differ from the header")
+        self.refuses(TOY.replace('"size"', '"u32"'), "is 'size_t' in the header, not u32")
+
+    def test_refuses_unknown_words(self):
+        self.refuses(TOY.replace("reply", "replies"), "unknown key 'replies'")
+        self.refuses(TOY.replace('"size"', '"sized"'), "unknown kind")
+
+    def test_refuses_names_that_are_not_exported(self):
+        self.refuses('[call.cuMissing]\nguest = "written"\n', "not exported")
+
+    def test_refuses_a_request_that_nobody_sends(self):
+        self.refuses('[request.Lonely]\ndoc = "x"\nreply = "none"\n', "no call sends it")
+
+    def test_refuses_an_alias_of_another_signature(self):
+        self.refuses('[call.cuToy_v2]\nguest = "written"\naliases = ["cuToy"]\n', "another signature")
+
+
+class Opcodes(unittest.TestCase):
+    def test_keeps_locked_numbers_and_appends(self):
+        description = checked(TOY + '[call.cuOther]\nguest = "generated"\nreply = "result"\n')
+        missing = desc.assign_opcodes(description, "cuOther 40\n")
+        self.assertEqual(missing, ["cuToy_v2"])
+        self.assertEqual(description.requests["cuOther"].opcode, 40)
+        self.assertEqual(description.requests["cuToy_v2"].opcode, 41)
+
+    def test_hash_follows_the_wire_form_only(self):
+        base = checked(TOY).hash()
+        self.assertEqual(base, checked(TOY + '[call.cuName]\nguest = "written"\n').hash())
+        self.assertNotEqual(base, checked(TOY.replace('"none"', '"result"')).hash())
+
+
+class Output(unittest.TestCase):
+    def test_per_thread_entry_calls_the_same_body_on_the_other_default_stream(self):
+        description = checked(TOY)
+        text = emit_guest.entries(description, toolkit.parse([HEADER]), "toy")
+        self.assertIn('__asm__("cuToy_v2_ptsz")', text)
+        self.assertIn("calls::cuToy_v2(bytes, hStream, DefaultStream::kPerThread)", text)
+        self.assertIn("calls::cuToy_v2(bytes, hStream, DefaultStream::kLegacy)", text)
+
+    def test_every_export_is_supported_or_named_as_not(self):
+        text = emit_guest.unsupported(checked(TOY), toolkit.parse([HEADER]))
+        for name in ("cuToy", "cuName", "cuOther"):
+            self.assertIn(f'__asm__("{name}")', text)
+        self.assertNotIn('__asm__("cuToy_v2")', text)
+
+    def test_dispatcher_requires_a_waiting_caller_where_there_is_a_reply(self):
+        waits = '[call.cuOther]\nguest = "generated"\nreply = "result"\n'
+        self.assertIn("|| !waits", emit_host.dispatch(checked(waits), toolkit.parse([HEADER])))
+        self.assertNotIn("|| !waits", emit_host.dispatch(checked(TOY), toolkit.parse([HEADER])))
+
+    def test_wire_struct_has_a_member_a_field(self):
+        text = emit_wire.requests(checked(TOY))
+        self.assertIn("struct cuToy_v2Request", text)
+        self.assertIn("uint64_t hStream = 0;", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

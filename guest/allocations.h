@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/allocations.h: every range of memory that CUDA gave to, or took from, this process: for pointer
+// attributes, address ranges, argument checks and the choice of a copy's path. Thread safe.
+#ifndef CONSORT_GUEST_ALLOCATIONS_H_
+#define CONSORT_GUEST_ALLOCATIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "guest/mutex.h"
+
+namespace consort::guest {
+
+enum class MemoryKind : uint8_t {
+  kDevice,          // cuMemAlloc and the like
+  kGlobal,          // a module's variable: device memory outside the window
+  kSharedHost,      // cuMemHostAlloc where both sides map it: the device reaches it by address
+  kPinnedHost,      // cuMemHostAlloc elsewhere: the guest's own memory
+  kRegisteredHost,  // cuMemHostRegister
+};
+
+struct Allocation {
+  uint64_t start = 0;
+  uint64_t bytes = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+  uint64_t context_id = 0;
+  uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister
+  uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
+  uint64_t library_id = 0;  // kGlobal: the library it belongs to
+  bool sync_memops = false;
+};
+
+inline bool OnDevice(MemoryKind kind) { return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal; }
+// Whether the worker reaches it by its address.
+inline bool Addressable(MemoryKind kind) { return OnDevice(kind) || kind == MemoryKind::kSharedHost; }
+
+class Allocations {
+ public:
+  constexpr Allocations() = default;
+
+  // Adds a range; sets its buffer_id. False if it overlaps one that is there.
+  bool Add(Allocation allocation);
+  // Removes the range that starts at `start` if it is one of `kinds` (bits 1 << kind), into `removed`.
+  bool Remove(uint64_t start, uint32_t kinds, Allocation* removed);
+  // The range that contains `address`.
+  bool Find(uint64_t address, Allocation* found);
+  // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
+  bool SetSyncMemops(uint64_t address, bool value);
+  // Removes the first range that `matches(allocation)`, into `removed`.
+  template <class Matches>
+  bool RemoveIf(Matches matches, Allocation* removed) {
+    MutexLock lock(&mutex_);
+    for (size_t i = 0; i < ranges_.size(); ++i) {
+      if (matches(ranges_[i])) {
+        *removed = ranges_[i];
+        ranges_.erase(ranges_.begin() + i);
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  // Index of the first range that starts after `address`.
+  size_t After(uint64_t address) const;
+
+  Mutex mutex_;
+  std::vector<Allocation> ranges_;  // sorted by start, disjoint
+  uint64_t next_buffer_id_ = 1;
+};
+
+}  // namespace consort::guest
+
+#endif  // CONSORT_GUEST_ALLOCATIONS_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/call.h"
+
+#include "guest/log.h"
+#include "guest/thread_state.h"
+#include "guest/unsupported.h"
+
+namespace consort::guest {
+
+CUresult FindContext(CUcontext handle, Context** context) {
+  Runtime* runtime = GetRuntime();
+  uint64_t id = reinterpret_cast<uint64_t>(handle);
+  if (id == 0) {
+    const ThreadState& thread = CurrentThread();
+    id = thread.contexts.empty() ? 0 : thread.contexts.back();
+    if (id == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  Context* found = runtime->contexts.Find(id);
+  if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = found;
+  return CUDA_SUCCESS;
+}
+
+CUresult CurrentContext(Context** context) {
+  // Only CUDA's own calls are forbidden in a host function, and they all come through here or FindStream.
+  if (Session::OnServiceThread()) return CUDA_ERROR_NOT_PERMITTED;
+  Context* found = nullptr;
+  if (CUresult result = FindContext(nullptr, &found); result != CUDA_SUCCESS) return result;
+  if (!found->active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *context = found;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+
+CUresult PerThreadStream(Context* context, StreamRef* ref) {
+  ThreadState& thread = CurrentThread();
+  Runtime* runtime = GetRuntime();
+  for (size_t i = 0; i < thread.streams.size(); ++i) {
+    if (thread.streams[i].context_id != context->id) continue;
+    if (runtime->streams.Find(thread.streams[i].stream_id) != nullptr) {
+      ref->id = thread.streams[i].stream_id;
+      return CUDA_SUCCESS;
+    }
+    thread.streams.erase(thread.streams.begin() + i);  // its context was emptied
+    break;
+  }
+  const uint64_t id = runtime->streams.Create([&](Stream* stream, uint64_t new_id) {
+    stream->id = new_id;
+    stream->context_id = context->id;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  wire::StreamCreateRequest request;
+  request.stream = id;
+  request.flags = CU_STREAM_DEFAULT;
+  if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+  thread.streams.push_back({context->id, id});
+  ref->id = id;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* ref) {
+  if (handle == nullptr) handle = default_stream == DefaultStream::kPerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  ref->handle = handle;
+  if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+    if (CUresult result = CurrentContext(&ref->context); result != CUDA_SUCCESS) return result;
+    if (handle == CU_STREAM_PER_THREAD) return PerThreadStream(ref->context, ref);
+    ref->id = kLegacyStreamId;
+    return CUDA_SUCCESS;
+  }
+  if (Session::OnServiceThread()) return CUDA_ERROR_NOT_PERMITTED;
+  Runtime* runtime = GetRuntime();
+  const Stream* stream = runtime->streams.Find(reinterpret_cast<uint64_t>(handle));
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Context* context = runtime->contexts.Find(stream->context_id);
+  if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  ref->context = context;
+  ref->id = stream->id;
+  ref->flags = stream->flags;
+  ref->priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+CUresult FindEvent(CUevent handle, EventRef* ref) {
+  if (Session::OnServiceThread()) return CUDA_ERROR_NOT_PERMITTED;
+  Runtime* runtime = GetRuntime();
+  const Event* event = runtime->events.Find(reinterpret_cast<uint64_t>(handle));
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Context* context = runtime->contexts.Find(event->context_id);
+  if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  ref->context = context;
+  ref->id = event->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult FindKernel(CUfunction handle, Kernel** kernel) {
+  Kernel* found = GetRuntime()->kernels.Find(reinterpret_cast<uint64_t>(handle));
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *kernel = found;
+  return CUDA_SUCCESS;
+}
+
+CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_t alignment) {
+  if (address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) return CUDA_SUCCESS;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(address, &range) || !Addressable(range.kind)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > range.bytes - (address - range.start)) return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }
+
+CUresult AcrossDevices(const char* call) {
+  NoteUnsupported(call, "objects of two devices in one call");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace consort::guest

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/copy.cc: every copy is rows of bytes between two sides, each of which is either reached by
+// the worker at its address (device memory, shared host memory) or is this process's own memory, which
+// crosses the channel. Source: CUDA Driver API, Memory Management; API synchronization behavior.
+#include <string.h>
+
+#include "gen/guest/calls.h"
+#include "guest/call.h"
+#include "guest/runtime.h"
+#include "guest/unsupported.h"
+
+namespace consort::guest::calls {
+namespace {
+
+struct Side {
+  uint64_t address = 0;
+  uint64_t pitch = 0;        // bytes between rows
+  bool addressable = false;  // by the worker
+  bool host = false;         // host memory, shared or not
+  bool pageable = false;     // host memory that CUDA does not know
+};
+
+struct Rows {
+  uint64_t width = 0;  // bytes
+  uint64_t count = 0;
+};
+
+uint64_t Extent(const Side& side, const Rows& rows) { return side.pitch * (rows.count - 1) + rows.width; }
+
+// Completes `side` from what is known of its address. `must_be_device`: the caller said so.
+CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
+  Allocation range;
+  if (GetRuntime()->allocations.Find(side->address, &range)) {
+    if (Extent(*side, rows) > range.bytes - (side->address - range.start)) return CUDA_ERROR_INVALID_VALUE;
+    side->addressable = Addressable(range.kind);
+    side->host = !OnDevice(range.kind);
+    if (must_be_device && !side->addressable) return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+  }
+  if (must_be_device || side->address == 0) return CUDA_ERROR_INVALID_VALUE;
+  side->host = true;
+  side->pageable = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult Synchronise(const StreamRef& stream) {
+  wire::StreamSynchronizeRequest request;
+  wire::EmptyReply reply;
+  request.stream = stream.id;
+  return Ask(stream.context, request, &reply);
+}
+
+// Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
+CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows) {
+  // Contiguous on both sides: one long row.
+  if (to.pitch == rows.width && from.pitch == rows.width) rows = {rows.width * rows.count, 1};
+  const auto* source = reinterpret_cast<const std::byte*>(from.address);
+  wire::CopyToDeviceRequest request;
+  request.stream = stream;
+  request.dst_pitch = to.pitch;
+  if (rows.width > wire::kBulkBytesMax || rows.count == 1) {
+    for (uint64_t row = 0; row < rows.count; ++row) {
+      for (uint64_t column = 0; column < rows.width; column += wire::kBulkBytesMax) {
+        const uint64_t left = rows.width - column;
+        request.width = left < wire::kBulkBytesMax ? left : wire::kBulkBytesMax;
+        request.rows = 1;
+        request.dst = to.address + row * to.pitch + column;
+        request.data = {source + row * from.pitch + column, request.width};
+        if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+      }
+    }
+    return CUDA_SUCCESS;
+  }
+  const uint64_t rows_a_piece = wire::kBulkBytesMax / rows.width;
+  std::vector<std::byte> packed;
+  request.width = rows.width;
+  for (uint64_t row = 0; row < rows.count; row += rows_a_piece) {
+    const uint64_t left = rows.count - row;
+    request.rows = left < rows_a_piece ? left : rows_a_piece;
+    packed.resize(request.rows * rows.width);
+    for (uint64_t i = 0; i < request.rows; ++i) {
+      memcpy(&packed[i * rows.width], source + (row + i) * from.pitch, rows.width);
+    }
+    request.dst = to.address + row * to.pitch;
+    request.data = packed;
+    if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// A copy from pinned memory that must be read when the stream gets there, not now.
+struct DeferredCopy {
+  Context* context;
+  Side to;
+  Side from;
+  Rows rows;
+};
+
+void RunDeferredCopy(void* argument) {
+  auto* copy = static_cast<DeferredCopy*>(argument);
+  // The program's stream is held until this returns, so another one carries the data.
+  Runtime* runtime = GetRuntime();
+  const uint64_t stream = runtime->streams.Create([&](Stream* made, uint64_t id) {
+    made->id = id;
+    made->context_id = copy->context->id;
+  });
+  wire::StreamCreateRequest create;
+  create.stream = stream;
+  create.flags = CU_STREAM_NON_BLOCKING;
+  Post(copy->context, create);
+  SendRows(copy->context, stream, copy->to, copy->from, copy->rows);
+  wire::StreamSynchronizeRequest synchronise;
+  wire::EmptyReply reply;
+  synchronise.stream = stream;
+  Ask(copy->context, synchronise, &reply);
+  wire::StreamDestroyRequest destroy;
+  destroy.stream = stream;
+  Post(copy->context, destroy);
+  runtime->streams.Destroy(stream);
+  delete copy;
+}
+
+CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows, bool synchronous) {
+  Session* session = stream.context->device->session;
+  if (!from.pageable && !synchronous && session->HostFunctionsOutstanding()) {
+    auto* copy = new DeferredCopy{stream.context, to, from, rows};
+    wire::HostFunctionRequest request;
+    request.stream = stream.id;
+    request.callback = session->AddHostFunction(RunDeferredCopy, copy);
+    if (request.callback == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    return Post(stream.context, request);
+  }
+  if (session->TransferOverlaps(reinterpret_cast<void*>(from.address), Extent(from, rows))) {
+    // An earlier copy, of any stream, is still to write what this one reads.
+    wire::ContextSynchronizeRequest request;
+    wire::EmptyReply reply;
+    if (CUresult result = Ask(stream.context, request, &reply); result != CUDA_SUCCESS) return result;
+  } else if (synchronous) {
+    // What host functions and copies write before this point in the stream must be there to be read.
+    if (!from.pageable || session->HostFunctionsOutstanding()) {
+      if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
+    }
+  }
+  if (CUresult result = SendRows(stream.context, stream.id, to, from, rows); result != CUDA_SUCCESS) return result;
+  return synchronous ? Synchronise(stream) : CUDA_SUCCESS;
+}
+
+CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows, bool synchronous) {
+  Session* session = stream.context->device->session;
+  wire::CopyToHostRequest request;
+  request.stream = stream.id;
+  request.src = from.address;
+  request.src_pitch = from.pitch;
+  request.width = rows.width;
+  request.rows = rows.count;
+  Transfer transfer;
+  transfer.destination = reinterpret_cast<std::byte*>(to.address);
+  transfer.pitch = to.pitch;
+  transfer.width = rows.width;
+  transfer.rows = rows.count;
+  request.transfer = session->BeginTransfer(transfer);
+  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+  // "For transfers from device memory to pageable host memory, the function will return only once the
+  // copy has completed" (API synchronization behavior), asynchronous or not.
+  if (!synchronous && !to.pageable) return CUDA_SUCCESS;
+  const CUresult result = Synchronise(stream);
+  if (result != CUDA_SUCCESS) session->CancelTransfer(request.transfer);
+  return result;
+}
+
+CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
+  if (to.addressable && from.addressable) {
+    wire::CopyRowsRequest request;
+    request.stream = stream.id;
+    request.dst = to.address;
+    request.dst_pitch = to.pitch;
+    request.src = from.address;
+    request.src_pitch = from.pitch;
+    request.width = rows.width;
+    request.rows = rows.count;
+    if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+    // Between device memories the call does not wait, synchronous or not.
+    return synchronous && (to.host || from.host) ? Synchronise(stream) : CUDA_SUCCESS;
+  }
+  if (to.addressable) return ToDevice(stream, to, from, rows, synchronous);
+  if (from.addressable) return ToHost(stream, to, from, rows, synchronous);
+  // Host to host: in stream order, which only waiting can give.
+  if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
+  for (uint64_t row = 0; row < rows.count; ++row) {
+    memmove(reinterpret_cast<void*>(to.address + row * to.pitch), reinterpret_cast<void*>(from.address + row * from.pitch),
+            rows.width);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Linear copies. `*_device`: the function's name says that side is device memory.
+CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, uint64_t bytes, CUstream handle,
+                DefaultStream default_stream, bool synchronous) {
+  StreamRef stream;
+  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  const Rows rows{bytes, 1};
+  Side to, from;
+  to.address = dst, to.pitch = bytes;
+  from.address = src, from.pitch = bytes;
+  if (CUresult result = Classify(&to, rows, dst_device); result != CUDA_SUCCESS) return result;
+  if (CUresult result = Classify(&from, rows, src_device); result != CUDA_SUCCESS) return result;
+  return Copy(stream, to, from, rows, synchronous);
+}
+
+// One side of a 2D or 3D copy descriptor.
+struct Box {
+  CUmemorytype type;
+  const void* host;
+  CUdeviceptr device;
+  uint64_t x, y, z;
+  uint64_t pitch;   // 0: rows are packed
+  uint64_t height;  // rows of a slice; 0: as many as are copied
+};
+
+CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth, const char* call, Side* side,
+                    uint64_t* slice_bytes) {
+  if (box.type == CU_MEMORYTYPE_ARRAY) {
+    NoteUnsupported(call, "copying from or to a CUDA array");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (box.type != CU_MEMORYTYPE_HOST && box.type != CU_MEMORYTYPE_DEVICE && box.type != CU_MEMORYTYPE_UNIFIED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t pitch = box.pitch != 0 ? box.pitch : box.x + width;
+  const uint64_t slice_rows = box.height != 0 ? box.height : box.y + height;
+  if (pitch < box.x + width || (depth > 1 && slice_rows < box.y + height)) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t base = box.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(box.host) : box.device;
+  if (base == 0) return CUDA_ERROR_INVALID_VALUE;
+  side->pitch = pitch;
+  *slice_bytes = pitch * slice_rows;
+  side->address = base + box.z * *slice_bytes + box.y * pitch + box.x;
+  // The whole box must lie in one range, so check all its slices as one run of rows.
+  Side whole = *side;
+  const Rows rows{width, slice_rows * (depth - 1) + height};
+  if (CUresult result = Classify(&whole, rows, box.type == CU_MEMORYTYPE_DEVICE); result != CUDA_SUCCESS) return result;
+  side->addressable = whole.addressable;
+  side->host = whole.host;
+  side->pageable = whole.pageable;
+  return CUDA_SUCCESS;
+}
+
+CUresult CopyBox(const char* call, const Box& dst, const Box& src, uint64_t width, uint64_t height, uint64_t depth,
+                 CUstream handle, DefaultStream default_stream, bool synchronous) {
+  StreamRef stream;
+  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (width == 0 || height == 0 || depth == 0) return CUDA_SUCCESS;
+  Side to, from;
+  uint64_t to_slice = 0, from_slice = 0;
+  if (CUresult result = PrepareBox(dst, width, height, depth, call, &to, &to_slice); result != CUDA_SUCCESS) return result;
+  if (CUresult result = PrepareBox(src, width, height, depth, call, &from, &from_slice); result != CUDA_SUCCESS) return result;
+  const Rows rows{width, height};
+  for (uint64_t z = 0; z < depth; ++z) {
+    if (CUresult result = Copy(stream, to, from, rows, synchronous); result != CUDA_SUCCESS) return result;
+    to.address += to_slice;
+    from.address += from_slice;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream, DefaultStream default_stream,
+                bool synchronous) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY, 0, copy->dstPitch, 0};
+  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY, 0, copy->srcPitch, 0};
+  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, 1, stream, default_stream, synchronous);
+}
+
+CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream stream, DefaultStream default_stream,
+                bool synchronous) {
+  if (copy == nullptr || copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY, copy->dstZ,
+                copy->dstPitch, copy->dstHeight};
+  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY, copy->srcZ,
+                copy->srcPitch, copy->srcHeight};
+  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, copy->Depth, stream, default_stream, synchronous);
+}
+
+uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+}  // namespace
+
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, DefaultStream default_stream) {
+  return Linear(dst, false, src, false, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream,
+                       DefaultStream default_stream) {
+  return Linear(dst, false, src, false, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, DefaultStream default_stream) {
+  return Linear(dstDevice, true, Address(srcHost), false, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, DefaultStream default_stream) {
+  return Linear(Address(dstHost), false, srcDevice, true, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                         DefaultStream default_stream) {
+  return Linear(dstDevice, true, srcDevice, true, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, CUstream hStream,
+                              DefaultStream default_stream) {
+  return Linear(dstDevice, true, Address(srcHost), false, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream,
+                              DefaultStream default_stream) {
+  return Linear(Address(dstHost), false, srcDevice, true, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream,
+                              DefaultStream default_stream) {
+  return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                      size_t ByteCount, DefaultStream default_stream) {
+  const CUresult result =
+      cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, nullptr, default_stream);
+  if (result != CUDA_SUCCESS) return result;
+  StreamRef stream;
+  if (CUresult found = FindStream(nullptr, default_stream, &stream); found != CUDA_SUCCESS) return found;
+  return Synchronise(stream);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                           size_t ByteCount, CUstream hStream, DefaultStream default_stream) {
+  Context* to = nullptr;
+  Context* from = nullptr;
+  if (dstContext == nullptr || srcContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (CUresult result = FindContext(dstContext, &to); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindContext(srcContext, &from); result != CUDA_SUCCESS) return result;
+  if (!SameSession(to, from)) return AcrossDevices("cuMemcpyPeerAsync");
+  return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy, DefaultStream default_stream) {
+  return Copy2D("cuMemcpy2D", pCopy, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy, DefaultStream default_stream) {
+  return Copy2D("cuMemcpy2DUnaligned", pCopy, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream, DefaultStream default_stream) {
+  return Copy2D("cuMemcpy2DAsync", pCopy, hStream, default_stream, false);
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy, DefaultStream default_stream) {
+  return Copy3D("cuMemcpy3D", pCopy, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream, DefaultStream default_stream) {
+  return Copy3D("cuMemcpy3DAsync", pCopy, hStream, default_stream, false);
+}
+
+}  // namespace consort::guest::calls

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/entry.cc: initialisation, versions, errors, profiler. Source: CUDA Driver API, sections
+// Initialization, Version Management, Error Handling, Profiler Control.
+#include "gen/guest/calls.h"
+#include "guest/error_text.h"
+#include "guest/runtime.h"
+
+namespace consort::guest::calls {
+
+CUresult cuInit(unsigned int Flags) {
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return Initialise();
+}
+
+CUresult cuDriverGetVersion(int* driverVersion) {
+  if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *driverVersion = kDriverVersion;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char** pStr) {
+  if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pStr = ErrorName(error);
+  return *pStr != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorString(CUresult error, const char** pStr) {
+  if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *pStr = ErrorDescription(error);
+  return *pStr != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuProfilerStart() { return CUDA_SUCCESS; }
+
+CUresult cuProfilerStop() { return CUDA_SUCCESS; }
+
+}  // namespace consort::guest::calls

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/memory.cc: allocating device and pinned host memory, and what pointers are. Source: CUDA
+// Driver API, Memory Management, Unified Addressing.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gen/guest/calls.h"
+#include "guest/call.h"
+#include "guest/log.h"
+#include "guest/runtime.h"
+#include "guest/unsupported.h"
+
+namespace consort::guest::calls {
+namespace {
+
+// Pitches of cuMemAllocPitch; what GPUs since Fermi use (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is
+// smaller, rows of a multiple of 512 coalesce at any element size).
+constexpr uint64_t kPitchAlignment = 512;
+constexpr uint64_t kPageBytes = 4096;
+
+constexpr uint32_t Bit(MemoryKind kind) { return 1u << static_cast<uint32_t>(kind); }
+
+CUresult AllocateDevice(Context* context, uint64_t bytes, CUdeviceptr* address) {
+  wire::MemAllocRequest request;
+  wire::MemAllocReply reply;
+  request.bytes = bytes;
+  if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
+  Allocation allocation;
+  allocation.start = reply.address;
+  allocation.bytes = bytes;
+  allocation.kind = MemoryKind::kDevice;
+  allocation.context_id = context->id;
+  if (!GetRuntime()->allocations.Add(allocation)) {
+    LogLine("the host gave address 0x%llx twice", static_cast<unsigned long long>(reply.address));
+    return CUDA_ERROR_UNKNOWN;
+  }
+  *address = reply.address;
+  return CUDA_SUCCESS;
+}
+
+// Host memory at one address here, in the worker and on the device.
+CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Allocation* allocation) {
+  Session* session = context->device->session;
+  const uint64_t mapped = AlignUp(bytes, kPageBytes);
+  MutexLock lock(&GetRuntime()->host_alloc_mutex);
+  wire::HostAllocRequest request;
+  wire::HostAllocReply reply;
+  request.bytes = mapped;
+  request.flags = flags;
+  // Not tied to a context on the host: the program may hold it until it frees it.
+  if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  const int fd = session->ReceiveDescriptor();
+  void* at = reinterpret_cast<void*>(reply.address);
+  const bool inside = reply.address >= session->welcome().shared_host_base &&
+                      reply.address + mapped <= session->welcome().shared_host_base + session->welcome().shared_host_bytes;
+  const bool ok = fd >= 0 && inside &&
+                  mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+  if (fd >= 0) close(fd);
+  if (!ok) {
+    wire::HostFreeRequest undo;
+    undo.address = reply.address;
+    session->Post(0, undo);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  allocation->start = reply.address;
+  allocation->kind = MemoryKind::kSharedHost;
+  return CUDA_SUCCESS;
+}
+
+CUresult AllocatePinned(uint64_t bytes, Allocation* allocation) {
+  void* at = mmap(nullptr, AlignUp(bytes, kPageBytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  allocation->start = reinterpret_cast<uint64_t>(at);
+  allocation->kind = MemoryKind::kPinnedHost;
+  return CUDA_SUCCESS;
+}
+
+// Until no copy that was submitted can touch guest memory any more. Host functions may submit copies.
+CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
+  Session* session = context->device->session;
+  if (!session->TransferOverlaps(reinterpret_cast<void*>(start), bytes) && !session->HostFunctionsOutstanding()) {
+    return CUDA_SUCCESS;
+  }
+  wire::ContextSynchronizeRequest request;
+  wire::EmptyReply reply;
+  return Ask(context, request, &reply);
+}
+
+CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address, void* data) {
+  Runtime* runtime = GetRuntime();
+  const Context* context = runtime->contexts.Find(range.context_id);
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(data) = reinterpret_cast<CUcontext>(range.context_id);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(data) = OnDevice(range.kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      *static_cast<CUdeviceptr*>(data) = address;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (OnDevice(range.kind)) return CUDA_ERROR_INVALID_VALUE;
+      *static_cast<void**>(data) = reinterpret_cast<void*>(address);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      *static_cast<unsigned*>(data) = range.sync_memops ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<unsigned long long*>(data) = range.buffer_id;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      *static_cast<unsigned char*>(data) = 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      *static_cast<unsigned long long*>(data) = 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(data) = range.start;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<size_t*>(data) = range.bytes;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      *static_cast<unsigned char*>(data) = 1;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      *static_cast<unsigned*>(data) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      *static_cast<CUmemoryPool*>(data) = nullptr;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      *static_cast<size_t*>(data) = range.bytes;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      *static_cast<CUdeviceptr*>(data) = range.start;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      *static_cast<unsigned long long*>(data) = range.buffer_id;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+// What cuPointerGetAttributes writes for an attribute of memory that CUDA does not know: zeros of the
+// attribute's size, and no ordinal.
+void UnknownAttribute(CUpointer_attribute attribute, void* data) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(data) = -2;
+      break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      *static_cast<unsigned*>(data) = 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      *static_cast<unsigned char*>(data) = 0;
+      break;
+    default:
+      *static_cast<uint64_t*>(data) = 0;
+  }
+}
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  return AllocateDevice(context, bytesize, dptr);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
+                            unsigned int ElementSizeBytes) {
+  if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  const uint64_t pitch = AlignUp(WidthInBytes, kPitchAlignment);
+  uint64_t bytes = 0;
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = AllocateDevice(context, bytes, dptr); result != CUDA_SUCCESS) return result;
+  *pPitch = pitch;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (dptr == 0) return CUDA_SUCCESS;
+  Allocation removed;
+  if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed)) return CUDA_ERROR_INVALID_VALUE;
+  wire::MemFreeRequest request;
+  request.address = dptr;
+  // In the context that owns it, which may be another than the current one.
+  Context* owner = GetRuntime()->contexts.Find(removed.context_id);
+  return Post(owner != nullptr ? owner : context, request);
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(dptr, &range)) return CUDA_ERROR_NOT_FOUND;
+  if (pbase != nullptr) *pbase = range.start;
+  if (psize != nullptr) *psize = range.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  if (pp == nullptr || bytesize == 0 || (Flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation allocation;
+  allocation.bytes = bytesize;
+  allocation.context_id = context->id;
+  // Under unified addressing all pinned memory is mapped and portable. Source: Unified Addressing.
+  allocation.flags = Flags;
+  const CUresult result = context->device->session->shares_memory()
+                              ? AllocateShared(context, bytesize, Flags, &allocation)
+                              : AllocatePinned(bytesize, &allocation);
+  if (result != CUDA_SUCCESS) return result;
+  if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
+  *pp = reinterpret_cast<void*>(allocation.start);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) { return cuMemHostAlloc(pp, bytesize, 0); }
+
+CUresult cuMemFreeHost(void* p) {
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  Allocation removed;
+  if (!runtime->allocations.Remove(reinterpret_cast<uint64_t>(p),
+                                   Bit(MemoryKind::kSharedHost) | Bit(MemoryKind::kPinnedHost), &removed)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Context* owner = runtime->contexts.Find(removed.context_id);
+  if (owner == nullptr || owner->device->session == nullptr) owner = context;
+  const uint64_t mapped = AlignUp(removed.bytes, kPageBytes);
+  if (removed.kind == MemoryKind::kPinnedHost) {
+    const CUresult result = Quiesce(owner, removed.start, removed.bytes);
+    munmap(p, mapped);
+    return result;
+  }
+  // The addresses stay reserved: the window is the device's.
+  mmap(p, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  wire::HostFreeRequest request;
+  request.address = removed.start;
+  return owner->device->session->Post(0, request);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  if (pdptr == nullptr || Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) || OnDevice(range.kind)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (range.kind != MemoryKind::kSharedHost) {
+    NoteUnsupported("cuMemHostGetDevicePointer", "memory that the device cannot reach over this channel");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  *pdptr = reinterpret_cast<CUdeviceptr>(p);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
+  if (pFlags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) || OnDevice(range.kind)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // All pinned memory is portable and mapped under unified addressing.
+  *pFlags = range.flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
+  constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                              CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+  if (p == nullptr || bytesize == 0 || (Flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_NOT_PERMITTED;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation allocation;
+  allocation.start = reinterpret_cast<uint64_t>(p);
+  allocation.bytes = bytesize;
+  allocation.kind = MemoryKind::kRegisteredHost;
+  allocation.context_id = context->id;
+  allocation.flags = Flags;
+  return GetRuntime()->allocations.Add(allocation) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+CUresult cuMemHostUnregister(void* p) {
+  Context* context = nullptr;
+  if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation removed;
+  if (!GetRuntime()->allocations.Remove(reinterpret_cast<uint64_t>(p), Bit(MemoryKind::kRegisteredHost), &removed)) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  return Quiesce(context, removed.start, removed.bytes);
+}
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(ptr, &range)) return CUDA_ERROR_INVALID_VALUE;
+  return Attribute(attribute, range, ptr, data);
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr ptr) {
+  if (attributes == nullptr || data == nullptr || numAttributes == 0) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Allocation range;
+  const bool known = GetRuntime()->allocations.Find(ptr, &range);
+  for (unsigned i = 0; i < numAttributes; ++i) {
+    if (data[i] == nullptr) continue;
+    if (!known || Attribute(attributes[i], range, ptr, data[i]) != CUDA_SUCCESS) UnknownAttribute(attributes[i], data[i]);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  const bool on = *static_cast<const unsigned*>(value) != 0;
+  return GetRuntime()->allocations.SetSyncMemops(ptr, on) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace consort::guest::calls

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/module.cc: modules, libraries, kernels and their attributes. Source: CUDA Driver API, Module
+// Management, Library Management, Execution Control.
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/guest/calls.h"
+#include "guest/config.h"
+#include "guest/image.h"
+#include "guest/modules.h"
+#include "guest/unsupported.h"
+
+namespace consort::guest::calls {
+namespace {
+
+Module* FindModule(CUmodule handle) { return GetRuntime()->modules.Find(reinterpret_cast<uint64_t>(handle)); }
+
+Library* FindLibrary(CUlibrary handle) {
+  Library* library = GetRuntime()->libraries.Find(reinterpret_cast<uint64_t>(handle));
+  // What a module is made of has a library's id, but programs know it by the module's handle.
+  return library != nullptr && library->module_context == 0 ? library : nullptr;
+}
+
+// The current context's device, or the first.
+Device* CurrentDevice() {
+  Context* context = nullptr;
+  return FindContext(nullptr, &context) == CUDA_SUCCESS ? context->device : &GetRuntime()->devices[0];
+}
+
+// The whole file with a NUL after it, which PTX needs.
+CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  constexpr size_t kStep = 1 << 20;
+  size_t used = 0;
+  while (true) {
+    bytes->resize(used + kStep);
+    const ssize_t got = read(fd, bytes->data() + used, kStep);
+    if (got <= 0) break;
+    used += got;
+  }
+  close(fd);
+  bytes->resize(used + 8);
+  memset(bytes->data() + used, 0, 8);
+  return used < 4 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+}
+
+CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* bytes, const char* name) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->library_mutex);
+  const Global* found = nullptr;
+  for (const Global& global : library->globals) {
+    if (global.device == static_cast<uint32_t>(device->ordinal) && strcmp(global.name, name) == 0) found = &global;
+  }
+  if (found == nullptr) {
+    Session* session = device->session;
+    if (session == nullptr || (library->devices >> device->ordinal & 1) == 0) return CUDA_ERROR_NOT_FOUND;
+    wire::GlobalGetRequest request;
+    wire::GlobalGetReply reply;
+    request.library = library->id;
+    request.name = {reinterpret_cast<const std::byte*>(name), strlen(name)};
+    const Context* owner = runtime->contexts.Find(library->module_context);
+    const CUresult result = session->Ask(owner != nullptr ? owner->wire_id : 0, request, &reply);
+    if (result != CUDA_SUCCESS) return result;
+    library->globals.push_back({strdup(name), static_cast<uint32_t>(device->ordinal), reply.address, reply.bytes});
+    found = &library->globals.back();
+    Allocation range;
+    range.start = reply.address;
+    range.bytes = reply.bytes;
+    range.kind = MemoryKind::kGlobal;
+    range.context_id = owner != nullptr ? owner->id : device->primary_id;
+    range.library_id = library->id;
+    runtime->allocations.Add(range);
+  }
+  if (dptr != nullptr) *dptr = found->address;
+  if (bytes != nullptr) *bytes = found->bytes;
+  return CUDA_SUCCESS;
+}
+
+// Ends `library` on all its devices and in the tables.
+void Unload(Library* library, uint64_t id) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->library_mutex);
+  const Context* owner = runtime->contexts.Find(library->module_context);
+  for (int i = 0; i < runtime->device_count; ++i) {
+    if ((library->devices >> i & 1) == 0) continue;
+    wire::LibraryUnloadRequest request;
+    request.library = id;
+    runtime->devices[i].session->Post(owner != nullptr ? owner->wire_id : 0, request);
+  }
+  for (uint64_t kernel : library->kernels) runtime->kernels.Destroy(kernel);
+  for (uint64_t module : library->modules) runtime->modules.Destroy(module);
+  Allocation removed;
+  while (runtime->allocations.RemoveIf([&](const Allocation& range) { return range.library_id == id; }, &removed)) {
+  }
+  runtime->libraries.Destroy(id);
+}
+
+CUresult KernelNames(Library* library, std::vector<std::byte>* names) {
+  Device* device = CurrentDevice();
+  if (library->devices == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if ((library->devices >> device->ordinal & 1) == 0) device = &GetRuntime()->devices[__builtin_ctz(library->devices)];
+  wire::KernelNamesRequest request;
+  wire::KernelNamesReply reply;
+  request.library = library->id;
+  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  names->assign(reply.names.begin(), reply.names.end());
+  return CUDA_SUCCESS;
+}
+
+CUresult CountKernels(Library* library, unsigned* count) {
+  std::vector<std::byte> names;
+  if (CUresult result = KernelNames(library, &names); result != CUDA_SUCCESS) return result;
+  *count = 0;
+  for (std::byte b : names) *count += b == std::byte{0} ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult EnumerateKernels(Library* library, uint64_t* kernels, unsigned count) {
+  std::vector<std::byte> names;
+  if (CUresult result = KernelNames(library, &names); result != CUDA_SUCCESS) return result;
+  unsigned found = 0;
+  for (size_t at = 0; at < names.size() && found < count;) {
+    const char* name = reinterpret_cast<const char*>(names.data() + at);
+    if (CUresult result = GetKernel(library, name, CurrentDevice(), &kernels[found]); result != CUDA_SUCCESS) return result;
+    ++found;
+    at += strlen(name) + 1;
+  }
+  while (found < count) kernels[found++] = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult GetAttribute(int* pi, CUfunction_attribute attribute, Kernel* kernel, Device* device) {
+  if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = EnsureKernel(kernel, device); result != CUDA_SUCCESS) return result;
+  const int value = kernel->attributes[attribute].load(std::memory_order_relaxed);
+  if (value == INT_MIN) return CUDA_ERROR_INVALID_VALUE;
+  *pi = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult SetAttribute(CUfunction_attribute attribute, int value, Kernel* kernel, Device* device) {
+  if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = EnsureKernel(kernel, device); result != CUDA_SUCCESS) return result;
+  CUresult result = CUDA_SUCCESS;
+  Session* session = OpenDevice(device, &result);
+  if (session == nullptr) return result;
+  wire::FunctionSetAttributeRequest request;
+  wire::FunctionSetAttributeReply reply;
+  request.kernel = kernel->id;
+  request.attribute = attribute;
+  request.value = value;
+  result = session->Ask(0, request, &reply);
+  if (result != CUDA_SUCCESS) return result;
+  for (uint32_t i = 0; i < kFunctionAttributesMax && (i + 1) * 4 <= reply.attributes.size(); ++i) {
+    int32_t changed;
+    memcpy(&changed, reply.attributes.data() + i * 4, 4);
+    kernel->attributes[i].store(changed, std::memory_order_relaxed);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult ParameterInfo(const Kernel* kernel, size_t index, size_t* offset, size_t* bytes) {
+  if (offset == nullptr || index >= kernel->parameters.size()) return CUDA_ERROR_INVALID_VALUE;
+  *offset = kernel->parameters[index].offset;
+  if (bytes != nullptr) *bytes = kernel->parameters[index].bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult CheckCacheConfig(CUfunc_cache config) {
+  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
+                                                                                     : CUDA_ERROR_INVALID_VALUE;
+}
+
+Kernel* FindCuKernel(CUkernel handle) { return GetRuntime()->kernels.Find(reinterpret_cast<uint64_t>(handle)); }
+
+Device* FindDevice(CUdevice dev) {
+  Runtime* runtime = GetRuntime();
+  return dev >= 0 && dev < runtime->device_count ? &runtime->devices[dev] : nullptr;
+}
+
+CUresult LoadCuLibrary(CUlibrary* library, std::vector<std::byte> image, const JitOptions& options) {
+  uint64_t id = 0;
+  if (CUresult result = LoadLibrary(std::move(image), options, nullptr, &id); result != CUDA_SUCCESS) return result;
+  *library = reinterpret_cast<CUlibrary>(id);
+  return CUDA_SUCCESS;
+}
+
+// CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE and CU_LIBRARY_BINARY_IS_PRESERVED change nothing here:
+// images are always copied. Callers pass them with a null array of values.
+CUresult CheckLibraryOptions(unsigned count, const CUlibraryOption* options) {
+  if (count != 0 && options == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] >= CU_LIBRARY_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  std::vector<std::byte> file;
+  if (CUresult result = ReadImageFile(fname, &file); result != CUDA_SUCCESS) return result;
+  return LoadModule(file.data(), JitOptions(), module);
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return LoadModule(image, JitOptions(), module);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions, CUjit_option* options,
+                            void** optionValues) {
+  if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  JitOptions sorted;
+  if (CUresult result = ReadJitOptions(numOptions, options, optionValues, &sorted); result != CUDA_SUCCESS) return result;
+  return LoadModule(image, sorted, module);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) { return calls::cuModuleLoadData(module, fatCubin); }
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  const Module* module = FindModule(hmod);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const uint64_t library_id = module->library_id;
+  Library* library = runtime->libraries.Find(library_id);
+  // A module that cuLibraryGetModule gave goes with its library.
+  if (library == nullptr || library->module_context == 0) return CUDA_ERROR_NOT_PERMITTED;
+  runtime->modules.Destroy(module->id);
+  Unload(library, library_id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Module* module = FindModule(hmod);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Context* context = GetRuntime()->contexts.Find(module->context_id);
+  Library* library = GetRuntime()->libraries.Find(module->library_id);
+  if (context == nullptr || library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  uint64_t id = 0;
+  if (CUresult result = GetKernel(library, name, context->device, &id); result != CUDA_SUCCESS) return result;
+  *hfunc = reinterpret_cast<CUfunction>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  const Module* module = FindModule(hmod);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Context* context = GetRuntime()->contexts.Find(module->context_id);
+  Library* library = GetRuntime()->libraries.Find(module->library_id);
+  if (context == nullptr || library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return GlobalOf(library, context->device, dptr, bytes, name);
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *mode = GetConfig().eager_loading ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Module* module = FindModule(mod);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return CountKernels(GetRuntime()->libraries.Find(module->library_id), count);
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions, CUmodule mod) {
+  if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Module* module = FindModule(mod);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return EnumerateKernels(GetRuntime()->libraries.Find(module->library_id), reinterpret_cast<uint64_t*>(functions),
+                          numFunctions);
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions, void** jitOptionsValues,
+                           unsigned int numJitOptions, CUlibraryOption* libraryOptions, void**,
+                           unsigned int numLibraryOptions) {
+  if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions); result != CUDA_SUCCESS) return result;
+  JitOptions sorted;
+  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted); result != CUDA_SUCCESS) {
+    return result;
+  }
+  return LoadCuLibrary(library, FlattenImage(code), sorted);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption* libraryOptions,
+                               void**, unsigned int numLibraryOptions) {
+  if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions); result != CUDA_SUCCESS) return result;
+  JitOptions sorted;
+  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted); result != CUDA_SUCCESS) {
+    return result;
+  }
+  std::vector<std::byte> file;
+  if (CUresult result = ReadImageFile(fileName, &file); result != CUDA_SUCCESS) return result;
+  return LoadCuLibrary(library, FlattenImage(file.data()), sorted);
+}
+
+CUresult cuLibraryUnload(CUlibrary handle) {
+  Library* library = FindLibrary(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Unload(library, library->id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary handle, const char* name) {
+  if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* library = FindLibrary(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  uint64_t id = 0;
+  if (CUresult result = GetKernel(library, name, CurrentDevice(), &id); result != CUDA_SUCCESS) return result;
+  *pKernel = reinterpret_cast<CUkernel>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Library* library = FindLibrary(lib);
+  return library != nullptr ? CountKernels(library, count) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  if (kernels == nullptr || numKernels == 0) return CUDA_ERROR_INVALID_VALUE;
+  Library* library = FindLibrary(lib);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return EnumerateKernels(library, reinterpret_cast<uint64_t*>(kernels), numKernels);
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary handle) {
+  if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Library* library = FindLibrary(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->library_mutex);
+  for (uint64_t id : library->modules) {
+    const Module* module = runtime->modules.Find(id);
+    if (module != nullptr && module->context_id == context->id) {
+      *pMod = reinterpret_cast<CUmodule>(id);
+      return CUDA_SUCCESS;
+    }
+  }
+  const uint64_t id = runtime->modules.Create([&](Module* module, uint64_t new_id) {
+    module->id = new_id;
+    module->library_id = library->id;
+    module->context_id = context->id;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  library->modules.push_back(id);
+  *pMod = reinterpret_cast<CUmodule>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
+  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Library* library = FindLibrary(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return GlobalOf(library, context->device, dptr, bytes, name);
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
+  if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (FindLibrary(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  NoteUnsupported("cuLibraryGetManaged", "a __managed__ variable");
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel handle) {
+  if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (FindCuKernel(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *pFunc = reinterpret_cast<CUfunction>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel handle) {
+  if (pLib == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Kernel* kernel = FindCuKernel(handle);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *pLib = reinterpret_cast<CUlibrary>(kernel->library_id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel handle) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Kernel* kernel = FindCuKernel(handle);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *name = kernel->name;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
+  const Kernel* kernel = FindCuKernel(handle);
+  return kernel != nullptr ? ParameterInfo(kernel, paramIndex, paramOffset, paramSize) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel handle, CUdevice dev) {
+  if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Kernel* kernel = FindCuKernel(handle);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Device* device = FindDevice(dev);
+  return device != nullptr ? GetAttribute(pi, attrib, kernel, device) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel handle, CUdevice dev) {
+  Kernel* kernel = FindCuKernel(handle);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Device* device = FindDevice(dev);
+  return device != nullptr ? SetAttribute(attrib, val, kernel, device) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice dev) {
+  if (FindCuKernel(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return FindDevice(dev) != nullptr ? CheckCacheConfig(config) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
+  if (pi == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
+  return GetAttribute(pi, attrib, kernel, CurrentDevice());
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
+  return SetAttribute(attrib, value, kernel, CurrentDevice());
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
+  return CheckCacheConfig(config);
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
+  return config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE && config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
+  Runtime* runtime = GetRuntime();
+  const Library* library = runtime->libraries.Find(kernel->library_id);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (library->module_context == 0) return calls::cuLibraryGetModule(hmod, reinterpret_cast<CUlibrary>(library->id));
+  uint64_t found = 0;
+  runtime->modules.ForEach([&](Module* module, uint64_t id) {
+    if (module->library_id == library->id) found = id;
+  });
+  *hmod = reinterpret_cast<CUmodule>(found);
+  return found != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  return calls::cuKernelGetName(name, reinterpret_cast<CUkernel>(hfunc));
+}
+
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
+  return calls::cuKernelGetParamInfo(reinterpret_cast<CUkernel>(func), paramIndex, paramOffset, paramSize);
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Kernel* kernel = nullptr;
+  if (CUresult result = FindKernel(function, &kernel); result != CUDA_SUCCESS) return result;
+  *state = CU_FUNCTION_LOADING_STATE_LOADED;  // its attributes were read on the host, which loads it
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+  Kernel* kernel = nullptr;
+  return FindKernel(function, &kernel);
+}
+
+}  // namespace consort::guest::calls

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/config.h: what an administrator of the guest can set. Immutable once read (at the first call).
+//
+// /etc/consort/guest.toml, or the file named by CONSORT_GUEST_CONFIG:
+//   endpoint = "vsock:2:7000"       # or "unix:/run/consort/consortd.sock", "tcp:127.0.0.1:7000"
+//   connect_timeout_ms = 2000
+//   log = true
+// Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS, CONSORT_LOG=on|off.
+#ifndef CONSORT_GUEST_CONFIG_H_
+#define CONSORT_GUEST_CONFIG_H_
+
+#include <cstdint>
+
+namespace consort::guest {
+
+struct Config {
+  // Where consortd is. Default: the UNIX socket of this machine if there is one, else the host's vsock.
+  char endpoint[256] = {};
+  uint32_t connect_timeout_ms = 2000;
+  bool log = true;
+  // CUDA_MODULE_LOADING=EAGER
+  bool eager_loading = false;
+  // CUDA_VISIBLE_DEVICES as given; `visible_set` tells an empty value from none.
+  bool visible_set = false;
+  char visible[512] = {};
+  // A mistake in the file or environment, for a person; empty if none.
+  char problem[256] = {};
+};
+
+// Any thread; the first call reads file and environment.
+const Config& GetConfig();
+
+// Applies the lines of a configuration file, `bytes` of text, to `config`. Sets config->problem on the
+// first line that is no `key = value` of a known key.
+void ParseConfig(const char* text, uint64_t bytes, Config* config);
+
+}  // namespace consort::guest
+
+#endif  // CONSORT_GUEST_CONFIG_H_

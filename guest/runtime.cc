@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/runtime.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+
+#include "guest/call.h"
+#include "guest/config.h"
+#include "guest/entry.h"
+#include "guest/log.h"
+#include "vmsock/dial.h"
+
+namespace consort::guest {
+namespace {
+
+std::atomic<Runtime*> runtime{nullptr};
+// Set in a child that was forked from an initialised process.
+std::atomic<bool> forked{false};
+Mutex init_mutex;
+std::atomic<uint32_t> next_context_wire_id{1};
+
+// What the daemon is asked for in one query.
+wire::DeviceSnapshot snapshots[kDevicesMax];
+
+void InForkedChild() {
+  if (runtime.load(std::memory_order_relaxed) != nullptr) forked.store(true, std::memory_order_relaxed);
+}
+
+const char* ApplicationName() {
+  static char name[128];
+  if (name[0] == '\0') {
+    char path[512];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = '\0';
+    const char* slash = strrchr(path, '/');
+    snprintf(name, sizeof name, "%.127s", slash != nullptr ? slash + 1 : path);
+  }
+  return name;
+}
+
+DialOptions Options(uint32_t device) {
+  DialOptions options;
+  options.endpoint = GetConfig().endpoint;
+  options.description_hash = wire::kDescriptionHash;
+  options.device = device;
+  options.application = ApplicationName();
+  options.connect_timeout = GetConfig().connect_timeout_ms * kMillisecond;
+  return options;
+}
+
+void FormatUuid(const uint8_t* uuid, char* text /* 41 bytes */) {
+  char* at = text + sprintf(text, "GPU-");
+  for (int i = 0; i < 16; ++i) {
+    at += sprintf(at, "%02x", uuid[i]);
+    if (i == 3 || i == 5 || i == 7 || i == 9) *at++ = '-';
+  }
+  *at = '\0';
+}
+
+// The host's index of one item of CUDA_VISIBLE_DEVICES: an index or the beginning of a UUID; -1 for what
+// names no device, which ends the list. Source: CUDA C++ Programming Guide, environment variables.
+int MatchVisible(const char* item, int host_count) {
+  if (strncasecmp(item, "GPU-", 4) == 0) {
+    for (int i = 0; i < host_count; ++i) {
+      char text[64];
+      FormatUuid(snapshots[i].uuid, text);
+      if (strncasecmp(text, item, strlen(item)) == 0) return i;
+    }
+    return -1;
+  }
+  char* end = nullptr;
+  const long index = strtol(item, &end, 10);
+  return end != item && *end == '\0' && index >= 0 && index < host_count ? static_cast<int>(index) : -1;
+}
+
+// Fills `order` with the host indices that the program may see; returns how many.
+int VisibleDevices(int host_count, uint32_t* order) {
+  if (!GetConfig().visible_set) {
+    for (int i = 0; i < host_count; ++i) order[i] = i;
+    return host_count;
+  }
+  char list[512];
+  snprintf(list, sizeof list, "%s", GetConfig().visible);
+  int count = 0;
+  char* rest = nullptr;
+  for (char* item = strtok_r(list, ", ", &rest); item != nullptr; item = strtok_r(nullptr, ", ", &rest)) {
+    const int index = MatchVisible(item, host_count);
+    if (index < 0 || count == kDevicesMax) break;
+    for (int i = 0; i < count; ++i) {
+      if (order[i] == static_cast<uint32_t>(index)) return 0;  // a device named twice: none are visible
+    }
+    order[count++] = index;
+  }
+  return count;
+}
+
+// Attributes that describe what a program may do through this library, not what the GPU can do.
+void MaskAttributes(wire::DeviceSnapshot* snapshot) {
+  static constexpr int kAbsent[] = {
+      CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+      CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+      CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+      CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+      CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+      CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+      CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+      CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
+      CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+  };
+  for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
+}
+
+CUresult InitialiseLocked() {
+  if (GetConfig().problem[0] != '\0') LogLine("%s", GetConfig().problem);
+  DialResult result;
+  QueryDevices(Options(0), &result, snapshots);
+  if (result.error != DialError::kNone) {
+    LogLine("no GPU: %s (endpoint %s; set CONSORT_ENDPOINT or /etc/consort/guest.toml)", result.text,
+            GetConfig().endpoint);
+    return result.error == DialError::kVersionMismatch ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH : CUDA_ERROR_NO_DEVICE;
+  }
+  uint32_t order[kDevicesMax];
+  const int host_count = result.welcome.device_count < kDevicesMax ? result.welcome.device_count : kDevicesMax;
+  const int count = VisibleDevices(host_count, order);
+  if (count == 0) {
+    if (host_count == 0) LogLine("no GPU: the host at %s offers no device", GetConfig().endpoint);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  auto* made = new Runtime;
+  for (int i = 0; i < count; ++i) {
+    Device& device = made->devices[i];
+    device.ordinal = i;
+    device.host_index = order[i];
+    device.snapshot = snapshots[order[i]];
+    MaskAttributes(&device.snapshot);
+  }
+  made->device_count = count;
+  for (int i = 0; i < count; ++i) {
+    made->devices[i].primary_id = made->contexts.Create([&](Context* context, uint64_t id) {
+      context->id = id;
+      context->wire_id = next_context_wire_id.fetch_add(1, std::memory_order_relaxed);
+      context->device = &made->devices[i];
+      context->primary = true;
+    });
+  }
+  pthread_atfork(nullptr, nullptr, InForkedChild);
+  runtime.store(made, std::memory_order_release);  // pairs with GetRuntime
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+Runtime* GetRuntime() { return runtime.load(std::memory_order_acquire); }
+
+CUresult Initialise() {
+  if (forked.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_INITIALIZED;
+  if (GetRuntime() != nullptr) return CUDA_SUCCESS;
+  MutexLock lock(&init_mutex);
+  return GetRuntime() != nullptr ? CUDA_SUCCESS : InitialiseLocked();
+}
+
+CUresult EnterCall() {
+  if (runtime.load(std::memory_order_acquire) == nullptr || forked.load(std::memory_order_relaxed)) {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  return CUDA_SUCCESS;
+}
+
+Session* OpenDevice(Device* device, CUresult* result) {
+  Runtime* state = GetRuntime();
+  MutexLock lock(&state->device_mutex);
+  if (device->session != nullptr) return device->session;
+  DialResult dialled;
+  std::unique_ptr<Channel> channel;
+  OpenSession(Options(device->host_index), &dialled, &channel);
+  if (dialled.error != DialError::kNone) {
+    LogLine("device %d: %s", device->ordinal, dialled.text);
+    *result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    return nullptr;
+  }
+  auto* session = new Session(std::move(channel), dialled.welcome);
+  if (!session->window_reserved()) {
+    LogLine("device %d: addresses 0x%llx and up, which the device uses, are taken in this process", device->ordinal,
+            static_cast<unsigned long long>(dialled.welcome.window_base));
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    delete session;
+    return nullptr;
+  }
+  device->session = session;
+  return session;
+}
+
+uint64_t NewContext(Device* device, bool primary, uint32_t flags) {
+  return GetRuntime()->contexts.Create([&](Context* context, uint64_t id) {
+    context->id = id;
+    context->wire_id = next_context_wire_id.fetch_add(1, std::memory_order_relaxed);
+    context->device = device;
+    context->primary = primary;
+    context->flags = flags;
+    context->active = true;
+  });
+}
+
+CUresult EmptyContext(Context* context) {
+  Runtime* state = GetRuntime();
+  // Locals first: their destructors, in the runtimes that made them, may still look at the context.
+  std::vector<ContextLocal> locals;
+  {
+    MutexLock lock(&state->locals_mutex);
+    locals.swap(context->locals);
+  }
+  for (const ContextLocal& local : locals) {
+    if (local.destructor != nullptr) local.destructor(ToHandle(context), local.key, local.value);
+  }
+  if (context->device->session == nullptr) return CUDA_SUCCESS;
+  wire::ContextDestroyRequest request;
+  wire::EmptyReply reply;
+  const CUresult result = Ask(context, request, &reply);
+  // A primary context comes back empty under its old handle; on the wire it is a new one.
+  context->wire_id = next_context_wire_id.fetch_add(1, std::memory_order_relaxed);
+
+  std::vector<uint64_t> ids;
+  const uint64_t owner = context->id;
+  state->streams.ForEach([&](Stream* stream, uint64_t id) { if (stream->context_id == owner) ids.push_back(id); });
+  for (uint64_t id : ids) state->streams.Destroy(id);
+  ids.clear();
+  state->events.ForEach([&](Event* event, uint64_t id) { if (event->context_id == owner) ids.push_back(id); });
+  for (uint64_t id : ids) state->events.Destroy(id);
+  ids.clear();
+  {
+    MutexLock lock(&state->library_mutex);
+    state->modules.ForEach([&](Module* module, uint64_t id) { if (module->context_id == owner) ids.push_back(id); });
+    for (uint64_t id : ids) {
+      const uint64_t library_id = state->modules.Find(id)->library_id;
+      state->modules.Destroy(id);
+      Library* library = state->libraries.Find(library_id);
+      if (library == nullptr) continue;
+      if (library->module_context == owner) {
+        for (uint64_t kernel : library->kernels) state->kernels.Destroy(kernel);
+        state->libraries.Destroy(library_id);
+      }
+    }
+  }
+  Allocation removed;
+  while (state->allocations.RemoveIf(
+      [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); }, &removed)) {
+  }
+  return result == CUDA_ERROR_DEVICE_UNAVAILABLE ? CUDA_SUCCESS : result;
+}
+
+}  // namespace consort::guest

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/session.h: this process's conversation with the worker of one device.
+//
+// Sending: any thread, one frame at a time under a lock, so the order of frames is the order of calls.
+// Receiving: leader and followers. Of the threads that wait for a reply one reads the channel and hands
+// out what arrives, copy results straight into their destination; the others sleep until theirs is there
+// or the leader has left. So no thread of ours runs until a program uses host functions, for which there
+// is one service thread (it must run them while no thread of the program is in a call).
+// A sender that finds the channel full drains the receiving direction before it waits: the host may be
+// unable to read on until it has got rid of copy results.
+// Once the channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once.
+#ifndef CONSORT_GUEST_SESSION_H_
+#define CONSORT_GUEST_SESSION_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gen/wire/requests.h"
+#include "guest/mutex.h"
+#include "vmsock/channel.h"
+#include "vmsock/wire/handshake.h"
+
+namespace consort::guest {
+
+// A thread's place for the reply it waits for. Reused call after call; owned by the session.
+struct ReplySlot {
+  bool done = false;                 // guarded by Session::receive_mutex_
+  CUresult result = CUDA_SUCCESS;
+  std::vector<std::byte> body;
+  bool in_use = false;
+};
+
+// Where the packed rows of a copy to the host go.
+struct Transfer {
+  std::byte* destination = nullptr;
+  uint64_t pitch = 0;   // bytes between rows at the destination
+  uint64_t width = 0;   // bytes of a row
+  uint64_t rows = 0;
+  uint64_t received = 0;
+};
+
+class Session {
+ public:
+  // Takes the channel; `welcome` is what the host agreed to. Reserves the address window in this process.
+  Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome);
+
+  // False if the address window is taken by something else in this process.
+  bool window_reserved() const { return window_reserved_; }
+  const wire::Welcome& welcome() const { return welcome_; }
+  bool shares_memory() const { return channel_->can_share_memory() && welcome_.shared_host_bytes != 0; }
+  const char* channel_name() const { return channel_->name(); }
+
+  // Sends a request that nobody waits for.
+  template <class Request>
+  CUresult Post(uint32_t context, const Request& request) {
+    MutexLock lock(&send_mutex_);
+    return Send(context, 0, request);
+  }
+
+  // Sends a request and waits for its reply, whose fields go to `reply`; its spans are valid until this
+  // thread's next call. Fields are decoded on success, and on errors that carry them.
+  template <class Request>
+  CUresult Ask(uint32_t context, const Request& request, typename Request::Reply* reply) {
+    uint32_t call = 0;
+    ReplySlot* slot = TakeSlot(&call);
+    if (slot == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result;
+    {
+      MutexLock lock(&send_mutex_);
+      result = Send(context, call, request);
+    }
+    if (result == CUDA_SUCCESS) result = WaitFor(slot);
+    if (result == CUDA_SUCCESS || !slot->body.empty()) {
+      wire::Decoder decoder(slot->body);
+      if (!reply->Decode(decoder) && result == CUDA_SUCCESS) result = Broken();
+    }
+    return result;
+  }
+
+  // Registers a destination for a CopyToHost; the id goes into the request. The transfer ends by itself.
+  uint64_t BeginTransfer(const Transfer& transfer);
+  // Ends a transfer that the host has refused.
+  void CancelTransfer(uint64_t id);
+  // Whether a transfer that has not arrived yet writes into [start, start + bytes).
+  bool TransferOverlaps(const void* start, uint64_t bytes);
+
+  // Runs `function(argument)` on the service thread when the host says that `callback`, the returned id,
+  // is due; then tells the host to go on.
+  uint64_t AddHostFunction(void (*function)(void* argument), void* argument);
+  // Whether host functions are waiting to run.
+  bool HostFunctionsOutstanding();
+
+  // The next descriptor that the host sent beside the frames; -1 if none comes.
+  int ReceiveDescriptor();
+
+  // True on the thread that runs host functions, where CUDA calls are not permitted.
+  static bool OnServiceThread();
+
+  // Gives back the slot of a thread that ends.
+  void ReturnSlot(ReplySlot* slot) {
+    MutexLock lock(&receive_mutex_);
+    slot->in_use = false;
+  }
+
+ private:
+
+  struct HostFunctionEntry {
+    uint64_t id = 0;
+    void (*function)(void*) = nullptr;
+    void* argument = nullptr;
+    bool due = false;
+  };
+
+  // send_mutex_ held.
+  template <class Request>
+  CUresult Send(uint32_t context, uint32_t call, const Request& request) {
+    const uint32_t body_bytes = request.BodyBytes();
+    const uint32_t frame_bytes = wire::FrameBytes(body_bytes);
+    std::byte* at = Reserve(frame_bytes);
+    if (at == nullptr) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    const wire::FrameHeader header{frame_bytes, static_cast<uint16_t>(Request::kOpcode), 0, call, context};
+    std::memcpy(at, &header, sizeof header);
+    wire::Encoder encoder(at + sizeof header, frame_bytes - sizeof header);
+    request.Encode(encoder);
+    channel_->Commit();
+    return FlushAll() ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
+  }
+
+  std::byte* Reserve(uint32_t frame_bytes);  // waits for room; null: channel lost
+  bool FlushAll();
+  ReplySlot* TakeSlot(uint32_t* call);
+  CUresult WaitFor(ReplySlot* slot);
+  CUresult Broken();                          // logs once that the host broke the protocol; closes
+  void Lost();                                // logs once that the connection is gone
+
+  // Receives what is there. receive role held by the caller. False: the channel is lost.
+  bool DrainReceived();
+  void Handle(const Frame& frame);
+  void HandleTransferData(const Frame& frame);
+  // If nobody is the leader, receives what is there. Used by blocked senders.
+  void HelpReceive();
+  void RunService();
+  static void* ServiceMain(void* session);
+
+  std::unique_ptr<Channel> channel_;
+  const wire::Welcome welcome_;
+  bool window_reserved_ = false;
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> told_{false};
+
+  Mutex send_mutex_;
+
+  // Leader election and everything that arrives.
+  Mutex receive_mutex_;
+  Condition received_;
+  bool leader_ = false;
+  std::vector<ReplySlot*> slots_;
+  std::vector<HostFunctionEntry> host_functions_;
+  uint64_t next_host_function_ = 1;
+  bool service_started_ = false;
+  bool service_waiting_ = false;
+
+  Mutex transfer_mutex_;
+  std::vector<Transfer> transfers_;          // a free entry has rows == 0
+};
+
+}  // namespace consort::guest
+
+#endif  // CONSORT_GUEST_SESSION_H_

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/control/messages.h: what consortd and a consort-worker say to each other.
+//
+//   worker  -> consortd  StartFailed    no device; the worker exits
+//                        Ready          the device is open, sessions may come
+//                        SessionEnded   with its account; its window may be used again
+//                        Poisoned       the device context is unusable; start another worker for new
+//                                       sessions. The worker stays until its last session leaves
+//   consortd -> worker   OpenSession    with the connection's descriptor
+//                        Shutdown       end all sessions and exit
+//
+// One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it is.
+// Internal: both sides are always of the same build. Plain values.
+#ifndef CONSORT_HOST_CONTROL_MESSAGES_H_
+#define CONSORT_HOST_CONTROL_MESSAGES_H_
+
+#include <cstdint>
+
+#include "vmsock/wire/handshake.h"
+
+namespace consort::host {
+
+enum class MessageKind : uint64_t {
+  kStartFailed = 1,
+  kReady = 2,
+  kSessionEnded = 3,
+  kPoisoned = 4,
+  kOpenSession = 16,
+  kShutdown = 17,
+};
+
+// Text fields are NUL-terminated within their array.
+struct StartFailed {
+  static constexpr MessageKind kKind = MessageKind::kStartFailed;
+  char text[512] = {};
+};
+
+struct Ready {
+  static constexpr MessageKind kKind = MessageKind::kReady;
+  wire::DeviceSnapshot snapshot;
+  uint32_t driver_version = 0;  // as cuDriverGetVersion reports it
+  uint32_t device_count = 0;    // of the driver, for the worker of device 0 to tell
+  char driver[64] = {};         // the library's name, for people
+};
+
+struct OpenSession {
+  static constexpr MessageKind kKind = MessageKind::kOpenSession;
+  uint64_t session = 0;
+  char tenant[64] = {};   // who is at the other end: "local", a VM's name, "cid-3"
+  char channel[32] = {};  // the front door: "unix", "vhost-user", "vsock"
+  wire::Hello hello;
+  uint64_t window_base = 0;
+  uint64_t window_bytes = 0;  // shared-host part included
+  uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
+};
+
+// What a session used. Times: `started` in seconds since 1970, the others in nanoseconds.
+struct SessionEnded {
+  static constexpr MessageKind kKind = MessageKind::kSessionEnded;
+  uint64_t session = 0;
+  uint64_t started_unix_seconds = 0;
+  uint64_t lasted_nanos = 0;
+  uint64_t calls = 0;        // frames received
+  uint64_t round_trips = 0;  // of them, those that wanted a reply
+  uint64_t bytes_to_device = 0;
+  uint64_t bytes_to_host = 0;
+  uint64_t kernel_launches = 0;
+  uint64_t kernel_nanos = 0;  // see host/session/device_time.h for what is counted
+  char channel[32] = {};      // as the session's channel names itself
+  char reason[128] = {};      // why it ended, for people
+};
+
+struct Poisoned {
+  static constexpr MessageKind kKind = MessageKind::kPoisoned;
+  char reason[128] = {};
+};
+
+struct Shutdown {
+  static constexpr MessageKind kKind = MessageKind::kShutdown;
+  uint64_t reserved = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_CONTROL_MESSAGES_H_

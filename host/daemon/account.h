@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/account.h: one line of JSON a session, for whoever bills or plots.
+//
+//   {"vm":"web-1","channel":"vhost-user","application":"python3","pid":812,"device":"NVIDIA H200",
+//    "device_index":0,"started":"2026-03-01T12:00:00Z","seconds":12.5,"calls":4100,"round_trips":12,
+//    "bytes_to_device":1048576,"bytes_to_host":4096,"kernel_launches":3900,"kernel_seconds":9.25,
+//    "end":"closed"}
+// Each line is one write of an O_APPEND file: several daemons may share one. Owned by consortd's loop.
+#ifndef CONSORT_HOST_DAEMON_ACCOUNT_H_
+#define CONSORT_HOST_DAEMON_ACCOUNT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "host/control/messages.h"
+
+namespace consort::host {
+
+// What a session was, beside what it used.
+struct SessionIdentity {
+  std::string vm;  // the tenant's name: "local", a VM's, "cid-3"
+  std::string front_door;
+  std::string application;  // the guest's word
+  uint32_t pid = 0;         // likewise
+  std::string device;
+  uint32_t device_index = 0;
+};
+
+// The line, newline included. Text is escaped; bytes that are no ASCII become '?', since a guest chose
+// them and they need not be UTF-8.
+std::string AccountLine(const SessionIdentity& identity, const SessionEnded& ended);
+
+class AccountFile {
+ public:
+  // Opens `path` for appending, making it if needed.
+  static absl::StatusOr<AccountFile> Open(const std::string& path);
+
+  absl::Status Append(std::string_view line);
+
+ private:
+  explicit AccountFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_ACCOUNT_H_

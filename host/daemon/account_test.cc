@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/account.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "host/control/control_socket.h"
+
+namespace consort::host {
+namespace {
+
+TEST(AccountLine, NamesWhoUsedWhat) {
+  SessionIdentity identity;
+  identity.vm = "web-1";
+  identity.front_door = "vhost-user";
+  identity.application = "python3";
+  identity.pid = 812;
+  identity.device = "CPU";
+  SessionEnded ended;
+  ended.started_unix_seconds = 86400;
+  ended.lasted_nanos = 1500000000;
+  ended.kernel_launches = 3;
+  ended.kernel_nanos = 2000;
+  SetText(ended.reason, "closed");
+  EXPECT_EQ(AccountLine(identity, ended),
+            "{\"vm\":\"web-1\",\"channel\":\"vhost-user\",\"application\":\"python3\",\"pid\":812,"
+            "\"device\":\"CPU\",\"device_index\":0,\"started\":\"1970-01-02T00:00:00Z\","
+            "\"seconds\":1.500000,\"calls\":0,\"round_trips\":0,\"bytes_to_device\":0,"
+            "\"bytes_to_host\":0,\"kernel_launches\":3,\"kernel_seconds\":0.000002,"
+            "\"end\":\"closed\"}\n");
+}
+
+TEST(AccountLine, EscapesWhatAGuestChose) {
+  SessionIdentity identity;
+  identity.application = "a\"b\\c\n\x80";
+  const std::string line = AccountLine(identity, SessionEnded{});
+  EXPECT_NE(line.find(R"("application":"a\"b\\c\u000a?")"), std::string::npos) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+}
+
+TEST(AccountFile, AppendsToWhatIsThere) {
+  const std::string path = ::testing::TempDir() + "/account_test.jsonl";
+  std::ofstream(path) << "first\n";
+  auto file = AccountFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE(file->Append("second\n").ok());
+  std::ifstream in(path);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text, "first\nsecond\n");
+}
+
+TEST(AccountFile, SaysWhichPathCannotBeOpened) {
+  auto file = AccountFile::Open("/nonexistent/account");
+  EXPECT_EQ(file.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(file.status().ToString().find("/nonexistent/account"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace consort::host

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/connection.h: an accepted connection and who is at its other end. Value type.
+#ifndef CONSORT_HOST_DAEMON_CONNECTION_H_
+#define CONSORT_HOST_DAEMON_CONNECTION_H_
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace consort::host {
+
+// The identity is the door's, set by the operator or the kernel; nothing that the guest says changes it.
+struct Connection {
+  UniqueFd fd;             // connected, SOCK_STREAM, non-blocking
+  std::string tenant;      // "local", a VM's name, "cid-3"
+  std::string front_door;  // "unix", "vhost-user", "vsock"
+  std::string peer;        // for people: "uid 1000 pid 4711", "port 1025"
+  bool shares_memory = false;  // descriptors can be passed
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_CONNECTION_H_

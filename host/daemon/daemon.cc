@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/daemon.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "gen/wire/opcodes.h"
+#include "host/limits.h"
+#include "vmsock/listen.h"
+
+namespace consort::host {
+
+Daemon::Daemon(EventLoop* loop, DaemonOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      windows_(kWindowBase, kWindowBytes, kWindows),
+      greeter_(
+          loop,
+          [this](Connection connection, const wire::Hello& hello) {
+            OnHello(std::move(connection), hello);
+          },
+          [this] {
+            // The kernel's queue holds what comes while the greeter is full.
+            for (Door* door : {unix_door_.get(), vsock_door_.get()}) {
+              if (door == nullptr) continue;
+              if (greeter_.full()) {
+                door->Pause();
+              } else {
+                door->Resume();
+              }
+            }
+          }) {}
+
+Daemon::~Daemon() {
+  for (const auto& [pid, index] : children_) kill(pid, SIGKILL);
+}
+
+absl::Status Daemon::Start(std::function<void()> on_ready,
+                           std::function<void(absl::Status)> on_end) {
+  on_ready_ = std::move(on_ready);
+  on_end_ = std::move(on_end);
+  if (!options_.account_path.empty()) {
+    ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
+  }
+  // Only a driver knows how many devices there are: the first worker tells, the others follow.
+  AddDevice(0);
+  return StartWorker(devices_[0].get());
+}
+
+void Daemon::AddDevice(uint32_t index) {
+  devices_.push_back(std::make_unique<Device>());
+  devices_.back()->index = index;
+}
+
+absl::Status Daemon::StartWorker(Device* device) {
+  WorkerOptions worker_options;
+  worker_options.binary = options_.worker_path;
+  worker_options.device = options_.device;
+  worker_options.index = device->index;
+  worker_options.cpu_devices = options_.cpu_devices;
+  worker_options.verbosity = options_.verbosity;
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
+                   WorkerProcess::Start(
+                       loop_, worker_options,
+                       [this](WorkerProcess* from, ControlPacket& packet) {
+                         OnPacket(from, packet);
+                       },
+                       [this](WorkerProcess* gone) { OnGone(gone); }));
+  device->worker = worker.get();
+  children_[worker->pid()] = device->index;
+  workers_.emplace(worker.get(), std::move(worker));
+  return absl::OkStatus();
+}
+
+// A worker that lasted starts anew at once; one that keeps dying, later and later.
+void Daemon::ScheduleStart(Device* device, Nanos lasted) {
+  if (stopping_) return;
+  if (device->back_off == 0 || lasted >= kWorkerRestartLast) {
+    device->back_off = kWorkerRestartFirst;
+  } else {
+    device->back_off = std::min(device->back_off * 2, kWorkerRestartLast);
+  }
+  device->restart = loop_->After(device->back_off, [this, device] {
+    device->restart = 0;
+    const absl::Status started = StartWorker(device);
+    if (!started.ok()) {
+      LOG(ERROR) << "device " << device->index << ": " << started;
+      ScheduleStart(device, 0);
+    }
+  });
+}
+
+void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
+  Ready ready;
+  StartFailed failed;
+  SessionEnded ended;
+  Poisoned poisoned;
+  if (packet.As(&ready)) {
+    OnReadyMessage(worker, ready);
+  } else if (packet.As(&ended)) {
+    EndSession(ended);
+  } else if (packet.As(&poisoned)) {
+    Drain(worker, GetText(poisoned.reason));
+  } else if (packet.As(&failed)) {
+    LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
+    // Before anything worked this is a matter of configuration, for a person; later it is a fault
+    // that a restart may mend.
+    if (!ready_) Fail(absl::FailedPreconditionError(GetText(failed.text)));
+  } else {
+    LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
+               << static_cast<uint64_t>(packet.kind()) << "; ending it";
+    worker->Kill();
+  }
+}
+
+void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
+  Device* device = devices_[worker->device_index()].get();
+  worker->state = WorkerProcess::State::kReady;
+  worker->ready_since = MonotonicNow();
+  device->info = ready;
+  LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
+            << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
+            << ready.driver_version << ", worker " << worker->pid();
+  if (!ready_ && device->index == 0) {
+    const uint32_t count = std::min(ready.device_count, kDevicesMax);
+    for (uint32_t index = 1; index < count; ++index) {
+      AddDevice(index);
+      const absl::Status started = StartWorker(devices_.back().get());
+      if (!started.ok()) return Fail(started);
+    }
+  }
+  CheckAllReady();
+  ServeWaiting(device);
+}
+
+void Daemon::CheckAllReady() {
+  if (ready_ || stopping_) return;
+  for (const auto& device : devices_) {
+    if (!device->info.has_value()) return;
+  }
+  const absl::Status opened = OpenDoors();
+  if (!opened.ok()) return Fail(opened);
+  ready_ = true;
+  on_ready_();
+}
+
+absl::Status Daemon::OpenDoors() {
+  const OnConnection greet = [this](Connection connection) {
+    if (greeter_.full()) {
+      // Only a VM's device comes here with the greeter full; sockets are paused then.
+      LOG(WARNING) << connection.tenant << ": too many connections without a Hello; one dropped";
+      return;
+    }
+    greeter_.Add(std::move(connection));
+  };
+  ASSIGN_OR_RETURN(unix_door_, Door::OpenUnix(loop_, options_.socket_path, greet));
+  LOG(INFO) << "listening on " << options_.socket_path;
+  if (options_.vsock_port.has_value()) {
+    auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet);
+    if (door.ok()) {
+      vsock_door_ = *std::move(door);
+      LOG(INFO) << "listening on vsock port " << *options_.vsock_port;
+    } else {
+      LOG(INFO) << "no kernel vsock: " << door.status().message();
+    }
+  }
+  ASSIGN_OR_RETURN(vm_doors_, VmDoors::Open(loop_, options_.vms, greet));
+  for (const VmOptions& vm : options_.vms) {
+    LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
+  if (worker->state == WorkerProcess::State::kDraining) return;
+  Device* device = devices_[worker->device_index()].get();
+  LOG(ERROR) << "device " << device->index << ": worker " << worker->pid()
+             << " cannot go on: " << reason << "; its " << SessionsOf(worker)
+             << " sessions stay with it, new ones get another";
+  const Nanos lasted =
+      worker->state == WorkerProcess::State::kReady ? MonotonicNow() - worker->ready_since : 0;
+  worker->state = WorkerProcess::State::kDraining;
+  if (device->worker == worker) {
+    device->worker = nullptr;
+    ScheduleStart(device, lasted);
+  }
+}
+
+void Daemon::OnGone(WorkerProcess* worker) {
+  const auto it = workers_.find(worker);
+  if (it == workers_.end()) return;
+  const std::unique_ptr<WorkerProcess> owned = std::move(it->second);
+  workers_.erase(it);
+  Device* device = devices_[worker->device_index()].get();
+
+  std::vector<SessionEnded> lost;
+  for (const auto& [id, session] : sessions_) {
+    if (session.worker != worker) continue;
+    SessionEnded ended;
+    ended.session = id;
+    ended.started_unix_seconds = session.started_unix_seconds;
+    ended.lasted_nanos = static_cast<uint64_t>(MonotonicNow() - session.started);
+    SetText(ended.reason, "worker died");
+    lost.push_back(ended);
+  }
+  if (!stopping_ && (worker->state != WorkerProcess::State::kDraining || !lost.empty())) {
+    LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
+               << lost.size() << " sessions";
+  }
+  // Its windows are free only when its process is: until then the memory may still be mapped.
+  if (children_.contains(worker->pid())) worker->Kill();
+  for (const SessionEnded& ended : lost) EndSession(ended);
+
+  if (device->worker == worker) {
+    device->worker = nullptr;
+    if (!ready_ && !stopping_) {
+      return Fail(absl::UnavailableError(
+          absl::StrCat("the worker of device ", device->index, " died while starting")));
+    }
+    ScheduleStart(device, worker->state == WorkerProcess::State::kReady
+                              ? MonotonicNow() - worker->ready_since
+                              : 0);
+  }
+  CheckStopped();
+}
+
+void Daemon::OnChildSignal() {
+  // consortd has no children but its workers.
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    children_.erase(pid);
+    if (WIFSIGNALED(status)) {
+      LOG(INFO) << "worker " << pid << " ended by signal " << WTERMSIG(status);
+    } else {
+      LOG_IF(INFO, WEXITSTATUS(status) != 0)
+          << "worker " << pid << " ended with status " << WEXITSTATUS(status);
+    }
+  }
+  CheckStopped();
+}
+
+void Daemon::Refuse(Connection connection, uint32_t status, const std::string& text) {
+  LOG(WARNING) << connection.tenant << " (" << connection.front_door << ", " << connection.peer
+               << ") refused: " << text;
+  greeter_.Answer(std::move(connection), RefusalBytes(status, text));
+}
+
+void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
+  const absl::Status same_build = CheckHello(hello, wire::kDescriptionHash);
+  if (!same_build.ok()) {
+    return Refuse(std::move(connection), wire::kWelcomeVersionMismatch,
+                  std::string(same_build.message()));
+  }
+  if (hello.purpose == wire::kPurposeQuery) return AnswerQuery(std::move(connection));
+  if (hello.purpose != wire::kPurposeSession) {
+    return Refuse(std::move(connection), wire::kWelcomeRefused,
+                  absl::StrCat("unknown purpose ", hello.purpose));
+  }
+  if (hello.device >= devices_.size()) {
+    return Refuse(std::move(connection), wire::kWelcomeNoDevice,
+                  absl::StrCat("no device ", hello.device, "; this host has ", devices_.size()));
+  }
+  Device* device = devices_[hello.device].get();
+  if (device->worker == nullptr || device->worker->state != WorkerProcess::State::kReady) {
+    if (device->waiting.size() >= kSessionsPerWorker) {
+      return Refuse(std::move(connection), wire::kWelcomeRefused,
+                    "the device is starting and too many wait for it; try again");
+    }
+    device->waiting.push_back(
+        {std::move(connection), hello, MonotonicNow() + kWorkerStartTimeout});
+    loop_->After(kWorkerStartTimeout, [this, device] { ExpireWaiting(device); });
+    return;
+  }
+  StartSession(device, std::move(connection), hello);
+}
+
+void Daemon::AnswerQuery(Connection connection) {
+  wire::Welcome welcome;
+  welcome.device_count = static_cast<uint32_t>(devices_.size());
+  welcome.driver_version = devices_[0]->info->driver_version;
+  std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
+  for (const auto& device : devices_) {
+    bytes.append(reinterpret_cast<const char*>(&device->info->snapshot),
+                 sizeof(wire::DeviceSnapshot));
+  }
+  greeter_.Answer(std::move(connection), std::move(bytes));
+}
+
+void Daemon::StartSession(Device* device, Connection connection, const wire::Hello& hello) {
+  if (SessionsOf(device->worker) >= kSessionsPerWorker) {
+    return Refuse(std::move(connection), wire::kWelcomeRefused,
+                  absl::StrCat("device ", device->index, " has its limit of ", kSessionsPerWorker,
+                               " applications"));
+  }
+  const std::optional<uint64_t> window_base = windows_.Take();
+  if (!window_base.has_value()) {
+    return Refuse(std::move(connection), wire::kWelcomeRefused,
+                  absl::StrCat("this host has its limit of ", kWindows, " sessions"));
+  }
+  OpenSession open;
+  open.session = next_session_++;
+  SetText(open.tenant, connection.tenant);
+  SetText(open.channel, connection.front_door);
+  open.hello = hello;
+  open.window_base = *window_base;
+  open.window_bytes = kWindowBytes;
+  open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
+  const absl::Status sent = device->worker->control().Send(open, connection.fd.get());
+  if (!sent.ok()) {
+    windows_.Return(*window_base);
+    return Refuse(std::move(connection), wire::kWelcomeRefused,
+                  "the device's worker does not answer; try again");
+  }
+  Session session;
+  session.identity.vm = connection.tenant;
+  session.identity.front_door = connection.front_door;
+  session.identity.application = GetText(hello.application);
+  session.identity.pid = hello.pid;
+  session.identity.device = GetText(device->info->snapshot.name);
+  session.identity.device_index = device->index;
+  session.window_base = *window_base;
+  session.worker = device->worker;
+  session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
+  session.started = MonotonicNow();
+  sessions_.emplace(open.session, std::move(session));
+}
+
+void Daemon::ServeWaiting(Device* device) {
+  std::deque<WaitingSession> waiting;
+  waiting.swap(device->waiting);
+  for (WaitingSession& session : waiting) {
+    StartSession(device, std::move(session.connection), session.hello);
+  }
+}
+
+void Daemon::ExpireWaiting(Device* device) {
+  while (!device->waiting.empty() && device->waiting.front().deadline <= MonotonicNow()) {
+    WaitingSession session = std::move(device->waiting.front());
+    device->waiting.pop_front();
+    Refuse(std::move(session.connection), wire::kWelcomeRefused,
+           absl::StrCat("device ", device->index, " did not start in time; see consortd's log"));
+  }
+}
+
+void Daemon::EndSession(const SessionEnded& ended) {
+  const auto it = sessions_.find(ended.session);
+  if (it == sessions_.end()) {
+    LOG(ERROR) << "a worker ended session " << ended.session << ", which is not there";
+    return;
+  }
+  const SessionIdentity& identity = it->second.identity;
+  const std::string line = AccountLine(identity, ended);
+  LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
+  if (account_.has_value()) {
+    const absl::Status appended = account_->Append(line);
+    LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
+  }
+  windows_.Return(it->second.window_base);
+  sessions_.erase(it);
+}
+
+size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [worker](const auto& entry) { return entry.second.worker == worker; }));
+}
+
+void Daemon::Fail(absl::Status status) {
+  if (stopping_) return;
+  Stop();
+  on_end_(std::move(status));
+}
+
+void Daemon::Stop() {
+  if (stopping_) return;
+  stopping_ = true;
+  unix_door_.reset();
+  vsock_door_.reset();
+  vm_doors_.reset();
+  greeter_.Clear();
+  for (const auto& device : devices_) {
+    if (device->restart != 0) loop_->Cancel(device->restart);
+    device->waiting.clear();
+  }
+  for (const auto& [worker, owned] : workers_) {
+    // A worker that cannot be told is gone or stuck; the timer ends it.
+    const absl::Status told = worker->control().Send(Shutdown{});
+    LOG_IF(WARNING, !told.ok()) << "worker " << worker->pid() << ": " << told;
+  }
+  stop_timer_ = loop_->After(kShutdownTimeout, [this] {
+    stop_timer_ = 0;
+    for (const auto& [pid, index] : children_) {
+      LOG(WARNING) << "worker " << pid << " of device " << index << " did not end; killing it";
+      kill(pid, SIGKILL);
+    }
+  });
+  loop_->Post([this] { CheckStopped(); });
+}
+
+void Daemon::CheckStopped() {
+  if (!stopping_ || !children_.empty() || !workers_.empty()) return;
+  if (stop_timer_ != 0) loop_->Cancel(stop_timer_);
+  stop_timer_ = 0;
+  on_end_(absl::OkStatus());
+}
+
+}  // namespace consort::host

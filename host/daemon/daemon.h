@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/daemon.h: consortd: doors, greetings, workers, windows, accounts.
+//
+//   door ─▶ Greeter ─Hello─▶ decide ─┬─ query: answered here from the workers' snapshots
+//                                    ├─ refused with a text
+//                                    └─ session: window taken, connection passed to the device's worker
+//
+// A device's worker is replaced when it dies or is poisoned; a poisoned one stays until its sessions
+// have left. Everything runs on the loop's thread. See docs/ARCHITECTURE.md, processes.
+#ifndef CONSORT_HOST_DAEMON_DAEMON_H_
+#define CONSORT_HOST_DAEMON_DAEMON_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "host/control/messages.h"
+#include "host/daemon/account.h"
+#include "host/daemon/connection.h"
+#include "host/daemon/event_loop.h"
+#include "host/daemon/front_doors.h"
+#include "host/daemon/greeter.h"
+#include "host/daemon/options.h"
+#include "host/daemon/vm_doors.h"
+#include "host/daemon/window_pool.h"
+#include "host/daemon/worker_process.h"
+
+namespace consort::host {
+
+class Daemon {
+ public:
+  Daemon(EventLoop* loop, DaemonOptions options);
+  ~Daemon();
+
+  // Starts the workers, and opens the doors once all of them are ready; then `on_ready` is called.
+  // `on_end` is called when the daemon cannot go on (with an error) or has ended after Stop.
+  absl::Status Start(std::function<void()> on_ready, std::function<void(absl::Status)> on_end);
+  // Closes the doors, ends the sessions and the workers. Idempotent.
+  void Stop();
+  // Reaps ended children. Call when SIGCHLD arrived.
+  void OnChildSignal();
+
+ private:
+  struct WaitingSession {
+    Connection connection;
+    wire::Hello hello;
+    Nanos deadline;
+  };
+  struct Device {
+    uint32_t index = 0;
+    std::optional<Ready> info;         // of its latest worker
+    WorkerProcess* worker = nullptr;   // that takes new sessions; null while none runs
+    EventLoop::TimerId restart = 0;
+    Nanos back_off = 0;                // before the last start; 0: the first one
+    std::deque<WaitingSession> waiting;
+  };
+  struct Session {
+    SessionIdentity identity;
+    uint64_t window_base;
+    WorkerProcess* worker;
+    uint64_t started_unix_seconds;
+    Nanos started;
+  };
+
+  void AddDevice(uint32_t index);
+  absl::Status StartWorker(Device* device);
+  void ScheduleStart(Device* device, Nanos lasted);
+  void OnPacket(WorkerProcess* worker, ControlPacket& packet);
+  void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
+  void OnGone(WorkerProcess* worker);
+  void Drain(WorkerProcess* worker, const std::string& reason);
+  void CheckAllReady();
+  absl::Status OpenDoors();
+
+  void OnHello(Connection connection, const wire::Hello& hello);
+  void AnswerQuery(Connection connection);
+  void StartSession(Device* device, Connection connection, const wire::Hello& hello);
+  void Refuse(Connection connection, uint32_t status, const std::string& text);
+  void ServeWaiting(Device* device);
+  void ExpireWaiting(Device* device);
+  void EndSession(const SessionEnded& ended);
+  size_t SessionsOf(const WorkerProcess* worker) const;
+  void CheckStopped();
+  void Fail(absl::Status status);
+
+  EventLoop* const loop_;
+  const DaemonOptions options_;
+  std::function<void()> on_ready_;
+  std::function<void(absl::Status)> on_end_;
+  bool ready_ = false;
+  bool stopping_ = false;
+  EventLoop::TimerId stop_timer_ = 0;
+
+  WindowPool windows_;
+  std::optional<AccountFile> account_;
+  Greeter greeter_;
+  std::unique_ptr<Door> unix_door_;
+  std::unique_ptr<Door> vsock_door_;
+  std::unique_ptr<VmDoors> vm_doors_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::map<WorkerProcess*, std::unique_ptr<WorkerProcess>> workers_;
+  std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
+  uint64_t next_session_ = 1;
+  std::map<uint64_t, Session> sessions_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_DAEMON_H_

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/worker_process.h: one consort-worker, from its start to its end. Owned by consortd's loop.
+//
+//   starting ──Ready──▶ ready ──Poisoned──▶ draining
+//      └──────────────────┴────────────────────┴──▶ gone (its control socket ended, or it was reaped)
+//
+// What the states mean to sessions is the daemon's business; this class starts, talks and ends.
+#ifndef CONSORT_HOST_DAEMON_WORKER_PROCESS_H_
+#define CONSORT_HOST_DAEMON_WORKER_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "host/control/control_socket.h"
+#include "host/daemon/event_loop.h"
+
+namespace consort::host {
+
+struct WorkerOptions {
+  std::string binary;
+  std::string device;  // auto, cpu or nvidia
+  uint32_t index = 0;
+  uint32_t cpu_devices = 0;  // 0: the CPU driver's own default
+  int verbosity = 0;
+};
+
+class WorkerProcess {
+ public:
+  enum class State { kStarting, kReady, kDraining };
+
+  // Starts the binary. `on_packet` gets each message; `on_gone` is called once, when the control socket
+  // has ended; neither is called from within Start. The object may be destroyed in on_gone.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(
+      EventLoop* loop, const WorkerOptions& options,
+      std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
+      std::function<void(WorkerProcess*)> on_gone);
+  // Takes it off the loop. The process, if it is still there, sees the end of its control socket and
+  // exits; Kill first where that cannot be waited for.
+  ~WorkerProcess();
+
+  ControlSocket& control() { return control_; }
+  pid_t pid() const { return pid_; }
+  uint32_t device_index() const { return options_.index; }
+  void Kill();
+
+  State state = State::kStarting;
+  Nanos ready_since = 0;  // monotonic; valid from kReady on
+
+ private:
+  WorkerProcess(EventLoop* loop, const WorkerOptions& options, UniqueFd control, pid_t pid,
+                std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
+                std::function<void(WorkerProcess*)> on_gone);
+  void OnReadable();
+
+  EventLoop* const loop_;
+  const WorkerOptions options_;
+  ControlSocket control_;
+  const pid_t pid_;
+  const std::function<void(WorkerProcess*, ControlPacket&)> on_packet_;
+  const std::function<void(WorkerProcess*)> on_gone_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_WORKER_PROCESS_H_

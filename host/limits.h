@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/limits.h: every bound of the host side, with its reason. Reaching one is normal and tested.
+// Constants only.
+#ifndef CONSORT_HOST_LIMITS_H_
+#define CONSORT_HOST_LIMITS_H_
+
+#include <cstdint>
+
+#include "base/units.h"
+#include "vmsock/wire/frame.h"
+
+namespace consort::host {
+
+// Address windows. A session's device addresses lie in a window that no other session of the pool has,
+// at the same addresses in the guest process and in the worker, so that no pointer is ever translated.
+//
+// The base is far above what malloc, mmap and the driver's own reservations use in a process without
+// address-space limits, below 2^47, and was honoured by every driver tried (580, CUDA 13.0). 256 GiB
+// holds the memory of any present GPU beside 64 GiB of host memory that both sides map.
+#if defined(__SANITIZE_THREAD__)
+// ThreadSanitizer keeps most of the address space for its shadow; programs have the lowest 1 TiB.
+inline constexpr uint64_t kWindowBase = 0x1000000000;
+inline constexpr Bytes kWindowBytes = 4 * kGiB;
+inline constexpr Bytes kWindowSharedHostBytes = 1 * kGiB;
+inline constexpr uint32_t kWindows = 64;
+#else
+inline constexpr uint64_t kWindowBase = 0x200000000000;
+inline constexpr Bytes kWindowBytes = 256 * kGiB;
+inline constexpr Bytes kWindowSharedHostBytes = 64 * kGiB;
+inline constexpr uint32_t kWindows = 256;
+#endif
+static_assert(kWindowBase + kWindows * kWindowBytes < uint64_t{1} << 47);
+
+// Sessions of one worker: one thread, one window and some MiB of pinned memory each.
+inline constexpr uint32_t kSessionsPerWorker = 64;
+
+// Devices of one node. Eight is the most that one board has; twice that for the CPU device's tests.
+inline constexpr uint32_t kDevicesMax = 16;
+
+// VMs of one node, each with a socket and a few threads.
+inline constexpr uint32_t kVmsMax = 64;
+
+// Connections that have not said Hello yet. More wait in the kernel's listen queue.
+inline constexpr uint32_t kGreetingsMax = 256;
+
+// A client that says nothing for so long is let go. An honest one sends its Hello at once.
+inline constexpr Nanos kGreetingTimeout = 10 * kSecond;
+
+// How long a connection waits for a worker that is starting. CUDA's start takes 0.3 s on an idle host.
+inline constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
+
+// Back-off between starts of a worker that keeps dying: doubles from the first to the last.
+inline constexpr Nanos kWorkerRestartFirst = 100 * kMillisecond;
+inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
+
+// What sessions and workers get to end by themselves when consortd stops; then they are killed.
+inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
+
+// A session that ends waits so long for its kernels. Longer means that a kernel may never end: the
+// worker is then replaced, because nothing but the end of its process stops a kernel.
+inline constexpr Nanos kDrainTimeout = 10 * kSecond;
+
+// Handles of one kind in one session. PyTorch with Triton holds some ten thousand kernels.
+inline constexpr uint32_t kHandlesPerKind = 1 << 20;
+
+// Contexts of one session that are in use at once; each has a default stream. Programs have one or two.
+inline constexpr uint32_t kContextsPerSession = 256;
+
+// A device image (cubin, PTX or fat binary) in pieces: cuBLASLt's largest is 0.6 GiB.
+inline constexpr Bytes kImageBytesMax = 2 * kGiB;
+// All images that a session has sent and not yet released.
+inline constexpr Bytes kImageBytesPerSession = 4 * kGiB;
+
+// Images that have begun to arrive and are not loaded yet.
+inline constexpr uint32_t kImagesPerSession = 64;
+// Compiler logs that fit one reply beside each other.
+inline constexpr uint32_t kJitLogBytesMax = 128 * 1024;
+// Of a kernel's or variable's name; mangled names of templates reach some KiB.
+inline constexpr uint32_t kNameBytesMax = 64 * 1024;
+
+// Host memory that one session and its guest share; pinned, so missed by everybody else on the host.
+inline constexpr Bytes kSharedHostBytesPerSession = 16 * kGiB;
+
+// Pinned host memory through which copies of one session go: enough pieces that the bus stays busy
+// while one is being filled and one drained.
+inline constexpr uint32_t kStagingPieces = 16;
+inline constexpr Bytes kStagingPieceBytes = wire::kBulkBytesMax;
+// Small copies take small pieces, so that many of them can be in flight.
+inline constexpr uint32_t kStagingSmallPieces = 512;
+inline constexpr Bytes kStagingSmallPieceBytes = 4 * kKiB;
+
+// Host functions in flight in one session; each takes two words of pinned memory.
+inline constexpr uint32_t kHostFunctionsPerSession = 2048;
+
+// Replies that wait for the device in one session. A guest has at most one a thread.
+inline constexpr uint32_t kPendingPerSession = 4096;
+
+// Requests that are handled before completions are looked at again.
+inline constexpr uint32_t kRequestsPerTurn = 64;
+
+// While the device is busy: spin so long for a completion, then sleep, doubling from the first to the
+// last. 20 us is two launch-and-synchronise times on an H200; 500 us is what a sleep may add to the end
+// of something that already took longer than that.
+inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
+inline constexpr Nanos kPollSleepFirst = 20 * kMicrosecond;
+inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_LIMITS_H_

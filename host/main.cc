@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/main.cc: consortd, the daemon of one host. Reads flags, builds everything, runs the loop.
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+#include "host/daemon/daemon.h"
+#include "host/daemon/event_loop.h"
+#include "host/daemon/options.h"
+#include "host/daemon/service_notify.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+constexpr char kUsage[] =
+    R"(consortd: serves this host's GPUs to virtual machines and local applications.
+
+  --socket PATH         where local applications connect
+                        (default /run/consort/consortd.sock, or $XDG_RUNTIME_DIR/consort/consortd.sock)
+  --vm NAME=PATH        a VM, and the socket its vhost-user-vsock device connects to; may be repeated
+  --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
+  --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
+  --devices N           how many devices the CPU driver presents
+  --account FILE        append one line of JSON for each session that ends
+  --verbose N           more in the log
+  --help
+)";
+
+std::string DefaultSocketPath() {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  if (geteuid() != 0 && runtime != nullptr && runtime[0] != '\0') {
+    return std::string(runtime) + "/consort/consortd.sock";
+  }
+  return "/run/consort/consortd.sock";
+}
+
+int UsageError(const std::string& what) {
+  fprintf(stderr, "consortd: %s\nTry consortd --help.\n", what.c_str());
+  return kExitUsage;
+}
+
+// 0, or the exit status to end with at once (negative: after --help).
+int ParseOptions(int argc, char** argv, DaemonOptions* options) {
+  const option long_options[] = {
+      {"socket", required_argument, nullptr, 's'},  {"vm", required_argument, nullptr, 'm'},
+      {"vsock-port", required_argument, nullptr, 'p'}, {"device", required_argument, nullptr, 'd'},
+      {"devices", required_argument, nullptr, 'n'}, {"account", required_argument, nullptr, 'a'},
+      {"verbose", required_argument, nullptr, 'v'}, {"help", no_argument, nullptr, 'h'},
+      {nullptr, 0, nullptr, 0}};
+  int flag;
+  while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
+    const std::string value = optarg != nullptr ? optarg : "";
+    uint32_t number = 0;
+    switch (flag) {
+      case 's':
+        options->socket_path = value;
+        break;
+      case 'm': {
+        const size_t equals = value.find('=');
+        if (equals == std::string::npos || equals == 0 || equals + 1 == value.size()) {
+          return UsageError("--vm wants NAME=PATH, not " + value);
+        }
+        if (options->vms.size() == kVmsMax) return UsageError("too many VMs");
+        options->vms.push_back({value.substr(0, equals), value.substr(equals + 1)});
+        break;
+      }
+      case 'p':
+        if (value == "off") {
+          options->vsock_port.reset();
+        } else if (absl::SimpleAtoi(value, &number)) {
+          options->vsock_port = number;
+        } else {
+          return UsageError("--vsock-port wants a number or off, not " + value);
+        }
+        break;
+      case 'd':
+        if (value != "auto" && value != "cpu" && value != "nvidia") {
+          return UsageError("--device wants auto, cpu or nvidia, not " + value);
+        }
+        options->device = value;
+        break;
+      case 'n':
+        if (!absl::SimpleAtoi(value, &number) || number == 0 || number > kDevicesMax) {
+          return UsageError("--devices wants a number from 1 to " + std::to_string(kDevicesMax));
+        }
+        options->cpu_devices = number;
+        break;
+      case 'a':
+        options->account_path = value;
+        break;
+      case 'v':
+        if (!absl::SimpleAtoi(value, &options->verbosity)) {
+          return UsageError("--verbose wants a number, not " + value);
+        }
+        break;
+      case 'h':
+        fputs(kUsage, stdout);
+        return -1;
+      default:
+        return UsageError("unknown flag or missing value");
+    }
+  }
+  if (optind != argc) return UsageError(std::string("unexpected argument ") + argv[optind]);
+  return 0;
+}
+
+int Run(DaemonOptions options) {
+  // Signals come through a descriptor, to the loop; blocked before any thread is started.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  PCHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
+  const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  PCHECK(signal_fd.valid());
+
+  const char* notify = getenv("NOTIFY_SOCKET");
+  const std::string notify_socket = notify != nullptr ? notify : "";
+
+  auto loop = EventLoop::Create();
+  if (!loop.ok()) {
+    LOG(ERROR) << loop.status();
+    return EXIT_FAILURE;
+  }
+  int exit_status = EXIT_SUCCESS;
+  {
+    Daemon daemon(loop->get(), std::move(options));
+    const absl::Status watched = (*loop)->Watch(signal_fd.get(), EPOLLIN, [&](uint32_t) {
+      signalfd_siginfo info;
+      while (read(signal_fd.get(), &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD) {
+          daemon.OnChildSignal();
+        } else {
+          LOG(INFO) << strsignal(static_cast<int>(info.ssi_signo)) << ": stopping";
+          NotifyServiceManager(notify_socket, "STOPPING=1");
+          daemon.Stop();
+        }
+      }
+    });
+    CHECK(watched.ok()) << watched;
+    const absl::Status started = daemon.Start(
+        [&] {
+          NotifyServiceManager(notify_socket, "READY=1");
+          puts("consortd: ready");
+          fflush(stdout);
+        },
+        [&](absl::Status status) {
+          if (!status.ok()) {
+            LOG(ERROR) << "consortd cannot run: " << status.message();
+            exit_status = EXIT_FAILURE;
+            return;  // the workers end first
+          }
+          (*loop)->Stop();
+        });
+    if (!started.ok()) {
+      LOG(ERROR) << "consortd cannot start: " << started.message();
+      return EXIT_FAILURE;
+    }
+    (*loop)->Run();
+  }
+  return exit_status;
+}
+
+}  // namespace
+}  // namespace consort::host
+
+int main(int argc, char** argv) {
+  consort::host::DaemonOptions options;
+  options.socket_path = consort::host::DefaultSocketPath();
+  const int parsed = consort::host::ParseOptions(argc, argv, &options);
+  if (parsed != 0) return parsed < 0 ? EXIT_SUCCESS : parsed;
+  consort::StartLogging("consortd", options.verbosity);
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    LOG(ERROR) << "/proc/self/exe: " << error.message();
+    return EXIT_FAILURE;
+  }
+  options.worker_path = (self.parent_path() / "consort-worker").string();
+  return consort::host::Run(std::move(options));
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/device_time.h: how long a session's kernels ran, measured on the device by samples.
+//
+// Two events around a launch cost as much as the launch, so of each kernel the first launch and then one
+// in kLaunchesPerSample is measured; each launch in between counts as long as the latest measured one.
+// Time in which a kernel shares the device with others counts in full, and so does time between the
+// events in which the device did something else: this is occupation, not use.
+// Owned by the session loop; calls need the worker's context.
+#ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
+#define CONSORT_HOST_SESSION_DEVICE_TIME_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "gen/device/driver_table.h"
+#include "host/session/event_pool.h"
+
+namespace consort::host {
+
+class DeviceTime {
+ public:
+  static constexpr uint64_t kLaunchesPerSample = 32;
+  // Samples whose kernels have not finished; beyond it launches are not measured.
+  static constexpr size_t kSamplesInFlightMax = 16;
+
+  // What is known of one kernel. Shared: a sample may end after the kernel was unloaded.
+  struct Kernel {
+    uint64_t launches = 0;
+    uint64_t latest_nanos = 0;  // of the latest measured launch
+  };
+
+  explicit DeviceTime(const device::DriverTable& driver) : driver_(driver), events_(driver, 0) {}
+  ~DeviceTime();
+  DeviceTime(const DeviceTime&) = delete;
+  DeviceTime& operator=(const DeviceTime&) = delete;
+
+  // Around a launch on `stream`. `may_sample` is false where events between launches would change what
+  // the program asked for. End only after a launch that succeeded; Begin again forgets the one before.
+  void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, bool may_sample);
+  void EndLaunch(CUstream stream);
+
+  // Takes in samples that are finished.
+  void Poll();
+
+  uint64_t launches() const { return launches_; }
+  uint64_t nanos() const { return nanos_; }
+
+ private:
+  struct Sample {
+    std::shared_ptr<Kernel> kernel;
+    CUevent begin;
+    CUevent end;
+  };
+  void ReturnEvents(const Sample& sample);
+
+  const device::DriverTable& driver_;
+  EventPool events_;  // with timing
+  std::deque<Sample> in_flight_;
+  std::shared_ptr<Kernel> current_;
+  CUevent current_begin_ = nullptr;  // null: the launch is not measured
+  uint64_t launches_ = 0;
+  uint64_t nanos_ = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_DEVICE_TIME_H_

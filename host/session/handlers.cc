@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of one session, all but copies, and what follows when the device gets there.
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+
+namespace consort::host {
+namespace {
+
+// One launch attribute as a guest packs it.
+constexpr size_t kAttributeValueBytes = sizeof(CUlaunchAttributeValue);
+constexpr size_t kAttributeBytes = 8 + kAttributeValueBytes;
+static_assert(kAttributeValueBytes == 64);
+// CUDA has sixteen kinds; one may appear once.
+constexpr size_t kAttributesMax = 16;
+
+// Requests at whose replies a program may learn of the failure of earlier ones.
+// Source: CUDA driver API, "may also return error codes from previous, asynchronous launches".
+bool IsSynchronising(uint16_t opcode) {
+  switch (static_cast<wire::Opcode>(opcode)) {
+    case wire::Opcode::kStreamSynchronize:
+    case wire::Opcode::kEventSynchronize:
+    case wire::Opcode::kContextSynchronize:
+    case wire::Opcode::kcuStreamQuery:
+    case wire::Opcode::kcuEventQuery:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Attributes that are numbers, sizes or device addresses, and so mean the same here as in the guest.
+// The others hold handles.
+bool IsPlainAttribute(uint64_t id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Unpacks into `attributes`, which holds kAttributesMax.
+CUresult ReadAttributes(std::span<const std::byte> packed, CUlaunchAttribute* attributes,
+                        unsigned int* count) {
+  *count = 0;
+  if (packed.size() % kAttributeBytes != 0 || packed.size() / kAttributeBytes > kAttributesMax) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t at = 0; at < packed.size(); at += kAttributeBytes) {
+    uint64_t id;
+    std::memcpy(&id, packed.data() + at, sizeof(id));
+    if (id == CU_LAUNCH_ATTRIBUTE_IGNORE) continue;
+    if (!IsPlainAttribute(id)) return CUDA_ERROR_NOT_SUPPORTED;
+    CUlaunchAttribute& attribute = attributes[(*count)++];
+    attribute = {};
+    attribute.id = static_cast<CUlaunchAttributeID>(id);
+    std::memcpy(&attribute.value, packed.data() + at + sizeof(id), kAttributeValueBytes);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+// --- Replies and failures
+
+std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result,
+                               uint32_t body_bytes) {
+  NoteResult(result, wire::OpcodeName(request.opcode));
+  // Whatever this reply tells to have finished, its data goes first.
+  pending_.PollCopiesOut();
+  if (device_result() != CUDA_SUCCESS) {
+    result = device_result();
+  } else if (deferred_error_ != CUDA_SUCCESS && IsSynchronising(request.opcode) &&
+             (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)) {
+    result = std::exchange(deferred_error_, CUDA_SUCCESS);
+  }
+  wire::FrameHeader header;
+  header.opcode = request.opcode;
+  header.flags = wire::kFrameReply;
+  header.call = request.call;
+  header.value = static_cast<uint32_t>(result);
+  return outbox_->Begin(header, body_bytes);
+}
+
+void Session::EndReply() { outbox_->End(); }
+
+void Session::Failed(const wire::FrameHeader& request, CUresult result) {
+  NoteResult(result, wire::OpcodeName(request.opcode));
+  VLOG(1) << "session " << open_.session << ": " << wire::OpcodeName(request.opcode) << ": "
+          << device::ResultName(driver_, result);
+  if (deferred_error_ == CUDA_SUCCESS) deferred_error_ = result;
+}
+
+void Session::ReplyNow(const wire::FrameHeader& request, CUresult result) {
+  BeginReply(request, result, 0);
+  EndReply();
+}
+
+void Session::ReplyLater(const wire::FrameHeader& request, PendingItem::Kind kind,
+                         std::shared_ptr<Fence> fence) {
+  if (pending_.size() >= kPendingPerSession) {
+    // A guest has one such request for each of its threads.
+    Fail(absl::StrCat("more than ", kPendingPerSession, " requests wait for the device"));
+    return;
+  }
+  PendingItem item;
+  item.kind = kind;
+  item.fence = std::move(fence);
+  item.request = request;
+  pending_.Add(std::move(item));
+}
+
+CUresult Session::AfterAllWork(PendingItem::Kind kind, uint64_t value) {
+  PendingItem item;
+  item.kind = kind;
+  item.value = value;
+  const CUresult fenced = streams_.FenceAll(&item.fence);
+  if (fenced != CUDA_SUCCESS) return fenced;
+  if (item.fence->Reached()) {
+    OnReached(item, item.fence->result());
+  } else {
+    pending_.Add(std::move(item));
+  }
+  return CUDA_SUCCESS;
+}
+
+void Session::OnReached(PendingItem& item, CUresult result) {
+  NoteResult(result, "work on the device");
+  switch (item.kind) {
+    case PendingItem::Kind::kReply:
+      ReplyNow(item.request, result);
+      return;
+    case PendingItem::Kind::kContextDestroyed:
+      DestroyContext(item.request.value);
+      ReplyNow(item.request, result);
+      return;
+    case PendingItem::Kind::kCopyOut:
+      if (result == CUDA_SUCCESS) {
+        account_.bytes_to_host += item.bytes;
+        outbox_->SendTransferData(item.value, item.offset, item.bytes, item.piece);
+      } else {
+        staging_.Return(item.piece);
+      }
+      return;
+    case PendingItem::Kind::kReleaseFrame:
+      channel_->Release(item.frame);
+      return;
+    case PendingItem::Kind::kReturnPiece:
+      staging_.Return(item.piece);
+      return;
+    case PendingItem::Kind::kRunHostFunction: {
+      if (result != CUDA_SUCCESS) return;
+      wire::RunHostFunctionEvent event;
+      event.callback = host_functions_.Announced(item.value);
+      wire::FrameHeader header;
+      header.opcode = static_cast<uint16_t>(wire::RunHostFunctionEvent::kOpcode);
+      wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
+      event.Encode(encoder);
+      outbox_->End();
+      return;
+    }
+    case PendingItem::Kind::kHostFunctionPassed:
+      host_functions_.Passed(item.value);
+      return;
+    case PendingItem::Kind::kMemFree:
+      --frees_pending_;
+      NoteResult(window_->Free(item.value), "MemFree");
+      return;
+    case PendingItem::Kind::kHostFree:
+      NoteResult(shared_host_->Free(item.value), "HostFree");
+      return;
+    case PendingItem::Kind::kLibraryUnload:
+      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)),
+                 "LibraryUnload");
+      return;
+  }
+}
+
+// --- Streams and events
+
+CUresult Session::UseStream(uint32_t context, uint64_t id, CUstream* stream) {
+  Stream* used = nullptr;
+  const CUresult result = streams_.Use(context, id, &used);
+  if (result == CUDA_SUCCESS) *stream = used->driver;
+  return result;
+}
+
+CUresult Session::FindEvent(uint64_t id, CUevent* event) {
+  const auto it = user_events_.find(id);
+  if (it == user_events_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  *event = it->second->handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::StreamCreate(const wire::FrameHeader& header,
+                               const wire::StreamCreateRequest& request) {
+  return streams_.Create(header.value, request.stream, request.flags, request.priority);
+}
+
+CUresult Session::StreamDestroy(const wire::FrameHeader&,
+                                const wire::StreamDestroyRequest& request) {
+  return streams_.Destroy(request.stream);
+}
+
+void Session::StreamSynchronize(const wire::FrameHeader& header,
+                                const wire::StreamSynchronizeRequest& request) {
+  Stream* stream = nullptr;
+  std::shared_ptr<Fence> fence;
+  CUresult result = streams_.Use(header.value, request.stream, &stream);
+  if (result == CUDA_SUCCESS) result = streams_.FenceOn(stream, &fence);
+  if (result != CUDA_SUCCESS) return ReplyNow(header, result);
+  ReplyLater(header, PendingItem::Kind::kReply, std::move(fence));
+}
+
+CUresult Session::EventCreate(const wire::FrameHeader& header,
+                              const wire::EventCreateRequest& request) {
+  if (user_events_.contains(request.event)) return CUDA_ERROR_INVALID_HANDLE;
+  if (user_events_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  // Events of other processes are another kind of object, which the guest library does not offer.
+  if ((request.flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  CUevent event = nullptr;
+  const CUresult result = driver_.cuEventCreate(&event, request.flags);
+  if (result != CUDA_SUCCESS) return result;
+  user_events_.emplace(request.event, std::make_shared<UserEvent>(driver_, event, header.value));
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::EventDestroy(const wire::FrameHeader&, const wire::EventDestroyRequest& request) {
+  return user_events_.erase(request.event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+void Session::EventSynchronize(const wire::FrameHeader& header,
+                               const wire::EventSynchronizeRequest& request) {
+  const auto it = user_events_.find(request.event);
+  if (it == user_events_.end()) return ReplyNow(header, CUDA_ERROR_INVALID_HANDLE);
+  const CUresult state = driver_.cuEventQuery(it->second->handle);
+  if (state != CUDA_ERROR_NOT_READY) return ReplyNow(header, state);
+  if (pending_.size() >= kPendingPerSession) {
+    return Fail(absl::StrCat("more than ", kPendingPerSession, " requests wait for the device"));
+  }
+  PendingItem item;
+  item.kind = PendingItem::Kind::kReply;
+  item.event = it->second;
+  item.request = header;
+  pending_.Add(std::move(item));
+}
+
+// --- Contexts
+
+void Session::ContextSynchronize(const wire::FrameHeader& header,
+                                 const wire::ContextSynchronizeRequest&) {
+  std::shared_ptr<Fence> fence;
+  const CUresult result = streams_.FenceContext(header.value, &fence);
+  if (result != CUDA_SUCCESS) return ReplyNow(header, result);
+  ReplyLater(header, PendingItem::Kind::kReply, std::move(fence));
+}
+
+void Session::ContextDestroy(const wire::FrameHeader& header,
+                             const wire::ContextDestroyRequest&) {
+  std::shared_ptr<Fence> fence;
+  const CUresult result = streams_.FenceContext(header.value, &fence);
+  if (result != CUDA_SUCCESS) return ReplyNow(header, result);
+  ReplyLater(header, PendingItem::Kind::kContextDestroyed, std::move(fence));
+}
+
+void Session::DestroyContext(uint32_t context) {
+  for (auto it = user_events_.begin(); it != user_events_.end();) {
+    if (it->second->context == context) {
+      user_events_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  streams_.DestroyContext(context);
+  for (const CUlibrary library : modules_.RemoveContext(context)) {
+    NoteResult(driver_.cuLibraryUnload(library), "ContextDestroy");
+  }
+  for (auto it = allocations_.begin(); it != allocations_.end();) {
+    if (it->second == context) {
+      NoteResult(window_->Free(it->first), "ContextDestroy");
+      allocations_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  for (auto it = host_allocations_.begin(); it != host_allocations_.end();) {
+    if (it->second == context) {
+      NoteResult(shared_host_->Free(it->first), "ContextDestroy");
+      host_allocations_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+}
+
+CUresult Session::ContextGetLimit(const wire::FrameHeader&,
+                                  const wire::ContextGetLimitRequest& request,
+                                  wire::ContextGetLimitReply* reply) {
+  size_t value = 0;
+  const CUresult result = driver_.cuCtxGetLimit(&value, static_cast<CUlimit>(request.limit));
+  reply->value = value;
+  return result;
+}
+
+CUresult Session::ContextSetLimit(const wire::FrameHeader&,
+                                  const wire::ContextSetLimitRequest& request,
+                                  wire::ContextSetLimitReply* reply) {
+  const auto limit = static_cast<CUlimit>(request.limit);
+  size_t value = 0;
+  CUresult result = driver_.cuCtxGetLimit(&value, limit);
+  // The context is shared: other tenants rely on what they asked for.
+  if (result == CUDA_SUCCESS && request.value > value) {
+    result = driver_.cuCtxSetLimit(limit, request.value);
+    if (result == CUDA_SUCCESS) result = driver_.cuCtxGetLimit(&value, limit);
+  }
+  reply->value = value;
+  return result;
+}
+
+// --- Launches
+
+CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequest& request) {
+  const Kernel* kernel = modules_.FindKernel(request.kernel);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // The driver reads this much from the buffer.
+  if (request.params.size() < kernel->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+  CUlaunchAttribute attributes[kAttributesMax];
+  CUlaunchConfig config = {};
+  CUresult result = ReadAttributes(request.attributes, attributes, &config.numAttrs);
+  if (result != CUDA_SUCCESS) return result;
+  CUstream stream = nullptr;
+  result = UseStream(header.value, request.stream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  config.gridDimX = request.grid_x;
+  config.gridDimY = request.grid_y;
+  config.gridDimZ = request.grid_z;
+  config.blockDimX = request.block_x;
+  config.blockDimY = request.block_y;
+  config.blockDimZ = request.block_z;
+  config.sharedMemBytes = request.shared_bytes;
+  config.hStream = stream;
+  config.attrs = attributes;
+  size_t parameter_bytes = request.params.size();
+  // The driver copies the parameters before it returns. The kernel's own view of them is in the
+  // guest's hands either way.
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(request.params.data()),
+                   CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
+  device_time_.BeginLaunch(kernel->time, stream, /*may_sample=*/config.numAttrs == 0);
+  result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
+                                    parameter_bytes != 0 ? extra : nullptr);
+  if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream);
+  return result;
+}
+
+CUresult Session::HostFunction(const wire::FrameHeader& header,
+                               const wire::HostFunctionRequest& request) {
+  Stream* stream = nullptr;
+  CUresult result = streams_.Use(header.value, request.stream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  PendingItem reached;
+  reached.kind = PendingItem::Kind::kRunHostFunction;
+  PendingItem passed;
+  passed.kind = PendingItem::Kind::kHostFunctionPassed;
+  result = host_functions_.Enqueue(stream->driver, request.callback, &reached.word, &reached.value);
+  if (result != CUDA_SUCCESS) return result;
+  passed.value = reached.value;
+  pending_.Add(std::move(reached));
+  result = streams_.FenceOn(stream, &passed.fence);
+  if (result == CUDA_SUCCESS) pending_.Add(std::move(passed));
+  return result;
+}
+
+CUresult Session::HostFunctionDone(const wire::FrameHeader&,
+                                   const wire::HostFunctionDoneRequest& request) {
+  if (device_result() == CUDA_SUCCESS && !host_functions_.Done(request.callback)) {
+    Fail(absl::StrCat("host function ", request.callback, " done, which was not running"));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::Occupancy(const wire::FrameHeader&, const wire::OccupancyRequest& request,
+                            wire::OccupancyReply* reply) {
+  const Kernel* kernel = modules_.FindKernel(request.kernel);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return driver_.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      &reply->blocks, kernel->function(), request.block_size, request.dynamic_shared_bytes,
+      request.flags);
+}
+
+CUresult Session::OccupancyDynamicShared(const wire::FrameHeader&,
+                                         const wire::OccupancyDynamicSharedRequest& request,
+                                         wire::OccupancyDynamicSharedReply* reply) {
+  const Kernel* kernel = modules_.FindKernel(request.kernel);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  size_t bytes = 0;
+  const CUresult result = driver_.cuOccupancyAvailableDynamicSMemPerBlock(
+      &bytes, kernel->function(), request.blocks, request.block_size);
+  reply->bytes = bytes;
+  return result;
+}
+
+CUresult Session::OccupancyClusters(const wire::FrameHeader&,
+                                    const wire::OccupancyClustersRequest& request,
+                                    wire::OccupancyClustersReply* reply) {
+  const auto query = request.which == 0 ? driver_.cuOccupancyMaxActiveClusters
+                                        : driver_.cuOccupancyMaxPotentialClusterSize;
+  if (query == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const Kernel* kernel = modules_.FindKernel(request.kernel);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUlaunchAttribute attributes[kAttributesMax];
+  CUlaunchConfig config = {};
+  const CUresult read = ReadAttributes(request.attributes, attributes, &config.numAttrs);
+  if (read != CUDA_SUCCESS) return read;
+  config.gridDimX = request.grid_x;
+  config.gridDimY = request.grid_y;
+  config.gridDimZ = request.grid_z;
+  config.blockDimX = request.block_x;
+  config.blockDimY = request.block_y;
+  config.blockDimZ = request.block_z;
+  config.sharedMemBytes = request.shared_bytes;
+  config.attrs = attributes;
+  return query(&reply->count, kernel->function(), &config);
+}
+
+// --- Memory
+
+CUresult Session::MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request,
+                           wire::MemAllocReply* reply) {
+  CUresult result = window_->Allocate(request.bytes, &reply->address);
+  // cuMemFree waits for the device; here it does not, so the wait comes when the memory is missed.
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ != 0 && !failed() &&
+         device_result() == CUDA_SUCCESS) {
+    TurnWhileStalled();
+    result = window_->Allocate(request.bytes, &reply->address);
+  }
+  if (result == CUDA_SUCCESS) allocations_.emplace(reply->address, header.value);
+  return result;
+}
+
+CUresult Session::MemFree(const wire::FrameHeader&, const wire::MemFreeRequest& request) {
+  if (allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  ++frees_pending_;
+  return AfterAllWork(PendingItem::Kind::kMemFree, request.address);
+}
+
+CUresult Session::HostAlloc(const wire::FrameHeader& header, const wire::HostAllocRequest& request,
+                            wire::HostAllocReply* reply) {
+  // Write-combined memory is a hint that shared pages cannot follow; the other flags always hold.
+  constexpr uint32_t kFlags =
+      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  if ((request.flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (shared_host_ == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  UniqueFd memory;
+  const CUresult result = shared_host_->Allocate(request.bytes, &reply->address, &memory);
+  if (result != CUDA_SUCCESS) return result;
+  if (!channel_->SendDescriptor(memory.get())) {
+    NoteResult(shared_host_->Free(reply->address), "HostAlloc");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  host_allocations_.emplace(reply->address, header.value);
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::HostFree(const wire::FrameHeader&, const wire::HostFreeRequest& request) {
+  if (host_allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  return AfterAllWork(PendingItem::Kind::kHostFree, request.address);
+}
+
+// --- Modules
+
+CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataRequest& request) {
+  if (!modules_.AddImageData(request)) {
+    Fail(absl::StrCat("image ", request.image, ": piece at ", request.offset, " of ",
+                      request.data.size(), " bytes of ", request.total, " does not fit"));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::LibraryLoad(const wire::FrameHeader& header,
+                              const wire::LibraryLoadRequest& request,
+                              wire::LibraryLoadReply* reply) {
+  return modules_.Load(header.value, request, reply);
+}
+
+CUresult Session::LibraryUnload(const wire::FrameHeader&,
+                                const wire::LibraryUnloadRequest& request) {
+  CUlibrary library = nullptr;
+  const CUresult result = modules_.Remove(request.library, &library);
+  if (result != CUDA_SUCCESS) return result;
+  return AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
+}
+
+CUresult Session::KernelGet(const wire::FrameHeader&, const wire::KernelGetRequest& request,
+                            wire::KernelGetReply* reply) {
+  return modules_.GetKernel(request, reply);
+}
+
+CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesRequest& request,
+                              wire::KernelNamesReply* reply) {
+  return modules_.GetKernelNames(request, reply);
+}
+
+CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetRequest& request,
+                            wire::GlobalGetReply* reply) {
+  return modules_.GetGlobal(request, reply);
+}
+
+CUresult Session::FunctionSetAttribute(const wire::FrameHeader&,
+                                       const wire::FunctionSetAttributeRequest& request,
+                                       wire::FunctionSetAttributeReply* reply) {
+  return modules_.SetAttribute(request, reply);
+}
+
+}  // namespace consort::host

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/modules.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/log.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+// After an image: PTX is text that the driver reads up to a NUL.
+constexpr size_t kImageTailBytes = 16;
+
+// A compiler option as a guest sends it: number and value, packed.
+constexpr size_t kJitOptionBytes = 12;
+
+// Options whose value is a number. The others are pointers, which mean nothing here, or ask for what
+// the logs bring back anyway.
+bool IsPlainJitOption(uint32_t option) {
+  switch (option) {
+    case CU_JIT_MAX_REGISTERS:
+    case CU_JIT_THREADS_PER_BLOCK:
+    case CU_JIT_OPTIMIZATION_LEVEL:
+    case CU_JIT_TARGET_FROM_CUCONTEXT:
+    case CU_JIT_TARGET:
+    case CU_JIT_FALLBACK_STRATEGY:
+    case CU_JIT_GENERATE_DEBUG_INFO:
+    case CU_JIT_LOG_VERBOSE:
+    case CU_JIT_GENERATE_LINE_INFO:
+    case CU_JIT_CACHE_MODE:
+    case CU_JIT_FAST_COMPILE:
+    case CU_JIT_POSITION_INDEPENDENT_CODE:
+    case CU_JIT_MIN_CTA_PER_SM:
+    case CU_JIT_MAX_THREADS_PER_BLOCK:
+    case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
+    case CU_JIT_SPLIT_COMPILE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::span<const std::byte> AsBytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// A name as a C string; empty optional if it is none.
+std::optional<std::string> NameText(std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.size() > kNameBytesMax) return std::nullopt;
+  std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (name.find('\0') != std::string::npos) return std::nullopt;
+  return name;
+}
+
+}  // namespace
+
+Modules::~Modules() {
+  for (const auto& [id, library] : libraries_) driver_.cuLibraryUnload(library.handle);
+}
+
+bool Modules::AddImageData(const wire::ImageDataRequest& request) {
+  auto it = images_.find(request.image);
+  if (request.offset == 0) {
+    if (it != images_.end() || images_.size() >= kImagesPerSession) return false;
+    if (request.total == 0 || request.total > kImageBytesMax ||
+        request.total > kImageBytesPerSession - image_bytes_) {
+      return false;
+    }
+    image_bytes_ += request.total;
+    it = images_.emplace(request.image, Image{request.total, {}}).first;
+  }
+  if (it == images_.end()) return false;
+  Image& image = it->second;
+  if (request.total != image.total || request.offset != image.data.size() ||
+      request.data.size() > image.total - image.data.size()) {
+    return false;
+  }
+  // Grows as data comes, so that a guest which only announces has nothing of it.
+  image.data.insert(image.data.end(), request.data.begin(), request.data.end());
+  return true;
+}
+
+CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request,
+                       wire::LibraryLoadReply* reply) {
+  const auto found = images_.find(request.image);
+  if (found == images_.end()) return CUDA_ERROR_INVALID_VALUE;
+  Image image = std::move(found->second);
+  image_bytes_ -= image.total;
+  images_.erase(found);
+  if (image.data.size() != image.total) return CUDA_ERROR_INVALID_IMAGE;
+  if (libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
+  if (libraries_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  image.data.resize(image.total + kImageTailBytes);
+
+  std::vector<CUjit_option> options;
+  std::vector<void*> values;
+  const std::span<const std::byte> packed = request.jit_options;
+  for (size_t at = 0; at + kJitOptionBytes <= packed.size(); at += kJitOptionBytes) {
+    uint32_t option;
+    uint64_t value;
+    std::memcpy(&option, packed.data() + at, sizeof(option));
+    std::memcpy(&value, packed.data() + at + sizeof(option), sizeof(value));
+    if (!IsPlainJitOption(option)) continue;
+    options.push_back(static_cast<CUjit_option>(option));
+    values.push_back(reinterpret_cast<void*>(value));
+  }
+  info_log_.assign(std::min(request.info_log_bytes, kJitLogBytesMax), '\0');
+  error_log_.assign(std::min(request.error_log_bytes, kJitLogBytesMax), '\0');
+  const auto add_log = [&](std::string& log, CUjit_option buffer, CUjit_option size) {
+    if (log.empty()) return;
+    options.push_back(buffer);
+    values.push_back(log.data());
+    options.push_back(size);
+    values.push_back(reinterpret_cast<void*>(log.size()));
+  };
+  add_log(info_log_, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
+  add_log(error_log_, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+
+  Library library;
+  library.context = context;
+  const CUresult result =
+      driver_.cuLibraryLoadData(&library.handle, image.data.data(), options.data(), values.data(),
+                                static_cast<unsigned int>(options.size()), nullptr, nullptr, 0);
+  info_log_.resize(strnlen(info_log_.data(), info_log_.size()));
+  error_log_.resize(strnlen(error_log_.data(), error_log_.size()));
+  reply->info_log = AsBytes(info_log_);
+  reply->error_log = AsBytes(error_log_);
+  if (result == CUDA_SUCCESS) libraries_.emplace(request.library, std::move(library));
+  return result;
+}
+
+void Modules::Forget(const Library& library) {
+  for (const uint64_t kernel : library.kernels) kernels_.erase(kernel);
+  for (const uint64_t global : library.globals) globals_.erase(global);
+}
+
+CUresult Modules::Remove(uint64_t id, CUlibrary* library) {
+  const auto it = libraries_.find(id);
+  if (it == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  *library = it->second.handle;
+  Forget(it->second);
+  libraries_.erase(it);
+  return CUDA_SUCCESS;
+}
+
+std::vector<CUlibrary> Modules::RemoveContext(uint32_t context) {
+  std::vector<CUlibrary> removed;
+  for (auto it = libraries_.begin(); it != libraries_.end();) {
+    if (it->second.context == context) {
+      removed.push_back(it->second.handle);
+      Forget(it->second);
+      libraries_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  return removed;
+}
+
+std::span<const std::byte> Modules::ReadAttributes(CUkernel kernel) {
+  attributes_.assign(CU_FUNC_ATTRIBUTE_MAX, std::numeric_limits<int32_t>::min());
+  for (int attribute = 0; attribute < CU_FUNC_ATTRIBUTE_MAX; ++attribute) {
+    int value = 0;
+    if (driver_.cuKernelGetAttribute(&value, static_cast<CUfunction_attribute>(attribute), kernel,
+                                     device_) == CUDA_SUCCESS) {
+      attributes_[static_cast<size_t>(attribute)] = value;
+    }
+  }
+  return std::as_bytes(std::span(attributes_));
+}
+
+CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply) {
+  const auto library = libraries_.find(request.library);
+  if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  const std::optional<std::string> name = NameText(request.name);
+  if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
+  if (kernels_.contains(request.kernel)) return CUDA_ERROR_INVALID_HANDLE;
+  if (kernels_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  Kernel kernel;
+  const CUresult result =
+      driver_.cuLibraryGetKernel(&kernel.handle, library->second.handle, name->c_str());
+  if (result != CUDA_SUCCESS) return result;
+  kernel.library = request.library;
+  kernel.time = std::make_shared<DeviceTime::Kernel>();
+  layout_.clear();
+  size_t offset = 0;
+  size_t bytes = 0;
+  // The driver refuses the first index past the last parameter.
+  for (size_t index = 0;
+       driver_.cuKernelGetParamInfo(kernel.handle, index, &offset, &bytes) == CUDA_SUCCESS;
+       ++index) {
+    layout_.push_back(static_cast<uint32_t>(offset));
+    layout_.push_back(static_cast<uint32_t>(bytes));
+    kernel.parameter_bytes = std::max<uint64_t>(kernel.parameter_bytes, offset + bytes);
+  }
+  reply->attributes = ReadAttributes(kernel.handle);
+  reply->layout = std::as_bytes(std::span(layout_));
+  library->second.kernels.push_back(request.kernel);
+  kernels_.emplace(request.kernel, std::move(kernel));
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::GetKernelNames(const wire::KernelNamesRequest& request,
+                                 wire::KernelNamesReply* reply) {
+  const auto library = libraries_.find(request.library);
+  if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  unsigned int count = 0;
+  CUresult result = driver_.cuLibraryGetKernelCount(&count, library->second.handle);
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUkernel> kernels(count);
+  if (count != 0) {
+    result = driver_.cuLibraryEnumerateKernels(kernels.data(), count, library->second.handle);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  names_.clear();
+  for (const CUkernel kernel : kernels) {
+    const char* name = nullptr;
+    result = driver_.cuKernelGetName(&name, kernel);
+    if (result != CUDA_SUCCESS) return result;
+    names_.append(name);
+    names_.push_back('\0');
+    if (names_.size() > wire::kBulkBytesMax) {
+      LOG(WARNING) << "names of " << count << " kernels do not fit one reply";
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  reply->names = AsBytes(names_);
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalGetReply* reply) {
+  const auto library = libraries_.find(request.library);
+  if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  const std::optional<std::string> name = NameText(request.name);
+  if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  const CUresult result =
+      driver_.cuLibraryGetGlobal(&address, &bytes, library->second.handle, name->c_str());
+  if (result != CUDA_SUCCESS) return result;
+  if (globals_.emplace(address, bytes).second) library->second.globals.push_back(address);
+  reply->address = address;
+  reply->bytes = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,
+                               wire::FunctionSetAttributeReply* reply) {
+  const Kernel* kernel = FindKernel(request.kernel);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result =
+      driver_.cuKernelSetAttribute(static_cast<CUfunction_attribute>(request.attribute),
+                                   request.value, kernel->handle, device_);
+  if (result == CUDA_SUCCESS) reply->attributes = ReadAttributes(kernel->handle);
+  return result;
+}
+
+const Kernel* Modules::FindKernel(uint64_t id) const {
+  const auto it = kernels_.find(id);
+  return it == kernels_.end() ? nullptr : &it->second;
+}
+
+bool Modules::ContainsGlobal(uint64_t address, Bytes bytes) const {
+  auto it = globals_.upper_bound(address);
+  if (it == globals_.begin()) return false;
+  --it;
+  return bytes <= it->second && address - it->first <= it->second - bytes;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/modules.h: images, libraries, kernels and variables of one session.
+//
+//   ImageData... ─▶ image ─LibraryLoad─▶ library ─KernelGet─▶ kernel
+//                                            └────GlobalGet─▶ variable
+// Guests name all of them; a name is looked up whole (kind, generation and index), so a stale or foreign
+// one is not found. Owned by the session loop; calls need the worker's context current.
+// Spans in replies are valid until the next call.
+#ifndef CONSORT_HOST_SESSION_MODULES_H_
+#define CONSORT_HOST_SESSION_MODULES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/units.h"
+#include "gen/device/driver_table.h"
+#include "gen/wire/requests.h"
+#include "host/session/device_time.h"
+
+namespace consort::host {
+
+struct Kernel {
+  CUkernel handle = nullptr;
+  uint64_t library = 0;         // the guest's id
+  uint64_t parameter_bytes = 0;  // of a packed parameter buffer
+  std::shared_ptr<DeviceTime::Kernel> time;
+
+  // CUDA takes a kernel for a function, cast. Source: CUDA driver API, cuLaunchKernelEx and occupancy.
+  CUfunction function() const { return reinterpret_cast<CUfunction>(handle); }
+};
+
+class Modules {
+ public:
+  Modules(const device::DriverTable& driver, CUdevice device) : driver_(driver), device_(device) {}
+  // Unloads all libraries: the device must be done with them.
+  ~Modules();
+  Modules(const Modules&) = delete;
+  Modules& operator=(const Modules&) = delete;
+
+  // False: no honest guest library sends this (pieces out of order, bounds); the session must end.
+  bool AddImageData(const wire::ImageDataRequest& request);
+  CUresult Load(uint32_t context, const wire::LibraryLoadRequest& request,
+                wire::LibraryLoadReply* reply);
+  // Takes the library's and its kernels' names away; the caller gives `library` to the driver when the
+  // device is done with it. CUDA_ERROR_INVALID_HANDLE.
+  CUresult Remove(uint64_t id, CUlibrary* library);
+  // As Remove, for all libraries of a context.
+  std::vector<CUlibrary> RemoveContext(uint32_t context);
+
+  CUresult GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply);
+  CUresult GetKernelNames(const wire::KernelNamesRequest& request, wire::KernelNamesReply* reply);
+  CUresult GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalGetReply* reply);
+  CUresult SetAttribute(const wire::FunctionSetAttributeRequest& request,
+                        wire::FunctionSetAttributeReply* reply);
+
+  // The kernel, or null; until the next call that changes this object.
+  const Kernel* FindKernel(uint64_t id) const;
+  // Whether [address, address + bytes) lies in one variable that GetGlobal has told of.
+  bool ContainsGlobal(uint64_t address, Bytes bytes) const;
+
+ private:
+  struct Image {
+    uint64_t total = 0;
+    std::vector<std::byte> data;
+  };
+  struct Library {
+    CUlibrary handle = nullptr;
+    uint32_t context = 0;
+    std::vector<uint64_t> kernels;   // names of kernels in it
+    std::vector<uint64_t> globals;   // keys of globals_
+  };
+  void Forget(const Library& library);
+  std::span<const std::byte> ReadAttributes(CUkernel kernel);
+
+  const device::DriverTable& driver_;
+  const CUdevice device_;
+  std::map<uint64_t, Image> images_;
+  Bytes image_bytes_ = 0;  // announced, of all images
+  absl::flat_hash_map<uint64_t, Library> libraries_;
+  absl::flat_hash_map<uint64_t, Kernel> kernels_;
+  std::map<uint64_t, Bytes> globals_;  // address to size
+
+  // What replies point to.
+  std::string info_log_;
+  std::string error_log_;
+  std::string names_;
+  std::vector<int32_t> attributes_;
+  std::vector<uint32_t> layout_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_MODULES_H_

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/pending.h: what a session does once the device gets somewhere.
+//
+// Items are in order of submission; each waits for a fence, a guest's event or a word in host memory and
+// is then handed to the sink, out of order where the device finishes out of order, but: results of
+// copies that were finished before a reply's fence are always handed up before that reply. (When a
+// reply's fence is seen reached, the copies before it are asked once more: whatever the fence covers is
+// then reached too, across streams as well.)
+// Owned by the session loop; polling calls the driver.
+#ifndef CONSORT_HOST_SESSION_PENDING_H_
+#define CONSORT_HOST_SESSION_PENDING_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "gen/device/driver_table.h"
+#include "host/session/staging.h"
+#include "host/session/streams.h"
+#include "vmsock/channel.h"
+
+namespace consort::host {
+
+// A guest's event. Shared: a reply may wait for it after the guest has destroyed it.
+struct UserEvent {
+  UserEvent(const device::DriverTable& table, CUevent event, uint32_t context_id)
+      : driver(table), handle(event), context(context_id) {}
+  ~UserEvent() { driver.cuEventDestroy_v2(handle); }
+  UserEvent(const UserEvent&) = delete;
+  UserEvent& operator=(const UserEvent&) = delete;
+
+  const device::DriverTable& driver;
+  const CUevent handle;
+  const uint32_t context;
+};
+
+struct PendingItem {
+  enum class Kind : uint8_t {
+    kReply,              // to `request`
+    kContextDestroyed,   // its stream work is done: destroy, then reply to `request`
+    kCopyOut,            // `piece` holds bytes of a transfer
+    kReleaseFrame,       // `frame` was the source of a copy
+    kReturnPiece,        // `piece` was
+    kRunHostFunction,    // the stream has come to host function `value`
+    kHostFunctionPassed, // the stream has gone on behind host function `value`
+    kMemFree,            // of the address `value`
+    kHostFree,           // likewise
+    kLibraryUnload,      // of the driver's library `value`
+  };
+
+  Kind kind = Kind::kReply;
+  // One of the three is what it waits for. A fence may be shared by items.
+  std::shared_ptr<Fence> fence;
+  std::shared_ptr<UserEvent> event;
+  const uint32_t* word = nullptr;  // not zero: reached. Written by the device, acquired here
+
+  wire::FrameHeader request;
+  Frame frame;
+  Staging::Piece piece;
+  uint64_t value = 0;  // of kCopyOut: the transfer
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+class PendingSink {
+ public:
+  virtual ~PendingSink() = default;
+  // `result` is CUDA_SUCCESS or what the device failed with before it got there. May add items.
+  virtual void OnReached(PendingItem& item, CUresult result) = 0;
+};
+
+class PendingList {
+ public:
+  // Both are borrowed for the list's life.
+  PendingList(const device::DriverTable& driver, PendingSink* sink)
+      : driver_(driver), sink_(sink) {}
+
+  void Add(PendingItem item);
+
+  // Hands up what has been reached. True: something was.
+  bool Poll();
+  // Hands up every finished copy to the host: before a reply that is made at once.
+  void PollCopiesOut();
+  // Hands up everything as if it were reached, with `result`: the device is broken.
+  void FailAll(CUresult result);
+
+  bool empty() const { return items_.empty(); }
+  size_t size() const { return items_.size(); }
+
+ private:
+  using Items = std::list<PendingItem>;
+  bool Reached(PendingItem& item, bool ask, CUresult* result);
+  void PollCopiesBefore(Items::iterator end);
+  void HandUp(Items::iterator item, CUresult result);
+
+  const device::DriverTable& driver_;
+  PendingSink* const sink_;
+  Items items_;
+  Items unused_;  // nodes for Add, so that it seldom allocates
+  uint64_t pass_ = 0;
+  size_t copies_out_ = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_PENDING_H_

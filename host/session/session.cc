@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/session.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "gen/wire/opcodes.h"
+#include "host/control/control_socket.h"
+#include "host/limits.h"
+#include "vmsock/listen.h"
+
+namespace consort::host {
+namespace {
+
+// A loop with nothing to do looks this often whether it is to stop.
+constexpr Nanos kIdleWait = 1 * kSecond;
+
+Nanos Now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+void SleepFor(Nanos nanos) {
+  const timespec time = {nanos / kSecond, nanos % kSecond};
+  nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSession& open,
+                 UniqueFd connection)
+    : device_(device),
+      driver_(device.driver()),
+      health_(health),
+      open_(open),
+      connection_(std::move(connection)),
+      events_(driver_, CU_EVENT_DISABLE_TIMING),
+      staging_(driver_),
+      host_functions_(driver_),
+      modules_(driver_, device.device()),
+      streams_(driver_, &events_),
+      device_time_(driver_),
+      pending_(driver_, this) {}
+
+Session::~Session() = default;
+
+bool Session::Run(SessionEnded* ended) {
+  started_ = Now();
+  account_.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
+  const absl::Status opened = Open();
+  if (opened.ok()) {
+    LOG(INFO) << "session " << open_.session << ": " << GetText(open_.hello.application) << " (pid "
+              << open_.hello.pid << ") of " << GetText(open_.tenant) << " over "
+              << channel_->name();
+    SetText(account_.channel, channel_->name());
+    Loop();
+    channel_->Close();
+  } else {
+    LOG(WARNING) << "session " << open_.session << " of " << GetText(open_.tenant)
+                 << " not opened: " << opened;
+    end_reason_ = std::string(opened.message());
+  }
+  const bool clean = Drain();
+  device_time_.Poll();
+  FillAccount(ended);
+  if (clean) ReleaseAll();
+  return clean;
+}
+
+void Session::Stop() {
+  absl::MutexLock lock(&channel_mutex_);
+  stop_ = true;
+  if (channel_ != nullptr) channel_->Close();
+}
+
+absl::Status Session::Open() {
+  absl::Status status = absl::OkStatus();
+  const uint64_t device_bytes = open_.window_bytes - open_.shared_host_bytes;
+  CUresult result = health_->result();
+  if (result == CUDA_SUCCESS) result = device_.MakeCurrent();
+  if (result == CUDA_SUCCESS) {
+    result = memmgr::AddressWindow::Create(driver_, device_.device(), open_.window_base,
+                                           device_bytes, &window_);
+  }
+  if (result != CUDA_SUCCESS) {
+    status = absl::UnavailableError(
+        absl::StrCat("the device cannot take a session: ", device::ResultName(driver_, result)));
+  } else if (open_.shared_host_bytes != 0) {
+    auto shared = SharedHost::Create(driver_, open_.window_base + device_bytes,
+                                     open_.shared_host_bytes);
+    status = shared.status();
+    if (shared.ok()) shared_host_ = *std::move(shared);
+  }
+  if (!status.ok()) {
+    // The client may be gone; there is nobody else to tell.
+    (void)RefuseClient(connection_.get(), wire::kWelcomeRefused, std::string(status.message()),
+                       kHandshakeTimeout);
+    return status;
+  }
+  return OpenChannel();
+}
+
+absl::Status Session::OpenChannel() {
+  int driver_version = 0;
+  driver_.cuDriverGetVersion(&driver_version);
+  wire::Welcome welcome;
+  welcome.driver_version = static_cast<uint32_t>(driver_version);
+  welcome.window_base = open_.window_base;
+  welcome.window_bytes = open_.window_bytes;
+  if (shared_host_ != nullptr) {
+    welcome.shared_host_base = open_.window_base + open_.window_bytes - open_.shared_host_bytes;
+    welcome.shared_host_bytes = open_.shared_host_bytes;
+  }
+  ASSIGN_OR_RETURN(HostChannel opened, OpenHostChannel(std::move(connection_), open_.hello, welcome,
+                                                       HostChannelOptions{}));
+  if (!opened.shared_memory.empty()) {
+    // Copies to the device are then read straight from the ring.
+    const CUresult registered =
+        driver_.cuMemHostRegister_v2(opened.shared_memory.data(), opened.shared_memory.size(),
+                                     CU_MEMHOSTREGISTER_PORTABLE);
+    if (registered == CUDA_SUCCESS) {
+      registered_rings_ = opened.shared_memory;
+    } else {
+      LOG(WARNING) << "rings not registered (" << device::ResultName(driver_, registered)
+                   << "): copies take one more step";
+    }
+  }
+  outbox_ = std::make_unique<Outbox>(opened.channel.get(), &staging_);
+  absl::MutexLock lock(&channel_mutex_);
+  channel_ = std::move(opened.channel);
+  if (stop_) channel_->Close();
+  return absl::OkStatus();
+}
+
+void Session::Loop() {
+  last_progress_ = Now();
+  sleep_ = kPollSleepFirst;
+  while (!failed()) {
+    if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
+      device_failure_seen_ = true;
+      copy_to_host_.active = false;
+      pending_.FailAll(device_result());
+    }
+    bool progress = pending_.Poll();
+    progress |= ContinueCopyToHost();
+    progress |= Receive();
+    outbox_->Pump();
+    if (progress) {
+      last_progress_ = Now();
+      sleep_ = kPollSleepFirst;
+      continue;
+    }
+    device_time_.Poll();
+    streams_.CollectDestroyed();
+    Wait();
+  }
+}
+
+bool Session::CanProcess() const {
+  return stalled_ == 0 && outbox_->empty() && !copy_to_host_.active &&
+         staging_.Has(kStagingPieceBytes) && staging_.Has(kStagingSmallPieceBytes);
+}
+
+bool Session::Receive() {
+  uint32_t count = 0;
+  for (; count < kRequestsPerTurn && !failed(); ++count) {
+    Frame frame;
+    const bool can_process = CanProcess();
+    if (can_process && !backlog_.empty()) {
+      frame = backlog_.front();
+      backlog_.pop_front();
+    } else {
+      const ChannelStatus received = channel_->TryReceive(&frame);
+      if (received == ChannelStatus::kAgain) break;
+      if (received != ChannelStatus::kOk) {
+        end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";
+        break;
+      }
+      if (!can_process &&
+          frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kHostFunctionDone)) {
+        backlog_.push_back(frame);
+        continue;
+      }
+    }
+    Process(frame);
+  }
+  return count != 0;
+}
+
+void Session::Process(const Frame& frame) {
+  ++account_.calls;
+  if (frame.header.call != 0) ++account_.round_trips;
+  const Frame* const outer_frame = std::exchange(frame_, &frame);
+  const bool outer_keep = std::exchange(keep_frame_, false);
+  if (frame.header.flags != 0 || !Dispatch(frame, driver_, *this)) {
+    const char* name = wire::OpcodeName(frame.header.opcode);
+    Fail(absl::StrCat("malformed request ", frame.header.opcode, " (",
+                      name != nullptr ? name : "unknown", ") of ", frame.body.size(), " bytes"));
+  }
+  if (!keep_frame_) channel_->Release(frame);
+  keep_frame_ = outer_keep;
+  frame_ = outer_frame;
+}
+
+void Session::Wait() {
+  const uint32_t events =
+      Channel::kReadable | (outbox_->empty() ? 0 : uint32_t{Channel::kWritable});
+  const bool spin = Now() - last_progress_ < kPollSpin;
+  if (pending_.empty() && !copy_to_host_.active) {
+    // Only the guest can bring something new. Waiting tells too when it is gone.
+    channel_->Wait(events, spin ? kPollSpin : 0, kIdleWait);
+    return;
+  }
+  if (spin) {
+    __builtin_ia32_pause();
+    return;
+  }
+  channel_->Wait(events, 0, sleep_);
+  sleep_ = std::min(2 * sleep_, kPollSleepLast);
+}
+
+void Session::TurnWhileStalled() {
+  ++stalled_;
+  const bool progress = pending_.Poll() | Receive();
+  outbox_->Pump();
+  --stalled_;
+  if (!progress) {
+    channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPollSleepFirst);
+  }
+}
+
+void Session::Fail(const std::string& what) {
+  if (failed()) return;
+  LOG(ERROR) << "session " << open_.session << " of " << GetText(open_.tenant) << " ("
+             << GetText(open_.hello.application) << ") ended: " << what;
+  end_reason_ = what;
+}
+
+void Session::NoteResult(CUresult result, const char* where) {
+  if (!IsSticky(result) || health_->result() != CUDA_SUCCESS) return;
+  health_->Poison(result, absl::StrCat(device::ResultName(driver_, result), " in ", where,
+                                       " of session ", open_.session, ", ",
+                                       GetText(open_.hello.application), " of ",
+                                       GetText(open_.tenant)));
+}
+
+// Lets the device finish. False: it did not within kDrainTimeout, or its context is broken, and then
+// releasing anything may wait for ever.
+bool Session::Drain() {
+  host_functions_.ReleaseAll();
+  for (const Frame& frame : backlog_) channel_->Release(frame);
+  backlog_.clear();
+  copy_to_host_.active = false;
+  std::shared_ptr<Fence> fence;
+  CUresult result = device_result();
+  if (result == CUDA_SUCCESS && window_ != nullptr) result = streams_.FenceAll(&fence);
+  if (fence != nullptr) {
+    const Nanos deadline = Now() + kDrainTimeout;
+    Nanos sleep = kPollSleepFirst;
+    while (!fence->Reached() && device_result() == CUDA_SUCCESS) {
+      if (Now() > deadline) {
+        health_->Poison(CUDA_ERROR_LAUNCH_TIMEOUT,
+                        absl::StrCat("work of session ", open_.session, ", ",
+                                     GetText(open_.hello.application), " of ",
+                                     GetText(open_.tenant), ", did not end within ",
+                                     kDrainTimeout / kSecond, " s after it had left"));
+        return false;
+      }
+      SleepFor(sleep);
+      sleep = std::min(2 * sleep, kPollSleepLast);
+    }
+    result = fence->result();
+  }
+  NoteResult(result, "the end");
+  return device_result() == CUDA_SUCCESS;
+}
+
+// Everything that needs the device, on this thread, whose context is current.
+void Session::ReleaseAll() {
+  if (outbox_ != nullptr) pending_.FailAll(CUDA_ERROR_DEINITIALIZED);
+  user_events_.clear();
+  if (!registered_rings_.empty()) driver_.cuMemHostUnregister(registered_rings_.data());
+  registered_rings_ = {};
+}
+
+void Session::FillAccount(SessionEnded* ended) const {
+  *ended = account_;
+  ended->lasted_nanos = static_cast<uint64_t>(Now() - started_);
+  ended->kernel_launches = device_time_.launches();
+  ended->kernel_nanos = device_time_.nanos();
+  SetText(ended->reason, end_reason_);
+}
+
+}  // namespace consort::host

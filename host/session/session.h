@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/session.h: one guest process on one device: its loop and its objects.
+//
+// One thread, which never waits for the device. It alternates between three things:
+//
+//   requests  from the channel ─▶ gen/host/dispatch ─▶ a handler here, or the driver
+//   pending   what was submitted and is watched (pending.h) ─▶ replies, results of copies, frees
+//   outbox    what the guest has not taken yet
+//
+// While anything is in the outbox, a copy to the host is not wholly submitted, or staging is used up,
+// requests are received but kept (backlog), all but one kind: HostFunctionDone, which may be what the
+// device waits for. That cannot deadlock: a guest that is blocked on sending always keeps receiving.
+//
+// Errors of honest programs are CUresults. Bytes that no honest guest library sends end the session with
+// one log line. A device error that breaks the context is told to the worker's DeviceHealth; all
+// sessions then answer with it until they close.
+// See docs/ARCHITECTURE.md, sessions.
+#ifndef CONSORT_HOST_SESSION_SESSION_H_
+#define CONSORT_HOST_SESSION_SESSION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
+#include "gen/host/handlers.h"
+#include "host/control/messages.h"
+#include "host/session/device_time.h"
+#include "host/session/event_pool.h"
+#include "host/session/host_functions.h"
+#include "host/session/modules.h"
+#include "host/session/outbox.h"
+#include "host/session/pending.h"
+#include "host/session/shared_host.h"
+#include "host/session/staging.h"
+#include "host/session/streams.h"
+#include "host/session/worker_device.h"
+#include "memmgr/address_window.h"
+#include "vmsock/channel.h"
+
+namespace consort::host {
+
+class Session final : private Handlers, private PendingSink {
+ public:
+  // For the guest behind `connection`, whose Hello was read and accepted by consortd. `device` and
+  // `health` are borrowed for the session's life.
+  Session(const WorkerDevice& device, DeviceHealth* health, const OpenSession& open,
+          UniqueFd connection);
+  ~Session() override;
+
+  // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
+  // session's number. True: the session has let go of the device. False: its work on the device did not
+  // end in time; the object must then not be destroyed, since the device still uses its memory.
+  bool Run(SessionEnded* ended);
+
+  // Makes Run return soon. Any thread.
+  void Stop();
+
+ private:
+  // --- Life. session.cc
+  absl::Status Open();
+  absl::Status OpenChannel();
+  void Loop();
+  bool Receive();
+  void Process(const Frame& frame);
+  bool CanProcess() const;
+  void Wait();
+  // One turn without taking new requests, for a handler that cannot go on.
+  void TurnWhileStalled();
+  bool Drain();
+  void ReleaseAll();
+  void FillAccount(SessionEnded* ended) const;
+  // Ends the session: what the guest sent is not what an honest guest library sends.
+  void Fail(const std::string& what);
+  bool failed() const { return !end_reason_.empty(); }
+  void NoteResult(CUresult result, const char* where);
+  CUresult device_result() const { return health_->result(); }
+
+  // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
+  CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
+  CUresult FindEvent(uint64_t id, CUevent* event) override;
+  std::byte* BeginReply(const wire::FrameHeader& request, CUresult result,
+                        uint32_t body_bytes) override;
+  void EndReply() override;
+  void Failed(const wire::FrameHeader& request, CUresult result) override;
+
+  void ContextSynchronize(const wire::FrameHeader& header,
+                          const wire::ContextSynchronizeRequest& request) override;
+  void ContextDestroy(const wire::FrameHeader& header,
+                      const wire::ContextDestroyRequest& request) override;
+  CUresult ContextGetLimit(const wire::FrameHeader& header,
+                           const wire::ContextGetLimitRequest& request,
+                           wire::ContextGetLimitReply* reply) override;
+  CUresult ContextSetLimit(const wire::FrameHeader& header,
+                           const wire::ContextSetLimitRequest& request,
+                           wire::ContextSetLimitReply* reply) override;
+  CUresult Launch(const wire::FrameHeader& header, const wire::LaunchRequest& request) override;
+  CUresult HostFunction(const wire::FrameHeader& header,
+                        const wire::HostFunctionRequest& request) override;
+  CUresult HostFunctionDone(const wire::FrameHeader& header,
+                            const wire::HostFunctionDoneRequest& request) override;
+  CUresult Occupancy(const wire::FrameHeader& header, const wire::OccupancyRequest& request,
+                     wire::OccupancyReply* reply) override;
+  CUresult OccupancyDynamicShared(const wire::FrameHeader& header,
+                                  const wire::OccupancyDynamicSharedRequest& request,
+                                  wire::OccupancyDynamicSharedReply* reply) override;
+  CUresult OccupancyClusters(const wire::FrameHeader& header,
+                             const wire::OccupancyClustersRequest& request,
+                             wire::OccupancyClustersReply* reply) override;
+  CUresult MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request,
+                    wire::MemAllocReply* reply) override;
+  CUresult MemFree(const wire::FrameHeader& header, const wire::MemFreeRequest& request) override;
+  CUresult HostAlloc(const wire::FrameHeader& header, const wire::HostAllocRequest& request,
+                     wire::HostAllocReply* reply) override;
+  CUresult HostFree(const wire::FrameHeader& header, const wire::HostFreeRequest& request) override;
+  CUresult ImageData(const wire::FrameHeader& header,
+                     const wire::ImageDataRequest& request) override;
+  CUresult LibraryLoad(const wire::FrameHeader& header, const wire::LibraryLoadRequest& request,
+                       wire::LibraryLoadReply* reply) override;
+  CUresult LibraryUnload(const wire::FrameHeader& header,
+                         const wire::LibraryUnloadRequest& request) override;
+  CUresult KernelGet(const wire::FrameHeader& header, const wire::KernelGetRequest& request,
+                     wire::KernelGetReply* reply) override;
+  CUresult KernelNames(const wire::FrameHeader& header, const wire::KernelNamesRequest& request,
+                       wire::KernelNamesReply* reply) override;
+  CUresult GlobalGet(const wire::FrameHeader& header, const wire::GlobalGetRequest& request,
+                     wire::GlobalGetReply* reply) override;
+  CUresult FunctionSetAttribute(const wire::FrameHeader& header,
+                                const wire::FunctionSetAttributeRequest& request,
+                                wire::FunctionSetAttributeReply* reply) override;
+  CUresult StreamCreate(const wire::FrameHeader& header,
+                        const wire::StreamCreateRequest& request) override;
+  CUresult StreamDestroy(const wire::FrameHeader& header,
+                         const wire::StreamDestroyRequest& request) override;
+  void StreamSynchronize(const wire::FrameHeader& header,
+                         const wire::StreamSynchronizeRequest& request) override;
+  CUresult EventCreate(const wire::FrameHeader& header,
+                       const wire::EventCreateRequest& request) override;
+  CUresult EventDestroy(const wire::FrameHeader& header,
+                        const wire::EventDestroyRequest& request) override;
+  void EventSynchronize(const wire::FrameHeader& header,
+                        const wire::EventSynchronizeRequest& request) override;
+
+  void ReplyNow(const wire::FrameHeader& request, CUresult result);
+  // Replies to `request` when `fence` is reached.
+  void ReplyLater(const wire::FrameHeader& request, PendingItem::Kind kind,
+                  std::shared_ptr<Fence> fence);
+  // Does `kind` with `value` when all work so far has finished: now, if nothing is going on.
+  CUresult AfterAllWork(PendingItem::Kind kind, uint64_t value);
+  void DestroyContext(uint32_t context);
+  void OnReached(PendingItem& item, CUresult result) override;
+
+  // --- Handlers: copies. copies.cc
+  CUresult CopyToDevice(const wire::FrameHeader& header,
+                        const wire::CopyToDeviceRequest& request) override;
+  CUresult CopyToHost(const wire::FrameHeader& header,
+                      const wire::CopyToHostRequest& request) override;
+  CUresult CopyRows(const wire::FrameHeader& header, const wire::CopyRowsRequest& request) override;
+  // Submits as much of the copy to the host as staging takes. True: something was submitted.
+  bool ContinueCopyToHost();
+  CUresult SubmitPiece();
+  // Whether the rows lie in memory of this session.
+  bool RowsReachable(uint64_t address, uint64_t pitch, uint64_t width, uint64_t rows) const;
+  bool Reachable(uint64_t address, Bytes bytes) const;
+
+  // A copy to the host whose pieces are not all submitted yet.
+  struct CopyToHostState {
+    bool active = false;
+    wire::FrameHeader header;
+    Stream* stream = nullptr;
+    uint64_t source = 0;
+    uint64_t pitch = 0;
+    uint64_t width = 0;
+    uint64_t rows = 0;
+    uint64_t transfer = 0;
+    uint64_t offset = 0;  // of the packed bytes: submitted so far
+  };
+
+  const WorkerDevice& device_;
+  const device::DriverTable& driver_;
+  DeviceHealth* const health_;
+  const OpenSession open_;
+  UniqueFd connection_;  // until the channel takes it
+
+  absl::Mutex channel_mutex_;  // the channel's making and Stop; the loop itself needs no lock
+  std::unique_ptr<Channel> channel_;
+  bool stop_ ABSL_GUARDED_BY(channel_mutex_) = false;
+  std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
+
+  // Destroyed in reverse: fences return their events to the pool, which goes last.
+  EventPool events_;
+  std::unique_ptr<memmgr::AddressWindow> window_;
+  std::unique_ptr<SharedHost> shared_host_;  // null where the channel cannot share memory
+  Staging staging_;
+  HostFunctions host_functions_;
+  Modules modules_;
+  Streams streams_;
+  DeviceTime device_time_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;
+  absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
+  absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
+  std::unique_ptr<Outbox> outbox_;
+  PendingList pending_;
+  CopyToHostState copy_to_host_;
+
+  std::deque<Frame> backlog_;
+  int stalled_ = 0;            // depth of TurnWhileStalled
+  bool keep_frame_ = false;    // the handler of the present frame releases it itself
+  const Frame* frame_ = nullptr;  // the present one
+  uint32_t frees_pending_ = 0;    // of device memory
+  CUresult deferred_error_ = CUDA_SUCCESS;  // of a request that nobody waited for
+  bool device_failure_seen_ = false;
+  std::string end_reason_;
+  Nanos started_ = 0;
+  Nanos last_progress_ = 0;
+  Nanos sleep_ = 0;
+  SessionEnded account_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_SESSION_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/shared_host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+constexpr Bytes kPageBytes = 4 * kKiB;
+
+void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const device::DriverTable& driver,
+                                                               uint64_t base, Bytes bytes) {
+  CHECK(base % kPageBytes == 0 && bytes % kPageBytes == 0);
+  const void* mapped =
+      mmap(Pointer(base), bytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped != Pointer(base)) {
+    return absl::UnavailableError(absl::StrCat("reserving ", bytes, " bytes of addresses at ",
+                                               "0x", absl::Hex(base), ": ", strerror(errno)));
+  }
+  return std::unique_ptr<SharedHost>(new SharedHost(driver, base, bytes));
+}
+
+SharedHost::SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes)
+    : driver_(driver), base_(base), bytes_(bytes), pages_(bytes / kPageBytes) {}
+
+SharedHost::~SharedHost() {
+  for (const auto& [address, bytes] : allocations_) {
+    driver_.cuMemHostUnregister(Pointer(address));
+  }
+  munmap(Pointer(base_), bytes_);
+}
+
+CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > kSharedHostBytesPerSession) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Bytes rounded = AlignUp(bytes, kPageBytes);
+  if (rounded > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  UniqueFd made(memfd_create("consort-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Sealed, so that the guest cannot shrink what this process and the device have mapped.
+  if (!made.valid() || ftruncate(made.get(), static_cast<off_t>(rounded)) != 0 ||
+      fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    LOG(WARNING) << "shared host memory of " << rounded << " bytes: " << strerror(errno);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const std::optional<uint64_t> page = pages_.Take(rounded / kPageBytes);
+  if (!page.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t place = base_ + *page * kPageBytes;
+  const CUresult result = MapAndRegister(place, rounded, made.get());
+  if (result != CUDA_SUCCESS) {
+    Unmap(place, rounded);
+    return result;
+  }
+  allocations_.emplace(place, rounded);
+  used_bytes_ += rounded;
+  *address = place;
+  *memory = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory) {
+  if (mmap(Pointer(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, 0) ==
+      MAP_FAILED) {
+    LOG(WARNING) << "mapping shared host memory: " << strerror(errno);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  CUresult result =
+      driver_.cuMemHostRegister_v2(Pointer(address), bytes,
+                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (result != CUDA_SUCCESS) return result;
+  CUdeviceptr device_address = 0;
+  result = driver_.cuMemHostGetDevicePointer_v2(&device_address, Pointer(address), 0);
+  if (result == CUDA_SUCCESS && device_address != address) {
+    LOG(WARNING) << "the device maps host memory at other addresses; pinned memory is not shared";
+    result = CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (result != CUDA_SUCCESS) driver_.cuMemHostUnregister(Pointer(address));
+  return result;
+}
+
+void SharedHost::Unmap(uint64_t address, Bytes bytes) {
+  // The addresses stay reserved: another mapping must not come to lie in the window.
+  PCHECK(mmap(Pointer(address), bytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
+  pages_.Return((address - base_) / kPageBytes, bytes / kPageBytes);
+}
+
+CUresult SharedHost::Free(uint64_t address) {
+  const auto it = allocations_.find(address);
+  if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const Bytes bytes = it->second;
+  allocations_.erase(it);
+  used_bytes_ -= bytes;
+  const CUresult result = driver_.cuMemHostUnregister(Pointer(address));
+  if (result == CUDA_SUCCESS) {
+    Unmap(address, bytes);
+  } else {
+    LOG(WARNING) << "unregistering shared host memory failed: " << static_cast<int>(result);
+  }
+  return result;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/shared_host.h: host memory at one address in guest process, worker and device.
+//
+// It lies in the last part of the session's window. Each allocation is a memfd, mapped here, registered
+// with the driver, and handed to the guest as a descriptor. So pinned memory needs no copy on its way,
+// and pointers to it mean the same everywhere. Owned by the session loop; calls need the worker's
+// context. Everything is released in the destructor.
+#ifndef CONSORT_HOST_SESSION_SHARED_HOST_H_
+#define CONSORT_HOST_SESSION_SHARED_HOST_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "gen/device/driver_table.h"
+#include "memmgr/range_allocator.h"
+
+namespace consort::host {
+
+class SharedHost {
+ public:
+  // Keeps [base, base + bytes), multiples of the page size, free of anything else in this process.
+  // kUnavailable: something is there.
+  static absl::StatusOr<std::unique_ptr<SharedHost>> Create(const device::DriverTable& driver,
+                                                            uint64_t base, Bytes bytes);
+  ~SharedHost();
+  SharedHost(const SharedHost&) = delete;
+  SharedHost& operator=(const SharedHost&) = delete;
+
+  // Allocates; `memory` is the descriptor for the guest, of the size rounded up to pages.
+  // CUDA_ERROR_INVALID_VALUE: 0 bytes. CUDA_ERROR_OUT_OF_MEMORY: kSharedHostBytesPerSession or the
+  // host's memory is used up. CUDA_ERROR_NOT_SUPPORTED: the device would see another address.
+  CUresult Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory);
+  // CUDA_ERROR_INVALID_VALUE: no allocation begins there. The device must be done with it.
+  CUresult Free(uint64_t address);
+
+  bool Contains(uint64_t address, Bytes bytes) const {
+    return address >= base_ && bytes <= bytes_ && address - base_ <= bytes_ - bytes;
+  }
+  bool IsAllocation(uint64_t address) const { return allocations_.contains(address); }
+
+ private:
+  SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
+  CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory);
+  void Unmap(uint64_t address, Bytes bytes);
+
+  const device::DriverTable& driver_;
+  const uint64_t base_;
+  const Bytes bytes_;
+  memmgr::RangeAllocator pages_;
+  std::map<uint64_t, Bytes> allocations_;  // address to bytes, whole pages
+  Bytes used_bytes_ = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_SHARED_HOST_H_

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/streams.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+// The numbers of CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; no guest may use them or 0 as a name.
+constexpr uint64_t kLegacyStreamId = 1;
+constexpr uint64_t kPerThreadStreamId = 2;
+
+}  // namespace
+
+Fence::~Fence() {
+  for (const Point& point : points_) events_->Return(point.event);
+}
+
+bool Fence::Reached() {
+  while (!points_.empty()) {
+    const Point& point = points_.back();
+    const bool known = point.stream->work_finished >= point.work;
+    const CUresult result = known ? CUDA_SUCCESS : driver_.cuEventQuery(point.event);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    if (result == CUDA_SUCCESS) {
+      point.stream->work_finished = std::max(point.stream->work_finished, point.work);
+    } else {
+      result_ = result;
+    }
+    events_->Return(point.event);
+    points_.pop_back();
+  }
+  return true;
+}
+
+Streams::~Streams() {
+  for (const auto& stream : all_) DropDriverStream(*stream);
+}
+
+void Streams::DropDriverStream(const Stream& stream) {
+  // Only a broken context makes these fail, and then everything goes with the process.
+  if (stream.order_event != nullptr) events_->Return(stream.order_event);
+  driver_.cuStreamDestroy_v2(stream.driver);
+}
+
+std::shared_ptr<Stream> Streams::Find(uint64_t id) const {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
+}
+
+Streams::Context* Streams::FindContext(uint32_t context) {
+  const auto it = contexts_.find(context);
+  if (it != contexts_.end()) return &it->second;
+  return contexts_.size() < kContextsPerSession ? &contexts_[context] : nullptr;
+}
+
+CUresult Streams::NewStream(uint32_t context, uint64_t id, int priority,
+                            std::shared_ptr<Stream>* stream) {
+  auto made = std::make_shared<Stream>();
+  made->id = id;
+  made->context = context;
+  const CUresult result =
+      driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, priority);
+  if (result != CUDA_SUCCESS) return result;
+  all_.push_back(made);
+  *stream = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::Create(uint32_t context, uint64_t id, unsigned int flags, int priority) {
+  if (id <= kPerThreadStreamId || by_id_.contains(id)) return CUDA_ERROR_INVALID_HANDLE;
+  if ((flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (by_id_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  Context* owner = FindContext(context);
+  if (owner == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  std::shared_ptr<Stream> stream;
+  const CUresult result = NewStream(context, id, priority, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  stream->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+  if (stream->blocking) owner->order.Add(id);
+  by_id_.emplace(id, std::move(stream));
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::Destroy(uint64_t id) {
+  const auto it = by_id_.find(id);
+  if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Stream> stream = std::move(it->second);
+  by_id_.erase(it);
+  Context* context = FindContext(stream->context);
+  CUresult result = CUDA_SUCCESS;
+  if (stream->blocking && context->order.Remove(id) && stream->busy()) {
+    // The default stream's next work comes after the work that is still in flight.
+    if (context->default_stream == nullptr) {
+      result = NewStream(stream->context, 0, 0, &context->default_stream);
+    }
+    if (result == CUDA_SUCCESS) result = WaitFor(context->default_stream.get(), stream.get());
+  }
+  nameless_.push_back(std::move(stream));
+  return result;
+}
+
+CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
+  CUresult result = CUDA_SUCCESS;
+  if (awaited->order_event == nullptr) result = events_->Take(&awaited->order_event);
+  if (result == CUDA_SUCCESS) result = driver_.cuEventRecord(awaited->order_event, awaited->driver);
+  // The wait takes the record that was just made, whatever is recorded later.
+  // Source: CUDA driver API, cuStreamWaitEvent.
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuStreamWaitEvent(waiter->driver, awaited->order_event, 0);
+  }
+  if (result == CUDA_SUCCESS) {
+    ++waiter->work;
+    ++work_;
+  }
+  return result;
+}
+
+CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
+  const bool is_default = id == 0 || id == kLegacyStreamId;
+  Stream* found = nullptr;
+  Context* context = nullptr;
+  if (is_default) {
+    context = FindContext(context_id);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->default_stream == nullptr) {
+      const CUresult made = NewStream(context_id, 0, 0, &context->default_stream);
+      if (made != CUDA_SUCCESS) return made;
+    }
+    found = context->default_stream.get();
+  } else {
+    const auto it = by_id_.find(id);
+    if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
+    found = it->second.get();
+    // A stream belongs to the context that it was made in, whichever is current.
+    if (found->blocking) context = FindContext(found->context);
+  }
+  if (context != nullptr) {
+    wait_for_.clear();
+    context->order.BeforeWork(is_default ? StreamOrder::kDefaultStream : id, &wait_for_);
+    for (const StreamOrder::Key key : wait_for_) {
+      Stream* awaited =
+          key == StreamOrder::kDefaultStream ? context->default_stream.get() : Find(key).get();
+      if (awaited == nullptr || !awaited->busy()) continue;
+      const CUresult waited = WaitFor(found, awaited);
+      if (waited != CUDA_SUCCESS) return waited;
+    }
+  }
+  ++found->work;
+  ++work_;
+  *stream = found;
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence) {
+  CUevent event = nullptr;
+  CUresult result = events_->Take(&event);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_.cuEventRecord(event, stream->driver);
+  if (result != CUDA_SUCCESS) {
+    events_->Return(event);
+    return result;
+  }
+  fence->points_.push_back({stream, stream->work, event});
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::FenceOn(Stream* stream, std::shared_ptr<Fence>* fence) {
+  std::shared_ptr<Fence> made(new Fence(driver_, events_));
+  const CUresult result = AddPoint(stream->shared_from_this(), made.get());
+  if (result == CUDA_SUCCESS) *fence = std::move(made);
+  return result;
+}
+
+CUresult Streams::FenceContext(uint32_t context, std::shared_ptr<Fence>* fence) {
+  std::shared_ptr<Fence> made(new Fence(driver_, events_));
+  for (const auto& stream : all_) {
+    if (stream->context != context || !stream->busy()) continue;
+    const CUresult result = AddPoint(stream, made.get());
+    if (result != CUDA_SUCCESS) return result;
+  }
+  *fence = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::FenceAll(std::shared_ptr<Fence>* fence) {
+  if (fence_all_ != nullptr && fence_all_work_ == work_) {
+    *fence = fence_all_;
+    return CUDA_SUCCESS;
+  }
+  std::shared_ptr<Fence> made(new Fence(driver_, events_));
+  for (const auto& stream : all_) {
+    if (!stream->busy()) continue;
+    const CUresult result = AddPoint(stream, made.get());
+    if (result != CUDA_SUCCESS) return result;
+  }
+  fence_all_ = made;
+  fence_all_work_ = work_;
+  *fence = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+void Streams::DestroyContext(uint32_t context) {
+  for (auto it = by_id_.begin(); it != by_id_.end();) {
+    if (it->second->context == context) {
+      nameless_.push_back(std::move(it->second));
+      by_id_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  const auto it = contexts_.find(context);
+  if (it == contexts_.end()) return;
+  if (it->second.default_stream != nullptr) {
+    nameless_.push_back(std::move(it->second.default_stream));
+  }
+  contexts_.erase(it);
+}
+
+void Streams::CollectDestroyed() {
+  for (size_t i = 0; i < nameless_.size();) {
+    if (nameless_[i]->busy() && driver_.cuStreamQuery(nameless_[i]->driver) == CUDA_ERROR_NOT_READY) {
+      ++i;
+      continue;
+    }
+    nameless_[i]->work_finished = nameless_[i]->work;
+    DropDriverStream(*nameless_[i]);
+    all_.erase(std::remove(all_.begin(), all_.end(), nameless_[i]), all_.end());
+    nameless_[i] = std::move(nameless_.back());
+    nameless_.pop_back();
+  }
+}
+
+}  // namespace consort::host

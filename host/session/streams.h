@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/streams.h: the streams of one session, and fences over them.
+//
+// Guests name streams; each is a driver stream of its own, made non-blocking, and stream_order.h says
+// what waits for what. A fence is a point in the work of some streams: it is reached when everything
+// submitted to them before has finished. Owned by the session loop; calls need the worker's context.
+#ifndef CONSORT_HOST_SESSION_STREAMS_H_
+#define CONSORT_HOST_SESSION_STREAMS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "gen/device/driver_table.h"
+#include "host/session/event_pool.h"
+#include "host/session/stream_order.h"
+
+namespace consort::host {
+
+// A driver stream. Shared by the table of names and by fences that outlast the name.
+struct Stream : std::enable_shared_from_this<Stream> {
+  uint64_t id = 0;       // the guest's; 0 for a context's default stream
+  uint32_t context = 0;  // the guest's
+  bool blocking = false;
+  CUstream driver = nullptr;
+  CUevent order_event = nullptr;  // what others wait for; recorded anew each time
+  uint64_t work = 0;              // pieces of work submitted
+  uint64_t work_finished = 0;     // at least so many of them have finished
+  uint64_t unfinished_in_pass = 0;  // PendingList's: the last pass that found it unfinished
+
+  bool busy() const { return work != work_finished; }
+};
+
+class Fence {
+ public:
+  ~Fence();
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
+
+  // Whether the fence is reached, asking the driver if need be. A driver error other than "not ready"
+  // counts as reached and is kept in result().
+  bool Reached();
+  bool reached() const { return points_.empty(); }
+  CUresult result() const { return result_; }
+  // The stream of a fence over one stream, else null.
+  Stream* single_stream() const { return points_.size() == 1 ? points_[0].stream.get() : nullptr; }
+
+ private:
+  friend class Streams;
+  struct Point {
+    std::shared_ptr<Stream> stream;
+    uint64_t work;  // of the stream, that the event covers
+    CUevent event;
+  };
+  Fence(const device::DriverTable& driver, EventPool* events) : driver_(driver), events_(events) {}
+
+  const device::DriverTable& driver_;
+  EventPool* const events_;
+  std::vector<Point> points_;  // not reached yet
+  CUresult result_ = CUDA_SUCCESS;
+};
+
+class Streams {
+ public:
+  // `driver` and `events` (made without timing) are borrowed for this object's life.
+  Streams(const device::DriverTable& driver, EventPool* events)
+      : driver_(driver), events_(events) {}
+  // Destroys all driver streams: their work must have finished.
+  ~Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  // Makes a stream of `context`. CUDA_ERROR_INVALID_HANDLE: `id` is taken or reserved.
+  // CUDA_ERROR_OUT_OF_MEMORY: kHandlesPerKind are there.
+  CUresult Create(uint32_t context, uint64_t id, unsigned int flags, int priority);
+  // Takes the name away; the driver stream goes when its work has finished (CollectDestroyed).
+  // CUDA_ERROR_INVALID_HANDLE.
+  CUresult Destroy(uint64_t id);
+
+  // The stream for a piece of work that is submitted next, after what it must wait for by the rules of
+  // the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when first used.
+  // CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT: kContextsPerSession are there.
+  CUresult Use(uint32_t context, uint64_t id, Stream** stream);
+
+  // A fence over one stream's work so far.
+  CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
+  // A fence over all work so far of a context, or of the session. Reached at once if nothing is busy.
+  CUresult FenceContext(uint32_t context, std::shared_ptr<Fence>* fence);
+  CUresult FenceAll(std::shared_ptr<Fence>* fence);
+
+  // Destroys the context's streams, its default stream included.
+  void DestroyContext(uint32_t context);
+  // Destroys driver streams whose names are gone and whose work has finished.
+  void CollectDestroyed();
+
+ private:
+  struct Context {
+    StreamOrder order;
+    std::shared_ptr<Stream> default_stream;  // null until used
+  };
+  // The context's entry, made when first used; null beyond kContextsPerSession.
+  Context* FindContext(uint32_t context);
+  CUresult NewStream(uint32_t context, uint64_t id, int priority, std::shared_ptr<Stream>* stream);
+  CUresult WaitFor(Stream* waiter, Stream* awaited);
+  CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
+  void DropDriverStream(const Stream& stream);
+  std::shared_ptr<Stream> Find(uint64_t id) const;
+
+  const device::DriverTable& driver_;
+  EventPool* const events_;
+  // Shared: a fence keeps its streams' counters alive after the names are gone.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;
+  std::map<uint32_t, Context> contexts_;
+  std::vector<std::shared_ptr<Stream>> all_;  // with default streams and those without a name
+  std::vector<std::shared_ptr<Stream>> nameless_;
+  std::vector<StreamOrder::Key> wait_for_;    // scratch of Use
+  uint64_t work_ = 0;                         // submitted to any stream
+  // The latest fence over all, given again while no work has been added.
+  std::shared_ptr<Fence> fence_all_;
+  uint64_t fence_all_work_ = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_STREAMS_H_

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/worker/worker.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+Nanos Now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(ControlSocket* control,
+                                                       const WorkerDevice* device) {
+  UniqueFd ended_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!ended_event.valid()) {
+    return absl::InternalError(absl::StrCat("eventfd: ", strerror(errno)));
+  }
+  return std::unique_ptr<Worker>(new Worker(control, device, std::move(ended_event)));
+}
+
+Worker::Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ended_event)
+    : control_(control),
+      device_(device),
+      ended_event_(std::move(ended_event)),
+      health_([this](const std::string& reason) {
+        LOG(ERROR) << "the device context is unusable: " << reason;
+        Poisoned poisoned;
+        SetText(poisoned.reason, reason);
+        const absl::Status sent = control_->Send(poisoned);
+        LOG_IF(ERROR, !sent.ok()) << "telling consortd: " << sent;
+      }) {}
+
+bool Worker::Run() {
+  while (true) {
+    if (health_.result() != CUDA_SUCCESS && NoSessions()) return AllReleased();
+    pollfd polled[2] = {{control_->fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
+    if (poll(polled, 2, -1) < 0 && errno != EINTR) {
+      LOG(ERROR) << "poll: " << strerror(errno);
+      return EndAll();
+    }
+    if (polled[1].revents != 0) ReapEnded();
+    if (polled[0].revents != 0 && !HandlePacket()) return EndAll();
+  }
+}
+
+bool Worker::HandlePacket() {
+  ControlPacket packet;
+  const absl::Status received = control_->Receive(/*wait=*/false, &packet);
+  if (absl::IsDeadlineExceeded(received)) return true;
+  if (!received.ok()) {
+    LOG(INFO) << "consortd is gone; ending";
+    return false;
+  }
+  OpenSession open;
+  if (packet.As(&open)) {
+    Open(open, std::move(packet.descriptor()));
+    return true;
+  }
+  return false;  // Shutdown is the only other message
+}
+
+void Worker::Open(const OpenSession& open, UniqueFd connection) {
+  auto session = std::make_unique<Session>(*device_, &health_, open, std::move(connection));
+  Session* borrowed = session.get();
+  absl::MutexLock lock(&mutex_);
+  Running& running = sessions_[open.session];
+  running.session = std::move(session);
+  running.thread = std::thread([this, borrowed, id = open.session] { RunSession(borrowed, id); });
+}
+
+void Worker::RunSession(Session* session, uint64_t id) {
+  SessionEnded ended;
+  const bool clean = session->Run(&ended);
+  std::unique_ptr<Session> owned;
+  {
+    absl::MutexLock lock(&mutex_);
+    owned = std::move(sessions_.at(id).session);
+    if (!clean) any_stuck_ = true;
+  }
+  if (clean) {
+    owned.reset();
+  } else {
+    // The device may still use what the session holds: only the process's end frees it.
+    (void)owned.release();
+  }
+  ended.session = id;
+  Send(ended);
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_.push_back(id);
+  }
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the main thread is being woken already.
+  [[maybe_unused]] const ssize_t written = write(ended_event_.get(), &one, sizeof(one));
+}
+
+void Worker::Send(const SessionEnded& ended) {
+  const absl::Status sent = control_->Send(ended);
+  // Unavailable: consortd is gone and does not need it.
+  LOG_IF(ERROR, !sent.ok() && !absl::IsUnavailable(sent)) << "session's account: " << sent;
+}
+
+void Worker::ReapEnded() {
+  uint64_t ignored;
+  [[maybe_unused]] const ssize_t got = read(ended_event_.get(), &ignored, sizeof(ignored));
+  std::vector<std::thread> threads;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const uint64_t id : ended_) {
+      const auto it = sessions_.find(id);
+      threads.push_back(std::move(it->second.thread));
+      sessions_.erase(it);
+    }
+    ended_.clear();
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+bool Worker::NoSessions() {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.empty();
+}
+
+bool Worker::AllReleased() {
+  absl::MutexLock lock(&mutex_);
+  return sessions_.empty() && !any_stuck_;
+}
+
+bool Worker::EndAll() {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [id, running] : sessions_) {
+      if (running.session != nullptr) running.session->Stop();
+    }
+  }
+  // A session ends within kDrainTimeout, or says that it is stuck.
+  const Nanos deadline = Now() + kDrainTimeout + kSecond;
+  while (!NoSessions() && Now() < deadline) {
+    pollfd polled = {ended_event_.get(), POLLIN, 0};
+    poll(&polled, 1, static_cast<int>((deadline - Now()) / kMillisecond) + 1);
+    ReapEnded();
+  }
+  LOG_IF(ERROR, !NoSessions()) << "some sessions did not end";
+  return AllReleased();
+}
+
+}  // namespace consort::host

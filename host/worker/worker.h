@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/worker/worker.h: consort-worker: one device, many sessions, one thread each.
+//
+// Run belongs to the main thread, which waits for consortd's messages and for sessions that end. The
+// worker ends when consortd tells it to or is gone, and, once poisoned, when its last session leaves.
+#ifndef CONSORT_HOST_WORKER_WORKER_H_
+#define CONSORT_HOST_WORKER_WORKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
+#include "host/control/control_socket.h"
+#include "host/session/session.h"
+#include "host/session/worker_device.h"
+
+namespace consort::host {
+
+class Worker {
+ public:
+  // `control` and `device` are borrowed for the worker's life.
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(ControlSocket* control,
+                                                        const WorkerDevice* device);
+
+  // Serves until the worker's end. True: every session has ended and the device may be released.
+  // False: a session is stuck in its device; the process must end without waiting for it.
+  bool Run();
+
+ private:
+  struct Running {
+    std::unique_ptr<Session> session;  // null once its thread has let go of it
+    std::thread thread;
+  };
+
+  Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ended_event);
+  // False: consortd is gone or says to end.
+  bool HandlePacket();
+  void Open(const OpenSession& open, UniqueFd connection);
+  // A session's thread.
+  void RunSession(Session* session, uint64_t id);
+  void Send(const SessionEnded& ended);
+  void ReapEnded();
+  bool EndAll();
+  bool NoSessions();
+  bool AllReleased();
+
+  ControlSocket* const control_;
+  const WorkerDevice* const device_;
+  const UniqueFd ended_event_;  // readable when ended_ is not empty
+  DeviceHealth health_;
+
+  absl::Mutex mutex_;
+  std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> ended_ ABSL_GUARDED_BY(mutex_);  // whose threads are about to end
+  bool any_stuck_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_WORKER_WORKER_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/api/images.h: the device code that the cases load, built by nvcc from kernels/ and embedded by cmake/Embed.cmake.
+//
+// Immutable. A zero byte follows each image and is not counted, so PTX can be passed as a C string.
+#pragma once
+
+#include <cstddef>
+
+namespace consort::tests::api {
+
+struct Image {
+  const unsigned char* data;
+  size_t bytes;
+};
+
+// PTX text for compute_75, one per file of kernels/.
+extern const Image kBasicPtx;
+extern const Image kParamsPtx;
+extern const Image kTimingPtx;
+extern const Image kFaultsPtx;
+extern const Image kAssertPtx;
+extern const Image kCooperativePtx;
+
+// basic.cu for sm_90 (ELF) and compute_75 (PTX), one per nvcc --compress-mode.
+extern const Image kBasicFatbinNone;
+extern const Image kBasicFatbinSize;
+extern const Image kBasicFatbinSpeed;
+extern const Image kBasicFatbinBalance;
+
+// basic.cu for sm_75 only, without PTX.
+extern const Image kBasicFatbinSm75;
+
+// basic.cu as a bare ELF that only devices of compute capability 9.x can run.
+extern const Image kBasicCubinSm90;
+
+// exports.txt: the names that the driver's library exports, one a line.
+extern const Image kExports;
+
+}  // namespace consort::tests::api

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/programs_test.py: every program of tests/programs on this machine, through consortd
+over its UNIX socket: the whole path but the virtual machine."""
+
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import stack
+
+# big_copy's default is sized for a real channel; here its correctness is wanted.
+ARGUMENTS = {"big_copy": ["16"]}
+
+# Needs kernels of NVIDIA's that are no PTX.
+ONLY_ON_A_GPU = {"cublas_sgemm"}
+
+
+class Programs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.daemon = cls.enterClassContext(stack.Daemon(folder.name))
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.daemon.stop() == 0, cls.daemon.log_tail()
+
+    def check(self, name):
+        before = len(self.daemon.account())
+        done = subprocess.run(
+            [stack.PROGRAMS / name, *ARGUMENTS.get(name, [])], env=self.daemon.local_environment(),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        said = f"\n{done.stdout}{done.stderr}\n{self.daemon.log_tail()}"
+        self.assertEqual(done.returncode, 0, said)
+        self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"], said)
+        self.assertTrue(self.daemon.is_running(), said)
+        sessions = self.daemon.wait_for_account(lambda all: len(all) > before)[before:]
+        for session in sessions:
+            self.assertEqual((session["vm"], session["application"]), ("local", name))
+        if name != "device_query":
+            self.assertGreater(sum(session["kernel_launches"] for session in sessions), 0)
+
+
+def add_tests():
+    """One test method a program that was built."""
+    for path in sorted(stack.PROGRAMS.iterdir()):
+        def test(self, name=path.name):
+            if name in ONLY_ON_A_GPU and not pathlib.Path("/dev/nvidia0").exists():
+                self.skipTest("needs an NVIDIA GPU")
+            self.check(name)
+        setattr(Programs, f"test_{path.name}", test)
+
+
+if __name__ == "__main__":
+    add_tests()
+    unittest.main(verbosity=2)

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/vm_test.py: virtual machines without a GPU run unmodified CUDA programs.
+
+Skipped with the reason where QEMU or a kernel cannot be had. Asserts behaviour, never speed.
+"""
+
+import pathlib
+import re
+import tempfile
+import unittest
+
+import stack
+import vm
+
+# One at a time in the guest of the newest kernel; fork_child and error_handling among them.
+PROGRAMS = ("vector_add", "matrix_multiply", "reduction", "histogram", "black_scholes", "streams",
+            "async_events", "callbacks", "pinned_memory", "copies", "device_query",
+            "constant_symbols", "threads", "threads_default_stream", "fork_child", "driver_api",
+            "occupancy_attributes", "two_units", "big_copy", "error_handling")
+
+# For the older kernel, whose vsock copies every send.
+PROGRAMS_OF_OLD_KERNEL = ("vector_add", "matrix_multiply", "histogram", "streams", "callbacks",
+                          "big_copy")
+
+
+def setUpModule():
+    try:
+        vm.qemu()
+    except vm.Unavailable as reason:
+        raise unittest.SkipTest(str(reason))
+
+
+def commands(names):
+    return [vm.Command(name, (f"/usr/bin/{name}",)) for name in names]
+
+
+def repeat(name, *arguments):
+    """A command that runs the program until it fails."""
+    loop = f"while /usr/bin/{name} {' '.join(arguments)}; do :; done; exit 1"
+    return vm.Command(f"{name}_loop", ("sh", "-c", loop))
+
+
+class VmCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start_daemon(self, *vms):
+        self.daemon = self.enterContext(stack.Daemon(self.folder, vms))
+        return self.daemon
+
+    def start_guest(self, flavour, guest_commands, programs, name=None, concurrent=False):
+        """A running guest on the VM socket of that name; without a name it has no vsock device."""
+        try:
+            kernel = vm.fetch_kernel(flavour)
+        except vm.Unavailable as reason:
+            self.skipTest(str(reason))
+        initramfs = self.folder / f"{name}.initramfs"
+        vm.build_initramfs(kernel, stack.guest_files(programs),
+                           vm.guest_script(guest_commands, concurrent), initramfs)
+        return self.enterContext(vm.Vm(
+            kernel, initramfs, self.daemon.vm_socket(name) if name else None, memory_mib=768,
+            qmp=self.folder / f"{name}.qmp"))
+
+    def text(self, *guests):
+        """What everybody said, for a failure's message."""
+        parts = [guest.tail(60) for guest in guests]
+        if hasattr(self, "daemon"):
+            parts.append(self.daemon.log_tail())
+        return "\n" + "\n".join(parts)
+
+    def expect_success(self, guest, names):
+        end = guest.wait()
+        statuses = {name: result.status for name, result in guest.results().items()}
+        self.assertEqual(statuses, {name: 0 for name in names}, self.text(guest))
+        self.assertEqual(guest.output().count("PASS"), len(names), self.text(guest))
+        self.assertEqual(end.status, 0, self.text(guest))
+        self.assertFalse(end.timed_out)
+
+
+class OneGuest(VmCase):
+    def check_programs(self, flavour, names):
+        daemon = self.start_daemon("guest")
+        guest = self.start_guest(flavour, commands(names), names, "guest")
+        self.expect_success(guest, names)
+        sessions = daemon.wait_for_account(
+            lambda all: {session["application"] for session in all} >= set(names))
+        self.assertEqual({session["vm"] for session in sessions}, {"guest"})
+        for name in set(names) - {"device_query"}:
+            launches = sum(session["kernel_launches"] for session in sessions
+                           if session["application"] == name)
+            self.assertGreater(launches, 0, name)
+        self.assertEqual(daemon.stop(), 0, daemon.log_tail())
+
+    def test_all_programs_on_6_12(self):
+        self.check_programs("6.12", PROGRAMS)
+
+    def test_programs_on_6_1(self):
+        self.check_programs("6.1", PROGRAMS_OF_OLD_KERNEL)
+
+    def test_programs_at_once_in_one_guest(self):
+        names = ("vector_add", "reduction", "callbacks", "pinned_memory")
+        self.start_daemon("guest")
+        guest = self.start_guest("6.12", commands(names), names, "guest", concurrent=True)
+        self.expect_success(guest, names)
+
+    def test_a_paused_guest_goes_on_where_it_was(self):
+        self.start_daemon("guest")
+        guest = self.start_guest("6.12", commands(["big_copy", "vector_add"]),
+                                 ["big_copy", "vector_add"], "guest")
+        guest.wait_for("big_copy: pageable")  # the pinned part is under way
+        guest.qmp_command("stop")
+        self.assertEqual(guest.qmp_command("query-status")["status"], "paused")
+        guest.qmp_command("cont")
+        self.expect_success(guest, ["big_copy", "vector_add"])
+
+
+class TwoGuests(VmCase):
+    def test_a_killed_guest_does_not_disturb_the_other(self):
+        daemon = self.start_daemon("victim", "survivor")
+        victim = self.start_guest("6.12", [repeat("big_copy", "8")], ["big_copy"], "victim")
+        names = ("big_copy", "matrix_multiply", "streams", "callbacks", "copies")
+        survivor = self.start_guest("6.12", commands(names), names, "survivor")
+        survivor.wait_up()
+        victim.wait_for("big_copy: pageable")
+        victim.kill()
+        self.expect_success(survivor, names)
+        sessions = daemon.wait_for_account(
+            lambda all: {session["vm"] for session in all} == {"victim", "survivor"})
+        for session in sessions:
+            if session["vm"] == "survivor":
+                self.assertEqual(session["end"], "closed", session)
+        lost = rf"frontend of {re.escape(str(daemon.vm_socket('victim')))} (has gone|dropped)"
+        self.assertRegex(daemon.log(), lost)
+        # The same VM started again, as its owner would, finds its device.
+        again = self.start_guest("6.1", commands(["vector_add"]), ["vector_add"], "victim")
+        self.expect_success(again, ["vector_add"])
+        self.assertEqual(daemon.stop(), 0, daemon.log_tail())
+
+
+class NoBackend(VmCase):
+    """A guest without our device: the program is told that there is no GPU, a person why."""
+
+    def check(self, flavour):
+        guest = self.start_guest(flavour, commands(["vector_add"]), ["vector_add"])
+        end = guest.wait()
+        self.assertEqual(end.status, 1, self.text(guest))
+        self.assertEqual(guest.results()["vector_add"].status, 1, self.text(guest))
+        # A program must not hang for long before it learns this.
+        self.assertLess(guest.results()["vector_add"].seconds, 10, self.text(guest))
+        output = guest.output()
+        self.assertEqual(sum("cudaErrorNoDevice" in line for line in output), 1, self.text(guest))
+        ours = [line for line in output if line.startswith("consort: ")]
+        self.assertEqual(len(ours), 1, self.text(guest))
+        self.assertRegex(ours[0], r"^consort: no GPU: .*vsock:2:7000")
+
+    def test_on_6_12(self):
+        self.check("6.12")
+
+    def test_on_6_1(self):
+        self.check("6.1")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmsock/ring_channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "vmsock/deadline.h"
+#include "vmsock/socket_io.h"
+
+namespace consort {
+namespace {
+
+constexpr size_t kControlBytes = 0x1000;
+constexpr size_t kRequestHead = 0x000;
+constexpr size_t kRequestTail = 0x080;
+constexpr size_t kReplyHead = 0x100;
+constexpr size_t kReplyTail = 0x180;
+constexpr size_t kGuestBell = 0x200;
+constexpr size_t kHostBell = 0x280;
+constexpr size_t kGuestClosed = 0x300;
+constexpr size_t kHostClosed = 0x380;
+
+// Between two looks at the clock while spinning: a look costs about as much as 16 pauses.
+constexpr int kPausesPerLook = 16;
+
+constexpr Bytes MemoryBytes(const RingSizes& sizes) {
+  return kControlBytes + sizes.request_ring_bytes + sizes.reply_ring_bytes;
+}
+
+template <typename T>
+T* At(std::span<std::byte> memory, size_t offset) {
+  return reinterpret_cast<T*>(memory.data() + offset);
+}
+
+RingView RequestRing(std::span<std::byte> memory, const RingSizes& sizes) {
+  return {At<std::atomic<uint64_t>>(memory, kRequestHead),
+          At<std::atomic<uint64_t>>(memory, kRequestTail), memory.data() + kControlBytes,
+          sizes.request_ring_bytes};
+}
+
+RingView ReplyRing(std::span<std::byte> memory, const RingSizes& sizes) {
+  return {At<std::atomic<uint64_t>>(memory, kReplyHead),
+          At<std::atomic<uint64_t>>(memory, kReplyTail),
+          memory.data() + kControlBytes + sizes.request_ring_bytes, sizes.reply_ring_bytes};
+}
+
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Not FUTEX_PRIVATE_FLAG: the word is shared between processes. Source: futex(2).
+void FutexWait(std::atomic<uint32_t>* word, uint32_t value, Nanos timeout) {
+  const timespec limit = {static_cast<time_t>(timeout / kSecond),
+                          static_cast<long>(timeout % kSecond)};
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool RingBytesValid(Bytes bytes) {
+  return bytes >= kRingBytesMin && bytes <= kRingBytesMax && (bytes & (bytes - 1)) == 0;
+}
+
+}  // namespace
+
+bool RingSizesValid(const RingSizes& sizes) {
+  return RingBytesValid(sizes.request_ring_bytes) && RingBytesValid(sizes.reply_ring_bytes);
+}
+
+UniqueFd CreateRingMemory(const RingSizes& sizes) {
+  if (!RingSizesValid(sizes)) {
+    errno = EINVAL;
+    return UniqueFd();
+  }
+  UniqueFd memory(memfd_create("consort-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.valid()) return memory;
+  if (ftruncate(memory.get(), static_cast<off_t>(MemoryBytes(sizes))) != 0 ||
+      fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    memory.Reset();
+    errno = error;
+  }
+  return memory;
+}
+
+std::unique_ptr<RingChannel> RingChannel::Create(Side side, const RingSizes& sizes, UniqueFd memory,
+                                                 UniqueFd socket) {
+  if (!RingSizesValid(sizes)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
+  const off_t bytes = lseek(memory.get(), 0, SEEK_END);
+  if (seals < 0 || bytes < 0) return nullptr;
+  if ((seals & F_SEAL_SHRINK) == 0 || static_cast<Bytes>(bytes) < MemoryBytes(sizes)) {
+    errno = EPROTO;
+    return nullptr;
+  }
+  const int error = PrepareSocket(socket.get());
+  if (error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  void* mapped =
+      mmap(nullptr, MemoryBytes(sizes), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  const std::span<std::byte> span(static_cast<std::byte*>(mapped), MemoryBytes(sizes));
+  std::unique_ptr<RingChannel> channel(
+      new RingChannel(side, sizes, span, static_cast<UniqueFd&&>(socket)));
+  if (channel == nullptr) {
+    munmap(mapped, span.size());
+    errno = ENOMEM;
+  }
+  return channel;
+}
+
+RingChannel::RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory,
+                         UniqueFd socket)
+    : memory_(memory),
+      socket_(static_cast<UniqueFd&&>(socket)),
+      creator_(getpid()),
+      my_bell_(At<Bell>(memory, side == Side::kGuest ? kGuestBell : kHostBell)),
+      peer_bell_(At<Bell>(memory, side == Side::kGuest ? kHostBell : kGuestBell)),
+      i_closed_(
+          At<std::atomic<uint32_t>>(memory, side == Side::kGuest ? kGuestClosed : kHostClosed)),
+      peer_closed_(
+          At<std::atomic<uint32_t>>(memory, side == Side::kGuest ? kHostClosed : kGuestClosed)),
+      producer_(side == Side::kGuest ? RequestRing(memory, sizes) : ReplyRing(memory, sizes)),
+      consumer_(side == Side::kGuest ? ReplyRing(memory, sizes) : RequestRing(memory, sizes)) {}
+
+RingChannel::~RingChannel() {
+  if (getpid() == creator_) Close();
+  munmap(memory_.data(), memory_.size());
+}
+
+void* RingChannel::operator new(size_t bytes) noexcept { return malloc(bytes); }
+void RingChannel::operator delete(void* memory) { free(memory); }
+
+std::byte* RingChannel::TryReserve(uint32_t bytes) {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen || PeerGone(false)) return nullptr;
+  std::byte* room = producer_.TryReserve(bytes);
+  if (room != nullptr) return room;
+  if (producer_.corrupt()) {
+    Fail();
+  } else if (++full_polls_ % kPeerCheckPolls == 0) {
+    PeerGone(true);
+  }
+  return nullptr;
+}
+
+void RingChannel::Commit() {
+  producer_.Commit();
+  unflushed_ = true;
+}
+
+ChannelStatus RingChannel::Flush() {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return EndStatus();
+  if (PeerGone(false)) return ChannelStatus::kClosed;
+  if (unflushed_) {
+    unflushed_ = false;
+    producer_.Publish();
+    WakeIfAsleep(peer_bell_, &peer_bell_->sleeps_until_readable);
+  }
+  return ChannelStatus::kOk;
+}
+
+ChannelStatus RingChannel::TryReceive(Frame* frame) {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return EndStatus();
+  ChannelStatus status = consumer_.TryReceive(frame);
+  if (status == ChannelStatus::kAgain && PeerGone(++empty_polls_ % kPeerCheckPolls == 0)) {
+    // What the peer sent before it went is visible now, if it was not before.
+    status = consumer_.TryReceive(frame);
+    if (status == ChannelStatus::kAgain && !consumer_.Pending()) return ChannelStatus::kClosed;
+  }
+  if (status == ChannelStatus::kProtocol) Fail();
+  return status;
+}
+
+void RingChannel::Release(const Frame& frame) {
+  if (!consumer_.Release(frame.token)) return;
+  // Partner: the waiter's store in Wait. Only once the largest frame fits: a producer that sleeps
+  // was stopped by a full ring, and waking it for each small frame would cost a system call each.
+  if (peer_bell_->sleeps_until_writable.load(std::memory_order_seq_cst) != 0 &&
+      consumer_.RoomForProducer(wire::kFrameBytesMax)) {
+    WakeIfAsleep(peer_bell_, &peer_bell_->sleeps_until_writable);
+  }
+}
+
+bool RingChannel::Ready(uint32_t events) const {
+  return ((events & kReadable) != 0 && consumer_.Readable()) ||
+         ((events & kWritable) != 0 && producer_.Writable(wire::kFrameBytesMax));
+}
+
+ChannelStatus RingChannel::EndStatus() const {
+  return state_.load(std::memory_order_relaxed) == State::kProtocol ? ChannelStatus::kProtocol
+                                                                    : ChannelStatus::kClosed;
+}
+
+ChannelStatus RingChannel::Look(uint32_t events) const {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return EndStatus();
+  // First whether the peer is gone, then what it left. Partner: its store in End.
+  const bool gone = hung_up_.load(std::memory_order_acquire) ||
+                    peer_closed_->load(std::memory_order_acquire) != 0;
+  if ((events & kReadable) != 0 && consumer_.Readable()) return ChannelStatus::kOk;
+  if (gone) {
+    // With frames left but all places held, the caller must release before it can receive.
+    return (events & kReadable) != 0 && consumer_.Pending() ? ChannelStatus::kAgain
+                                                            : ChannelStatus::kClosed;
+  }
+  return Ready(events) ? ChannelStatus::kOk : ChannelStatus::kAgain;
+}
+
+ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
+  const ChannelStatus status = Look(events);
+  if (status != ChannelStatus::kAgain || timeout == 0) return status;
+  if (spin <= 0) return Sleep(events, Deadline(timeout));
+  const Nanos begin = MonotonicNow();
+  const Nanos allowed = spin_.Allow(spin);
+  const ChannelStatus result = SpinThenSleep(events, allowed, Deadline(timeout));
+  spin_.Learn(spin, allowed, MonotonicNow() - begin);
+  return result;
+}
+
+ChannelStatus RingChannel::SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline) {
+  const Deadline spin_deadline(spin);
+  while (spin_deadline.Left() > 0 && deadline.Left() > 0) {
+    for (int pause = 0; pause < kPausesPerLook; ++pause) {
+      const ChannelStatus status = Look(events);
+      if (status != ChannelStatus::kAgain) return status;
+      Pause();
+    }
+  }
+  return Sleep(events, deadline);
+}
+
+ChannelStatus RingChannel::Sleep(uint32_t events, const Deadline& deadline) {
+  for (;;) {
+    PeerGone(true);
+    // Partner: the increment in Ring. Acquire: a bell rung before this is seen with what it was
+    // rung for; one rung later lets the futex return at once.
+    const uint32_t rings = my_bell_->rings.load(std::memory_order_acquire);
+    // Partners: the loads in WakeIfAsleep and Release, after the peer's stores of head and tail.
+    if ((events & kReadable) != 0) {
+      my_bell_->sleeps_until_readable.store(1, std::memory_order_seq_cst);
+    }
+    if ((events & kWritable) != 0) {
+      my_bell_->sleeps_until_writable.store(1, std::memory_order_seq_cst);
+    }
+    const ChannelStatus status = Look(events);
+    if (status != ChannelStatus::kAgain) return status;
+    const Nanos left = deadline.Left();
+    if (left == 0) return ChannelStatus::kAgain;
+    // Frames that wait while all places are held: a Release of ours ends that, and rings no bell.
+    const Nanos slice =
+        (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval : kPeerCheckInterval;
+    FutexWait(&my_bell_->rings, rings, left < slice ? left : slice);
+  }
+}
+
+bool RingChannel::PeerGone(bool ask_kernel) {
+  // Partner: the store in End. Acquire: all that the peer published before it closed is visible.
+  if (peer_closed_->load(std::memory_order_acquire) != 0) return true;
+  if (hung_up_.load(std::memory_order_acquire)) return true;
+  if (!ask_kernel || !PeerHungUp(socket_.get())) return false;
+  hung_up_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool RingChannel::SendDescriptor(int fd) {
+  if (state_.load(std::memory_order_relaxed) != State::kOpen) return false;
+  // The byte only carries the descriptor.
+  const std::byte carrier{0};
+  return SendSome(socket_.get(), {&carrier, 1}, {&fd, 1}) == 1;
+}
+
+int RingChannel::ReceiveDescriptor(Nanos timeout) {
+  const Deadline deadline(timeout);
+  while (state_.load(std::memory_order_relaxed) == State::kOpen) {
+    std::byte carrier;
+    UniqueFd descriptor;
+    size_t count;
+    const ssize_t received = ReceiveSome(socket_.get(), {&carrier, 1}, {&descriptor, 1}, &count);
+    if (received == 1 && count == 1) return descriptor.Release();
+    if (received == 0) return -1;
+    if (received > 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+      // A byte without its descriptor, or several at once: not what SendDescriptor sends.
+      if (received > 0 || errno == EPROTO) Fail();
+      return -1;
+    }
+    const int wait_ms = deadline.LeftMs();
+    if (wait_ms == 0) return -1;
+    pollfd entry = {socket_.get(), POLLIN, 0};
+    poll(&entry, 1, wait_ms);
+  }
+  return -1;
+}
+
+void RingChannel::Close() { End(State::kClosed); }
+
+void RingChannel::Fail() { End(State::kProtocol); }
+
+void RingChannel::End(State state) {
+  State expected = State::kOpen;
+  if (!state_.compare_exchange_strong(expected, state, std::memory_order_relaxed)) return;
+  // Partners: the loads in PeerGone and Look. Release: our last frames come first.
+  i_closed_->store(1, std::memory_order_release);
+  shutdown(socket_.get(), SHUT_RDWR);
+  Ring(my_bell_);
+  Ring(peer_bell_);
+}
+
+void RingChannel::Ring(Bell* bell) {
+  // Partner: the load in Wait.
+  bell->rings.fetch_add(1, std::memory_order_release);
+  FutexWakeAll(&bell->rings);
+}
+
+void RingChannel::WakeIfAsleep(Bell* bell, std::atomic<uint32_t>* flag) {
+  // Partner: the store in Wait. Cleared by whoever wakes, so that a burst of frames to a side that
+  // is just waking up costs one system call.
+  if (flag->load(std::memory_order_seq_cst) != 0 &&
+      flag->exchange(0, std::memory_order_seq_cst) != 0) {
+    Ring(bell);
+  }
+}
+
+}  // namespace consort

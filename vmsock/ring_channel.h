@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// vmsock/ring_channel.h: a channel through two rings in one shared memory file, "unix+rings".
+//
+// The host makes the memory, the guest maps the same memfd. A UNIX socket stands beside it: it
+// passes descriptors, and its hang-up tells that the peer is gone. Memory by offset:
+//
+//   offset  bytes  field                                                     stored by
+//    0x000      8  request ring: head                                        guest
+//    0x080      8  request ring: tail                                        host
+//    0x100      8  reply ring: head                                          host
+//    0x180      8  reply ring: tail                                          guest
+//    0x200     12  guest's bell:  +0 rings  (u32, the futex word)            both
+//                                 +4 sleeps until readable (u32, 0 or 1)     guest sets, host
+//                                 clears +8 sleeps until writable (u32, 0 or 1)     guest sets,
+//                                 host clears
+//    0x280     12  host's bell, likewise
+//    0x300      4  guest has closed (u32)                                    guest
+//    0x380      4  host has closed (u32)                                     host
+//   0x1000      .  request ring: data, request_ring_bytes
+//        .      .  reply ring: data, reply_ring_bytes
+//
+// Every field has 128 bytes to itself (adjacent cache lines are fetched in pairs). All begins as
+// zero.
+//
+// Sleeping. A side that wants to sleep reads its bell, sets its flag, looks once more, and sleeps
+// on the bell if it still has the value read. The other side publishes (head or tail), then looks
+// at the flag; if set it clears it, increments the bell and wakes. Store-then-load on both sides,
+// all sequentially consistent: one of the two sees the other (Dekker). A flag that a waiter left
+// behind when its time was over costs one superfluous wake-up. No sleep is longer than
+// kPeerCheckInterval, so a peer that writes nonsense there gains nothing.
+//
+// Threads as channel.h says. Compiled into the guest library.
+#ifndef CONSORT_VMSOCK_RING_CHANNEL_H_
+#define CONSORT_VMSOCK_RING_CHANNEL_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "vmsock/channel.h"
+#include "vmsock/deadline.h"
+#include "vmsock/limits.h"
+#include "vmsock/ring.h"
+#include "vmsock/spin_budget.h"
+
+namespace consort {
+
+// Powers of two, kRingBytesMin..kRingBytesMax.
+struct RingSizes {
+  Bytes request_ring_bytes = kRequestRingBytes;
+  Bytes reply_ring_bytes = kReplyRingBytes;
+};
+bool RingSizesValid(const RingSizes& sizes);
+
+// A new memfd for rings of `sizes`, of fixed size for good (sealed), all zero, close-on-exec. Empty
+// on failure, with errno.
+UniqueFd CreateRingMemory(const RingSizes& sizes);
+
+class RingChannel final : public Channel {
+ public:
+  // Which end this is: the guest sends requests and receives replies.
+  enum class Side : uint8_t { kGuest, kHost };
+
+  // Maps `memory` and takes `socket`, a connected UNIX stream with nothing unread on it. Null on
+  // failure, with errno: EINVAL, sizes out of range; EPROTO, the memory is smaller than they say or
+  // could still shrink (which would be a SIGBUS later); else what the kernel says.
+  static std::unique_ptr<RingChannel> Create(Side side, const RingSizes& sizes, UniqueFd memory,
+                                             UniqueFd socket);
+  // In the process that created it: Close. In a forked child: only gives the child's copies back.
+  ~RingChannel() override;
+
+  std::byte* TryReserve(uint32_t bytes) override;
+  void Commit() override;
+  ChannelStatus Flush() override;
+  ChannelStatus TryReceive(Frame* frame) override;
+  void Release(const Frame& frame) override;
+  ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
+  bool can_share_memory() const override { return true; }
+  bool SendDescriptor(int fd) override;
+  int ReceiveDescriptor(Nanos timeout) override;
+  void Close() override;
+  const char* name() const override { return "unix+rings"; }
+
+  // The whole mapping, page aligned, for registration with a device driver. Frames' bodies and
+  // reservations lie within. Valid as long as the channel.
+  std::span<std::byte> shared_memory() const { return memory_; }
+
+  // From malloc, so that the guest library needs no allocator of C++.
+  static void* operator new(size_t bytes) noexcept;
+  static void operator delete(void* memory);
+
+ private:
+  struct Bell {
+    std::atomic<uint32_t> rings;
+    std::atomic<uint32_t> sleeps_until_readable;
+    std::atomic<uint32_t> sleeps_until_writable;
+  };
+  // Why the channel ended, if it did.
+  enum class State : uint8_t { kOpen, kClosed, kProtocol };
+
+  RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory, UniqueFd socket);
+
+  bool Ready(uint32_t events) const;
+  ChannelStatus EndStatus() const;
+  // kAgain while the channel can go on and none of `events` is possible yet.
+  ChannelStatus Look(uint32_t events) const;
+  // Whether the peer has closed or is gone. `ask_kernel`: looks at the socket.
+  bool PeerGone(bool ask_kernel);
+  ChannelStatus SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline);
+  ChannelStatus Sleep(uint32_t events, const Deadline& deadline);
+  void Fail();
+  void End(State state);
+  static void Ring(Bell* bell);
+  static void WakeIfAsleep(Bell* bell, std::atomic<uint32_t>* flag);
+
+  const std::span<std::byte> memory_;
+  const UniqueFd socket_;
+  const pid_t creator_;
+  Bell* const my_bell_;
+  Bell* const peer_bell_;
+  std::atomic<uint32_t>* const i_closed_;
+  std::atomic<uint32_t>* const peer_closed_;
+
+  // Written by Close and on failure, by any thread; all readers act the same on an old value as if
+  // they had come earlier, so relaxed order is enough.
+  std::atomic<State> state_{State::kOpen};
+  // Set for good by the first thread that sees the socket hang up. Release and acquire: who reads
+  // it sees the last frames, as the thread that asked the kernel does.
+  std::atomic<bool> hung_up_{false};
+  SpinBudget spin_;
+
+  // Sender's.
+  RingProducer producer_;
+  uint32_t full_polls_ = 0;
+  bool unflushed_ = false;
+  // Receiver's.
+  RingConsumer consumer_;
+  uint32_t empty_polls_ = 0;
+};
+
+}  // namespace consort
+
+#endif  // CONSORT_VMSOCK_RING_CHANNEL_H_

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmsock/vhost_user/muxer.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace consort::vhost_user {
+namespace {
+
+// Copies the first `bytes` of the chain's readable part; there are at least as many.
+void CopyFrom(std::span<const iovec> pieces, void* out, size_t bytes) {
+  std::byte* to = static_cast<std::byte*>(out);
+  for (const iovec& piece : pieces) {
+    const size_t count = std::min(bytes, piece.iov_len);
+    std::memcpy(to, piece.iov_base, count);
+    to += count;
+    bytes -= count;
+    if (bytes == 0) return;
+  }
+}
+
+// Copies `bytes` to the start of the chain's writable part, which holds at least as many.
+void CopyTo(std::span<const iovec> pieces, const void* in, size_t bytes) {
+  const std::byte* from = static_cast<const std::byte*>(in);
+  for (const iovec& piece : pieces) {
+    const size_t count = std::min(bytes, piece.iov_len);
+    std::memcpy(piece.iov_base, from, count);
+    from += count;
+    bytes -= count;
+    if (bytes == 0) return;
+  }
+}
+
+// Appends the `bytes` of `pieces` that follow the packet header.
+void AppendPayload(std::span<const iovec> pieces, uint64_t bytes, std::vector<iovec>& out) {
+  uint64_t skip = kPacketHeaderBytes;
+  for (const iovec& piece : pieces) {
+    const uint64_t begin = std::min<uint64_t>(skip, piece.iov_len);
+    skip -= begin;
+    const uint64_t count = std::min<uint64_t>(bytes, piece.iov_len - begin);
+    if (count > 0) out.push_back({static_cast<std::byte*>(piece.iov_base) + begin, count});
+    bytes -= count;
+    if (bytes == 0) return;
+  }
+}
+
+// The handler's descriptor must be what the rest relies on.
+absl::Status PrepareHostDescriptor(int fd) {
+  int type = 0;
+  socklen_t length = sizeof(type);
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
+    return absl::InternalError("the connect handler's descriptor is no stream socket");
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    return absl::InternalError("the connect handler's descriptor refuses O_NONBLOCK");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Muxer::Muxer(const Options& options, const ConnectHandler* handler, EventSet* events,
+             Counters* counters)
+    : options_(options),
+      handler_(handler),
+      events_(events),
+      counters_(counters),
+      next_id_(options.first_connection_id) {}
+
+Muxer::~Muxer() { Reset(); }
+
+void Muxer::Reset() {
+  counters_->connections_now.Set(0);  // before their host ends can see it
+  ready_.clear();
+  stalled_.clear();
+  resets_.clear();
+  by_ports_.clear();
+  connections_.clear();
+  windows_granted_ = 0;
+}
+
+absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx) {
+  PumpResult result;
+  bool starved = false;
+  tx.DisableKicks();
+  ASSIGN_OR_RETURN(result.more, DrainTx(tx));
+  RETURN_IF_ERROR(FillRx(rx, result.more, starved));
+  if (starved) {
+    // Only now do rx buffers interest us.
+    if (rx.EnableKicks()) result.more = true;
+  } else {
+    rx.DisableKicks();
+  }
+  // While resets fill their list, the tx queue rests until rx buffers come.
+  if (!result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) result.more = true;
+  result.interrupt_rx = rx.Publish();
+  result.interrupt_tx = tx.Publish();
+  return result;
+}
+
+// ---- guest->host ----
+
+// True if packets remain.
+absl::StatusOr<bool> Muxer::DrainTx(Virtqueue& tx) {
+  bool more = true;
+  for (uint32_t packets = 0; packets < kPacketsPerPass; ++packets) {
+    if (resets_.size() >= kPendingResetsMax) {
+      more = false;
+      break;
+    }
+    ASSIGN_OR_RETURN(const bool popped, tx.Pop(tx_chains_[batch_.chain_count]));
+    if (!popped) {
+      more = false;
+      break;
+    }
+    TakePacket(tx);
+  }
+  FlushBatch(tx);
+  return more;
+}
+
+// The packet is in tx_chains_[batch_.chain_count].
+void Muxer::TakePacket(Virtqueue& tx) {
+  const Chain& chain = tx_chains_[batch_.chain_count];
+  counters_->packets_from_guest.Add();
+  PacketHeader header;
+  bool valid = chain.writable_bytes == 0 && chain.readable_bytes >= kPacketHeaderBytes;
+  if (valid) {
+    CopyFrom(chain.readable, &header, sizeof(header));
+    valid = header.src_cid == options_.guest_cid;
+  }
+  const PortPair ports{.guest_port = header.src_port, .host_port = header.dst_port};
+  const bool valid_data = valid && header.op == kOpReadWrite && header.type == kTypeStream &&
+                          header.dst_cid == kHostCid && header.len <= kPacketPayloadBytesMax &&
+                          header.len <= chain.readable_bytes - kPacketHeaderBytes;
+  if (valid_data && batch_.connection != nullptr && batch_.connection->ports() == ports &&
+      batch_.connection->TakePeerCredit(header)) {
+    AppendToBatch(batch_.connection, header.len);
+    if (batch_.chain_count == kPacketsPerBatchMax) FlushBatch(tx);
+    return;
+  }
+  if (batch_.chain_count > 0) {
+    const size_t slot = batch_.chain_count;
+    FlushBatch(tx);
+    std::swap(tx_chains_[0], tx_chains_[slot]);
+  }
+  if (valid_data) {
+    Connection* connection = Find(ports);
+    if (connection != nullptr && connection->TakePeerCredit(header)) {
+      batch_.connection = connection;
+      AppendToBatch(connection, header.len);
+      return;
+    }
+  }
+  if (valid) {
+    TakeControlPacket(header, ports);
+  } else {
+    // Without a sender there is nobody to answer.
+    counters_->protocol_errors.Add();
+  }
+  tx.Push(tx_chains_[0].head, 0);
+}
+
+void Muxer::AppendToBatch(Connection* connection, uint32_t payload_bytes) {
+  CHECK(batch_.connection == connection);
+  AppendPayload(tx_chains_[batch_.chain_count].readable, payload_bytes, batch_.pieces);
+  batch_.bytes += payload_bytes;
+  ++batch_.chain_count;
+}
+
+void Muxer::FlushBatch(Virtqueue& tx) {
+  if (batch_.chain_count == 0) return;
+  Connection& connection = *batch_.connection;
+  const Connection::IoResult result = connection.Forward(batch_.pieces, batch_.bytes);
+  counters_->bytes_from_guest.Add(batch_.bytes);
+  for (size_t i = 0; i < batch_.chain_count; ++i) tx.Push(tx_chains_[i].head, 0);
+  batch_.connection = nullptr;
+  batch_.chain_count = 0;
+  batch_.bytes = 0;
+  batch_.pieces.clear();
+  if (result == Connection::IoResult::kFailed) {
+    ResetConnection(connection);
+  } else {
+    QueueIfReady(connection);
+  }
+}
+
+// All packets that carry no acceptable data: the batch is empty.
+void Muxer::TakeControlPacket(const PacketHeader& header, const PortPair& ports) {
+  Connection* connection = Find(ports);
+  const bool for_us = header.type == kTypeStream && header.dst_cid == kHostCid;
+  if (!for_us) connection = nullptr;
+  if (header.op == kOpReset) {
+    if (connection != nullptr) Remove(*connection);
+    return;  // a reset is never answered
+  }
+  if (connection == nullptr) {
+    if (for_us && header.op == kOpRequest && header.len == 0) {
+      OpenConnection(header, ports);
+    } else {
+      AddReset(header.dst_cid, ports, header.type);
+    }
+    return;
+  }
+  if (header.op == kOpRequest && connection->host_done()) {
+    // Closed on our side; the guest has forgotten it too and uses its port again.
+    Remove(*connection);
+    OpenConnection(header, ports);
+    return;
+  }
+  const bool known = header.op == kOpShutdown || header.op == kOpCreditUpdate ||
+                     header.op == kOpCreditRequest;
+  if (!known || header.len != 0 || !connection->TakePeerCredit(header)) {
+    counters_->protocol_errors.Add();
+    VLOG(1) << "vsock: reset of guest port " << ports.guest_port << ": operation " << header.op
+            << ", " << header.len << " bytes, fwd_cnt " << header.fwd_cnt;
+    ResetConnection(*connection);
+    return;
+  }
+  if (header.op == kOpCreditRequest) connection->credit_update_pending = true;
+  if (header.op == kOpShutdown) {
+    connection->TakeGuestShutdown(header.flags);
+    if (connection->Flush() == Connection::IoResult::kFailed) {
+      ResetConnection(*connection);
+      return;
+    }
+    if (connection->guest_done()) {
+      // A guest that has closed waits for this answer before it forgets the port.
+      if (connection->backlog_empty()) {
+        AddReset(kHostCid, ports, kTypeStream);
+        Remove(*connection);
+      } else {
+        Detach(*connection);
+      }
+      return;
+    }
+  }
+  QueueIfReady(*connection);
+}
+
+Bytes Muxer::WindowForNew() const {
+  const Bytes kept = (kConnectionsPerVmMax - connections_.size()) * kReceiveWindowBytesMin;
+  const Bytes left = kReceiveBudgetBytes - windows_granted_ - kept;
+  return std::min<Bytes>(kReceiveWindowBytesMin + left / kReceiveBudgetShare,
+                         options_.receive_window_bytes_max);
+}
+
+void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
+  absl::StatusOr<UniqueFd> fd = absl::ResourceExhaustedError("too many connections");
+  if (connections_.size() < kConnectionsPerVmMax) {
+    fd = (*handler_)(ports.host_port, ports.guest_port);
+  }
+  absl::Status status = fd.status();
+  if (status.ok()) status = PrepareHostDescriptor(fd->get());
+  const uint64_t id = next_id_++;
+  EventSet::Watch watch;
+  if (status.ok()) {
+    absl::StatusOr<EventSet::Watch> added =
+        events_->Add(fd->get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id);
+    if (added.ok()) {
+      watch = *std::move(added);
+    } else {
+      status = added.status();
+    }
+  }
+  if (!status.ok()) {
+    VLOG(1) << "vsock: guest port " << ports.guest_port << " to host port " << ports.host_port
+            << " refused: " << status;
+    counters_->connections_refused.Add();
+    AddReset(kHostCid, ports, kTypeStream);
+    return;
+  }
+  const Bytes window = WindowForNew();
+  auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), std::move(watch),
+                                                 static_cast<uint32_t>(window));
+  if (!connection->TakePeerCredit(header)) {
+    counters_->protocol_errors.Add();
+    counters_->connections_refused.Add();
+    AddReset(kHostCid, ports, kTypeStream);
+    return;
+  }
+  windows_granted_ += window;
+  by_ports_[ports] = connection.get();
+  QueueIfReady(*connection);
+  connections_[id] = std::move(connection);
+  counters_->connections_opened.Add();
+  counters_->connections_now.Set(connections_.size());
+}
+
+// ---- host->guest ----
+
+absl::StatusOr<bool> Muxer::PopRx(Virtqueue& rx, Chain& chain) {
+  ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
+  if (!popped) return false;
+  if (chain.readable_bytes > 0 || chain.writable_bytes <= kPacketHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes, " writable and ",
+                                            chain.readable_bytes, " readable bytes"));
+  }
+  return true;
+}
+
+PacketHeader Muxer::HeaderFor(Connection& connection, uint16_t op, uint32_t len,
+                              uint32_t flags) const {
+  return {.src_cid = kHostCid,
+          .dst_cid = options_.guest_cid,
+          .src_port = connection.ports().host_port,
+          .dst_port = connection.ports().guest_port,
+          .len = len,
+          .type = kTypeStream,
+          .op = op,
+          .flags = flags,
+          .buf_alloc = connection.window_bytes(),
+          .fwd_cnt = connection.ReportForwarded()};
+}
+
+void Muxer::PutHeader(Virtqueue& rx, const Chain& chain, const PacketHeader& header) {
+  CopyTo(chain.writable, &header, sizeof(header));
+  rx.Push(chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + header.len);
+  counters_->packets_to_guest.Add();
+  counters_->bytes_to_guest.Add(header.len);
+}
+
+absl::Status Muxer::FillRx(Virtqueue& rx, bool& more, bool& starved) {
+  Chain& chain = rx_chains_[0];
+  while (!resets_.empty()) {
+    ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
+    if (!popped) {
+      starved = true;
+      return absl::OkStatus();
+    }
+    const PendingReset& reset = resets_.front();
+    PutHeader(rx, chain,
+              {.src_cid = reset.src_cid,
+               .dst_cid = options_.guest_cid,
+               .src_port = reset.ports.host_port,
+               .dst_port = reset.ports.guest_port,
+               .len = 0,
+               .type = reset.type,
+               .op = kOpReset,
+               .flags = 0,
+               .buf_alloc = 0,
+               .fwd_cnt = 0});
+    resets_.pop_front();
+  }
+  // One turn for each that is ready now; those with more to send stand at the end again.
+  for (size_t turns = ready_.size(); turns > 0 && !ready_.empty(); --turns) {
+    Connection& connection = *ready_.front();
+    ready_.pop_front();
+    connection.queued = false;
+    const uint64_t id = connection.id();
+    ASSIGN_OR_RETURN(const TurnResult result, TakeTurn(rx, connection));
+    if (!connections_.contains(id)) continue;  // the turn ended it
+    if (result == TurnResult::kStarved) {
+      connection.queued = true;
+      ready_.push_front(&connection);
+      starved = true;
+      return absl::OkStatus();
+    }
+    if (result == TurnResult::kMore) QueueIfReady(connection);
+  }
+  if (!ready_.empty() || !resets_.empty()) more = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Muxer::SendControl(Virtqueue& rx, Connection& connection, uint16_t op,
+                                        uint32_t flags) {
+  ASSIGN_OR_RETURN(const bool popped, PopRx(rx, rx_chains_[0]));
+  if (popped) PutHeader(rx, rx_chains_[0], HeaderFor(connection, op, 0, flags));
+  return popped;
+}
+
+absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& connection) {
+  if (connection.response_pending) {
+    ASSIGN_OR_RETURN(const bool sent, SendControl(rx, connection, kOpResponse, 0));
+    if (!sent) return TurnResult::kStarved;
+    connection.response_pending = false;
+  }
+  const uint64_t id = connection.id();
+  bool more = false;
+  for (uint64_t moved = 0; connection.readable() && connection.SendableBytes() > 0 &&
+                           connection.SendablePackets() > 0;) {
+    if (moved >= kBytesPerTurn) {
+      more = true;
+      break;
+    }
+    ASSIGN_OR_RETURN(const TurnResult result, SendData(rx, connection, moved));
+    if (!connections_.contains(id)) return TurnResult::kIdle;
+    if (result == TurnResult::kStarved) return result;
+  }
+  if (connection.HasShutdownToTell()) {
+    // The flags are taken only once there is a buffer to carry them.
+    ASSIGN_OR_RETURN(const bool popped, PopRx(rx, rx_chains_[0]));
+    if (!popped) return TurnResult::kStarved;
+    const uint32_t flags = connection.TakeShutdownToTell();
+    PutHeader(rx, rx_chains_[0], HeaderFor(connection, kOpShutdown, 0, flags));
+    if (connection.host_done()) connection.CloseHost();
+  }
+  if (connection.credit_update_pending || connection.NeedsCreditUpdate()) {
+    ASSIGN_OR_RETURN(const bool sent, SendControl(rx, connection, kOpCreditUpdate, 0));
+    if (!sent) return TurnResult::kStarved;
+  }
+  // Guests before Linux 6.8 report small reads only when asked.
+  if (connection.NearPacketLimit() && !connection.credit_requested) {
+    connection.credit_request_pending = true;
+  }
+  if (connection.credit_request_pending) {
+    ASSIGN_OR_RETURN(const bool sent, SendControl(rx, connection, kOpCreditRequest, 0));
+    if (!sent) return TurnResult::kStarved;
+    connection.credit_request_pending = false;
+    connection.credit_requested = true;
+  }
+  if (connection.readable() && connection.SendablePackets() == 0 && !connection.stalled) {
+    connection.stalled = true;
+    if (stalled_.empty()) {
+      stalled_deadline_ = std::chrono::steady_clock::now() +
+                          std::chrono::milliseconds(kCreditRequestIntervalMs);
+    }
+    stalled_.push_back(&connection);
+  }
+  return more ? TurnResult::kMore : TurnResult::kIdle;
+}
+
+// One read from the host into several rx buffers. May end the connection.
+absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& connection,
+                                                  uint64_t& moved) {
+  const uint32_t chains_wanted = std::min<uint32_t>(
+      {connection.read_chains, connection.SendablePackets(), kPacketsPerBatchMax});
+  const uint64_t credit = connection.SendableBytes();
+  std::array<uint32_t, kPacketsPerBatchMax> room{};
+  uint64_t room_total = 0;
+  uint16_t chain_count = 0;
+  rx_pieces_.clear();
+  while (chain_count < chains_wanted && room_total < credit) {
+    Chain& chain = rx_chains_[chain_count];
+    ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
+    if (!popped) break;
+    const uint64_t bytes = std::min<uint64_t>({chain.writable_bytes - kPacketHeaderBytes,
+                                               kPacketPayloadBytesMax, credit - room_total});
+    AppendPayload(chain.writable, bytes, rx_pieces_);
+    room[chain_count] = static_cast<uint32_t>(bytes);
+    room_total += bytes;
+    ++chain_count;
+  }
+  if (chain_count == 0) return TurnResult::kStarved;
+
+  uint64_t received = 0;
+  const Connection::IoResult result = connection.ReadInto(rx_pieces_, received);
+  moved += received;
+  uint16_t used = 0;
+  for (uint64_t left = received; left > 0; ++used) {
+    const uint32_t bytes = static_cast<uint32_t>(std::min<uint64_t>(left, room[used]));
+    PutHeader(rx, rx_chains_[used], HeaderFor(connection, kOpReadWrite, bytes, 0));
+    connection.NoteSent(bytes);
+    left -= bytes;
+  }
+  rx.Rewind(static_cast<uint16_t>(chain_count - used));
+  // As many buffers next time as proved useful, twice as many if all were.
+  connection.read_chains = received == room_total
+                               ? std::min<uint32_t>(2 * connection.read_chains, kPacketsPerBatchMax)
+                               : std::max<uint32_t>(used, 1);
+  if (result == Connection::IoResult::kFailed) ResetConnection(connection);
+  return TurnResult::kIdle;
+}
+
+int Muxer::TakeTime(std::chrono::steady_clock::time_point now) {
+  if (stalled_.empty()) return -1;
+  if (now >= stalled_deadline_) {
+    for (Connection* connection : std::exchange(stalled_, {})) {
+      connection->stalled = false;
+      connection->credit_request_pending = connection->readable() &&
+                                           connection->SendablePackets() == 0;
+      QueueIfReady(*connection);
+    }
+    return 0;
+  }
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(stalled_deadline_ - now).count();
+  return static_cast<int>(left) + 1;
+}
+
+// ---- connections ----
+
+Connection* Muxer::Find(const PortPair& ports) {
+  const auto found = by_ports_.find(ports);
+  return found == by_ports_.end() ? nullptr : found->second;
+}
+
+void Muxer::QueueIfReady(Connection& connection) {
+  if (connection.queued || connection.detached) return;
+  const bool can_send_data = connection.readable() && connection.SendableBytes() > 0 &&
+                             connection.SendablePackets() > 0;
+  const bool ready = connection.response_pending || can_send_data ||
+                     connection.HasShutdownToTell() || connection.credit_update_pending ||
+                     connection.NeedsCreditUpdate() || connection.credit_request_pending;
+  if (!ready) return;
+  connection.queued = true;
+  ready_.push_back(&connection);
+}
+
+void Muxer::TakeHostEvents(uint64_t id, uint32_t events) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  Connection& connection = *found->second;
+  connection.TakeEvents(events);
+  const Connection::IoResult result = connection.Flush();
+  if (connection.detached) {
+    if (result == Connection::IoResult::kFailed || connection.backlog_empty()) Remove(connection);
+    return;
+  }
+  if (result == Connection::IoResult::kFailed) {
+    ResetConnection(connection);
+    return;
+  }
+  QueueIfReady(connection);
+}
+
+void Muxer::Unqueue(Connection& connection) {
+  if (std::exchange(connection.queued, false)) std::erase(ready_, &connection);
+  if (std::exchange(connection.stalled, false)) std::erase(stalled_, &connection);
+}
+
+void Muxer::Remove(Connection& connection) {
+  Unqueue(connection);
+  if (!connection.detached) by_ports_.erase(connection.ports());
+  windows_granted_ -= connection.window_bytes();
+  counters_->connections_now.Set(connections_.size() - 1);
+  connections_.erase(connection.id());
+}
+
+void Muxer::Detach(Connection& connection) {
+  Unqueue(connection);
+  by_ports_.erase(connection.ports());
+  connection.detached = true;
+  AddReset(kHostCid, connection.ports(), kTypeStream);
+}
+
+void Muxer::ResetConnection(Connection& connection) {
+  counters_->connections_reset.Add();
+  AddReset(kHostCid, connection.ports(), kTypeStream);
+  Remove(connection);
+}
+
+void Muxer::AddReset(uint64_t src_cid, const PortPair& ports, uint16_t type) {
+  resets_.push_back({.src_cid = src_cid, .ports = ports, .type = type});
+}
+
+}  // namespace consort::vhost_user

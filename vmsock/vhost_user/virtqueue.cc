@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmsock/vhost_user/virtqueue.h"
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "vmsock/vhost_user/limits.h"
+
+namespace consort::vhost_user {
+namespace {
+
+constexpr uint16_t kDescriptorNext = 1;
+constexpr uint16_t kDescriptorWrite = 2;
+constexpr uint16_t kDescriptorIndirect = 4;
+
+constexpr uint16_t kAvailableNoInterrupt = 1;  // available ring, flags
+constexpr uint16_t kUsedNoNotify = 1;          // used ring, flags
+
+constexpr size_t kDescriptorBytes = 16;
+constexpr size_t kUsedElementBytes = 8;
+constexpr size_t kFlagsOffset = 0;
+constexpr size_t kIndexOffset = 2;
+constexpr size_t kRingOffset = 4;
+
+constexpr size_t AvailableBytes(uint32_t entries) { return kRingOffset + 2 * entries + 2; }
+constexpr size_t UsedBytes(uint32_t entries) {
+  return kRingOffset + kUsedElementBytes * entries + 2;
+}
+
+// The 16-bit cells that both sides touch at once. Acquire and release pair with the guest's own
+// barriers around its indices (virtio 1.2, sections 2.7.13 and 2.7.14).
+uint16_t Load16(std::byte* cell, std::memory_order order) {
+  return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(cell)).load(order);
+}
+void Store16(std::byte* cell, uint16_t value, std::memory_order order) {
+  std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(cell)).store(value, order);
+}
+
+bool Aligned(const std::byte* address, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(address) % alignment == 0;
+}
+
+absl::Status Broken(const char* what, uint64_t value) {
+  return absl::DataLossError(absl::StrCat("virtqueue: ", what, " ", value));
+}
+
+}  // namespace
+
+absl::StatusOr<Virtqueue> Virtqueue::Attach(const MemoryMap* memory, const Options& options) {
+  const uint32_t entries = options.layout.entries;
+  if (entries == 0 || entries > kRingEntriesMax || !std::has_single_bit(entries)) {
+    return absl::InvalidArgumentError(absl::StrCat("virtqueue of ", entries, " entries"));
+  }
+  Virtqueue queue(memory, options);
+  RETURN_IF_ERROR(queue.Translate());
+  queue.used_index_ = Load16(queue.used_ + kIndexOffset, std::memory_order_relaxed);
+  queue.published_index_ = queue.used_index_;
+  return queue;
+}
+
+absl::Status Virtqueue::Translate() {
+  const VirtqueueLayout& layout = options_.layout;
+  descriptors_ = memory_->FromUser(layout.descriptors_user_addr, kDescriptorBytes * layout.entries);
+  available_ = memory_->FromUser(layout.available_user_addr, AvailableBytes(layout.entries));
+  used_ = memory_->FromUser(layout.used_user_addr, UsedBytes(layout.entries));
+  if (descriptors_ == nullptr || available_ == nullptr || used_ == nullptr) {
+    return absl::InvalidArgumentError("virtqueue outside guest memory");
+  }
+  // Virtio 1.2, section 2.7: 16, 2 and 4.
+  if (!Aligned(descriptors_, 16) || !Aligned(available_, 2) || !Aligned(used_, 4)) {
+    return absl::InvalidArgumentError("virtqueue misaligned");
+  }
+  return absl::OkStatus();
+}
+
+uint16_t Virtqueue::AvailableIndex() const {
+  return Load16(available_ + kIndexOffset, std::memory_order_acquire);
+}
+
+Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
+  static_assert(sizeof(Descriptor) == kDescriptorBytes);
+  Descriptor descriptor;
+  std::memcpy(&descriptor, table + kDescriptorBytes * index, sizeof(descriptor));
+  return descriptor;
+}
+
+absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
+  const uint16_t waiting = static_cast<uint16_t>(AvailableIndex() - next_available_);
+  if (waiting == 0) return false;
+  if (waiting > options_.layout.entries) return Broken("available index jumps by", waiting);
+  const uint32_t slot = next_available_ & (options_.layout.entries - 1);
+  uint16_t head = 0;
+  std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));
+  RETURN_IF_ERROR(Walk(head, chain));
+  ++next_available_;
+  return true;
+}
+
+absl::Status Virtqueue::Walk(uint16_t head, Chain& chain) const {
+  chain.head = head;
+  chain.readable.clear();
+  chain.writable.clear();
+  chain.readable_bytes = 0;
+  chain.writable_bytes = 0;
+
+  const std::byte* table = descriptors_;
+  uint32_t table_entries = options_.layout.entries;
+  bool in_indirect = false;
+  uint32_t index = head;
+  // A chain without a loop visits no entry of a table twice, so its table's size bounds it.
+  for (uint32_t hops = 0; hops < table_entries && hops < kDescriptorsPerChainMax;) {
+    if (index >= table_entries) return Broken("descriptor index", index);
+    const Descriptor descriptor = ReadDescriptor(table, index);
+    if (descriptor.flags & kDescriptorIndirect) {
+      // Section 2.7.5.3: no table inside a table, and none in a chain that goes on. Linux puts one first
+      // in its chain; the specification also allows direct descriptors before it.
+      if (in_indirect || !options_.indirect) return Broken("unexpected indirect table at", index);
+      if (descriptor.flags & kDescriptorNext) return Broken("chain after indirect table at", index);
+      if (descriptor.len == 0 || descriptor.len % kDescriptorBytes != 0 ||
+          descriptor.len / kDescriptorBytes > kIndirectEntriesMax) {
+        return Broken("indirect table of bytes", descriptor.len);
+      }
+      table = memory_->FromGuest(descriptor.addr, descriptor.len);
+      if (table == nullptr) return Broken("indirect table outside memory at", descriptor.addr);
+      table_entries = descriptor.len / kDescriptorBytes;
+      in_indirect = true;
+      index = 0;
+      hops = 0;
+      continue;
+    }
+    const bool writable = (descriptor.flags & kDescriptorWrite) != 0;
+    // Section 2.7.4.2: all that the device reads comes before all that it writes.
+    if (!writable && chain.writable_bytes > 0) return Broken("readable after writable at", index);
+    if (!memory_->AppendGuest(descriptor.addr, descriptor.len,
+                              writable ? chain.writable : chain.readable)) {
+      return Broken("buffer outside memory at", descriptor.addr);
+    }
+    (writable ? chain.writable_bytes : chain.readable_bytes) += descriptor.len;
+    if (!(descriptor.flags & kDescriptorNext)) return absl::OkStatus();
+    index = descriptor.next;
+    ++hops;
+  }
+  return Broken("endless chain at head", head);
+}
+
+void Virtqueue::Rewind(uint16_t count) {
+  next_available_ = static_cast<uint16_t>(next_available_ - count);
+}
+
+void Virtqueue::Push(uint16_t head, uint32_t written_bytes) {
+  const uint32_t slot = used_index_ & (options_.layout.entries - 1);
+  const uint32_t element[2] = {head, written_bytes};
+  static_assert(sizeof(element) == kUsedElementBytes);
+  std::memcpy(used_ + kRingOffset + kUsedElementBytes * slot, element, sizeof(element));
+  ++used_index_;
+}
+
+bool Virtqueue::Publish() {
+  const uint16_t old_index = std::exchange(published_index_, used_index_);
+  if (old_index == used_index_) return false;
+  Store16(used_ + kIndexOffset, used_index_, std::memory_order_release);
+  // The guest must see the index before we look at what it wants: it does the reverse.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (std::exchange(interrupt_owed_, false)) return true;
+  if (!options_.event_idx) {
+    return !(Load16(available_ + kFlagsOffset, std::memory_order_relaxed) & kAvailableNoInterrupt);
+  }
+  // Section 2.7.10: interrupt if the index passed used_event just now.
+  const uint16_t used_event = Load16(available_ + kRingOffset + 2 * options_.layout.entries,
+                                     std::memory_order_relaxed);
+  return static_cast<uint16_t>(used_index_ - used_event - 1) <
+         static_cast<uint16_t>(used_index_ - old_index);
+}
+
+void Virtqueue::DisableKicks() {
+  // With EVENT_IDX an avail_event that is not moved is passed once and then stays behind.
+  if (!options_.event_idx) {
+    Store16(used_ + kFlagsOffset, kUsedNoNotify, std::memory_order_relaxed);
+  }
+}
+
+bool Virtqueue::EnableKicks() {
+  if (options_.event_idx) {
+    Store16(used_ + kRingOffset + kUsedElementBytes * options_.layout.entries, next_available_,
+            std::memory_order_relaxed);
+  } else {
+    Store16(used_ + kFlagsOffset, 0, std::memory_order_relaxed);
+  }
+  // The guest must see the request before we look for chains: it does the reverse.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return AvailableIndex() != next_available_;
+}
+
+}  // namespace consort::vhost_user

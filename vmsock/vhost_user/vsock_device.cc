@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vmsock/vhost_user/vsock_device.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "vmsock/vhost_user/backend.h"
+#include "vmsock/vhost_user/control_socket.h"
+#include "vmsock/vhost_user/event_set.h"
+
+namespace consort::vhost_user {
+namespace {
+
+// Event tokens; connections have those from kFirstConnectionToken on.
+constexpr uint64_t kStopToken = 0;
+constexpr uint64_t kListenerToken = 1;
+constexpr uint64_t kFrontendToken = 2;
+constexpr uint64_t kKickToken = 3;  // and one more for each queue
+constexpr uint64_t kFirstConnectionToken = 16;
+static_assert(kKickToken + kQueueCount <= kFirstConnectionToken);
+
+// 0 to 2 have other meanings (virtio 1.2, section 5.10.4).
+constexpr uint32_t kGuestCidMin = 3;
+
+}  // namespace
+
+// All that belongs to one frontend, and goes with it.
+struct VsockDevice::Frontend {
+  Frontend(UniqueFd fd, const VsockDeviceOptions& options, const ConnectHandler* handler,
+           EventSet* events, Counters* counters)
+      : socket(std::move(fd)),
+        backend({.guest_cid = options.guest_cid,
+                 .require_sealed_memory = options.require_sealed_memory,
+                 .kick_token = kKickToken},
+                events, counters),
+        muxer({.guest_cid = options.guest_cid,
+               .receive_window_bytes_max = static_cast<uint32_t>(options.receive_window_bytes_max),
+               .first_connection_id = kFirstConnectionToken},
+              handler, events, counters) {}
+
+  ControlSocket socket;
+  EventSet::Watch watch;
+  Backend backend;
+  Muxer muxer;
+};
+
+VsockDevice::VsockDevice(const VsockDeviceOptions& options, ConnectHandler handler)
+    : options_(options), handler_(std::move(handler)) {}
+
+VsockDevice::~VsockDevice() = default;
+
+absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::Create(const VsockDeviceOptions& options,
+                                                                 ConnectHandler handler) {
+  CHECK(handler != nullptr);
+  if (options.guest_cid < kGuestCidMin || options.guest_cid == UINT32_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat("guest CID ", options.guest_cid));
+  }
+  if (options.receive_window_bytes_max < kReceiveWindowBytesMin ||
+      options.receive_window_bytes_max > kReceiveBudgetBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive window of ", options.receive_window_bytes_max, " bytes"));
+  }
+  std::unique_ptr<VsockDevice> device(new VsockDevice(options, std::move(handler)));
+  RETURN_IF_ERROR(device->Open());
+  return device;
+}
+
+absl::Status VsockDevice::Open() {
+  ASSIGN_OR_RETURN(EventSet events, EventSet::Create());
+  events_ = std::make_unique<EventSet>(std::move(events));
+  stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_event_.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("eventfd: ", std::strerror(errno)));
+  }
+  ASSIGN_OR_RETURN(stop_watch_, events_->Add(stop_event_.get(), EPOLLIN, kStopToken));
+  ASSIGN_OR_RETURN(ListeningSocket listener,
+                   ListeningSocket::Create({.path = options_.socket_path,
+                                            .mode = options_.socket_mode,
+                                            .group = options_.socket_group}));
+  listener_ = std::make_unique<ListeningSocket>(std::move(listener));
+  return WatchListener();
+}
+
+absl::Status VsockDevice::WatchListener() {
+  ASSIGN_OR_RETURN(listener_watch_, events_->Add(listener_->fd(), EPOLLIN, kListenerToken));
+  return absl::OkStatus();
+}
+
+void VsockDevice::Stop() {
+  const uint64_t one = 1;
+  // Fails only when full, and then Run has been told.
+  [[maybe_unused]] const ssize_t written = write(stop_event_.get(), &one, sizeof(one));
+}
+
+absl::Status VsockDevice::Run() {
+  std::array<epoll_event, 64> storage;
+  while (true) {
+    int timeout_ms = -1;
+    if (frontend_ != nullptr) {
+      timeout_ms =
+          pump_again_ ? 0 : frontend_->muxer.TakeTime(std::chrono::steady_clock::now());
+    } else if (!listener_watch_.valid()) {
+      timeout_ms = kAcceptRetryMs;
+    }
+    const std::span<const epoll_event> events = events_->Wait(storage, timeout_ms);
+    if (frontend_ == nullptr && !listener_watch_.valid()) RETURN_IF_ERROR(WatchListener());
+    bool messages = false;
+    for (const epoll_event& event : events) {
+      const uint64_t token = event.data.u64;
+      if (token == kStopToken) {
+        frontend_.reset();
+        return absl::OkStatus();
+      }
+      if (token == kListenerToken) {
+        AcceptFrontend();
+      } else if (token == kFrontendToken) {
+        messages = true;  // last, so that no event of this round meets another frontend
+      } else if (token >= kFirstConnectionToken && frontend_ != nullptr) {
+        frontend_->muxer.TakeHostEvents(token, event.events);
+      }
+      // A kick needs nothing but the pump below.
+    }
+    if (frontend_ != nullptr) {
+      PumpQueues();
+      const absl::Status status = messages ? ServeMessages() : absl::OkStatus();
+      if (!status.ok()) RETURN_IF_ERROR(DropFrontend(status));
+    }
+  }
+}
+
+absl::Status VsockDevice::DropFrontend(const absl::Status& why) {
+  if (absl::IsUnavailable(why)) {
+    LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " has gone";
+  } else {
+    counters_.protocol_errors.Add();
+    LOG(WARNING) << "vhost-user: frontend of " << options_.socket_path << " dropped: " << why;
+  }
+  frontend_.reset();
+  pump_again_ = false;
+  return WatchListener();
+}
+
+void VsockDevice::AcceptFrontend() {
+  absl::StatusOr<UniqueFd> fd = listener_->Accept();
+  if (!fd.ok()) {
+    // Gone again, or there are no descriptors: then it stays, and an event at once would be a busy loop.
+    LOG(WARNING) << "vhost-user: " << options_.socket_path << ": " << fd.status();
+    listener_watch_.Reset();
+    return;
+  }
+  auto frontend = std::make_unique<Frontend>(*std::move(fd), options_, &handler_, events_.get(),
+                                             &counters_);
+  absl::StatusOr<EventSet::Watch> watch =
+      events_->Add(frontend->socket.fd(), EPOLLIN, kFrontendToken);
+  if (!watch.ok()) {
+    LOG(ERROR) << "vhost-user: frontend of " << options_.socket_path << ": " << watch.status();
+    return;
+  }
+  frontend->watch = *std::move(watch);
+  listener_watch_.Reset();
+  frontend_ = std::move(frontend);
+  counters_.frontends.Add();
+  LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " connected";
+}
+
+absl::Status VsockDevice::ServeMessages() {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    ASSIGN_OR_RETURN(std::optional<Message> message, frontend_->socket.Receive());
+    if (!message.has_value()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<std::byte> reply,
+                     frontend_->backend.Handle(*std::move(message)));
+    if (!reply.empty()) RETURN_IF_ERROR(frontend_->socket.Send(reply));
+    if (frontend_->backend.TakeReset()) {
+      frontend_->muxer.Reset();
+      counters_.device_resets.Add();
+    }
+    // A queue that has just started may hold chains that no kick will tell of.
+    pump_again_ = true;
+  }
+  return absl::OkStatus();
+}
+
+void VsockDevice::PumpQueues() {
+  pump_again_ = false;
+  Backend& backend = frontend_->backend;
+  if (!backend.running()) return;
+  const absl::StatusOr<Muxer::PumpResult> result =
+      frontend_->muxer.Pump(backend.rx(), backend.tx());
+  if (!result.ok()) {
+    backend.Break(result.status());
+    if (backend.TakeReset()) frontend_->muxer.Reset();
+    return;
+  }
+  if (result->interrupt_rx) backend.Interrupt(kRxQueue);
+  if (result->interrupt_tx) backend.Interrupt(kTxQueue);
+  pump_again_ = result->more;
+}
+
+VsockDeviceStats VsockDevice::stats() const {
+  return {.frontends = counters_.frontends.Get(),
+          .connections_opened = counters_.connections_opened.Get(),
+          .connections_refused = counters_.connections_refused.Get(),
+          .connections_reset = counters_.connections_reset.Get(),
+          .connections_now = counters_.connections_now.Get(),
+          .packets_from_guest = counters_.packets_from_guest.Get(),
+          .packets_to_guest = counters_.packets_to_guest.Get(),
+          .bytes_from_guest = counters_.bytes_from_guest.Get(),
+          .bytes_to_guest = counters_.bytes_to_guest.Get(),
+          .interrupts = counters_.interrupts.Get(),
+          .device_resets = counters_.device_resets.Get(),
+          .protocol_errors = counters_.protocol_errors.Get(),
+          .broken_rings = counters_.broken_rings.Get()};
+}
+
+}  // namespace consort::vhost_user

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// vmsock/wire/handshake.h: what is said on a stream before it becomes a channel.
+//
+//   guest                                  host
+//   Hello (256 bytes)          ──▶
+//                              ◀──         Welcome (4096 bytes), with the ring's memfd as SCM_RIGHTS
+//                                          if kFeatureRings was agreed
+//   frames                     ◀─▶         frames
+//
+// A Hello with purpose kPurposeQuery asks which devices there are: Welcome is followed by device_count
+// DeviceSnapshots and the host closes. With kPurposeSession the stream becomes the channel of one
+// application to one device. Plain values of fixed layout, little endian; unknown trailing bytes are
+// zero. Text fields are NUL-terminated within their array.
+#ifndef CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
+#define CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace consort::wire {
+
+inline constexpr uint32_t kHelloMagic = 0x54534E43;  // "CNST"
+
+// Raised when a frame, the handshake or the meaning of a request changes. Peers of another version are
+// refused with a text that names both.
+inline constexpr uint32_t kWireVersion = 1;
+
+// The vsock port of Consort on the host (CID 2).
+inline constexpr uint32_t kVsockPort = 7000;
+
+inline constexpr uint32_t kPurposeQuery = 1;
+inline constexpr uint32_t kPurposeSession = 2;
+
+// The stream is a UNIX socket and the guest can take a memfd: rings in shared memory.
+inline constexpr uint32_t kFeatureRings = 1;
+
+struct Hello {
+  uint32_t magic = kHelloMagic;
+  uint32_t version = kWireVersion;
+  uint64_t description_hash = 0;  // of the API description that both sides were generated from
+  uint32_t purpose = 0;
+  uint32_t device = 0;            // the vGPU's index, kPurposeSession only
+  uint32_t features = 0;          // that the guest can do
+  uint32_t pid = 0;               // the guest's; for people, never for decisions
+  char application[128] = {};     // the guest process's name; for people
+  char reserved[96] = {};
+};
+static_assert(sizeof(Hello) == 256);
+
+inline constexpr uint32_t kWelcomeOk = 0;
+inline constexpr uint32_t kWelcomeVersionMismatch = 1;
+inline constexpr uint32_t kWelcomeNoDevice = 2;
+inline constexpr uint32_t kWelcomeRefused = 3;  // limits; `text` says which
+
+struct Welcome {
+  uint32_t magic = kHelloMagic;
+  uint32_t version = kWireVersion;
+  uint32_t status = kWelcomeOk;
+  uint32_t features = 0;            // agreed
+  uint32_t device_count = 0;        // kPurposeQuery: snapshots that follow
+  uint32_t driver_version = 0;      // as cuDriverGetVersion reports it, e.g. 13000
+  uint64_t window_base = 0;         // address window of this session on this device
+  uint64_t window_bytes = 0;
+  uint64_t shared_host_base = 0;    // part of the window for host memory that both sides map; 0: none
+  uint64_t shared_host_bytes = 0;
+  uint64_t request_ring_bytes = 0;  // kFeatureRings: capacities, powers of two
+  uint64_t reply_ring_bytes = 0;
+  char text[256] = {};              // status != kWelcomeOk: for a person, says what to do
+  char reserved[3768] = {};
+};
+static_assert(sizeof(Welcome) == 4096);
+
+// Every attribute number of CUDA 13.0 is below this (CU_DEVICE_ATTRIBUTE_MAX is 145 there).
+inline constexpr uint32_t kDeviceAttributesMax = 256;
+
+// All that the guest answers about a device without asking again.
+struct DeviceSnapshot {
+  char name[256] = {};
+  uint8_t uuid[16] = {};
+  uint64_t total_bytes = 0;
+  int32_t stream_priority_least = 0;
+  int32_t stream_priority_greatest = 0;
+  int32_t attributes[kDeviceAttributesMax] = {};
+  uint8_t attribute_known[kDeviceAttributesMax] = {};  // 0: the driver refused that attribute
+  char pci_bus_id[32] = {};
+  char reserved[448] = {};
+};
+static_assert(sizeof(DeviceSnapshot) == 2048);
+
+}  // namespace consort::wire
+
+#endif  // CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
