@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,7 @@ inline constexpr uint64_t kProtocolFeaturesOffered =
 class Backend {
  public:
   struct Options {
+    std::string name;  // of the VM, for log lines
     uint32_t guest_cid = 0;
     bool require_sealed_memory = false;
     uint64_t kick_token = 0;  // kicks of queue i are reported under kick_token + i
@@ -77,7 +79,8 @@ class Backend {
   Virtqueue& tx() { return *queues_[kTxQueue].ring; }
   // Interrupts the guest for queue `index`.
   void Interrupt(uint32_t index);
-  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`.
+  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`, the first
+  // kBreaksLoggedMax times.
   void Break(const absl::Status& why);
 
   const MemoryMap& memory() const { return memory_; }
@@ -123,6 +126,7 @@ class Backend {
   Counters* const counters_;
   uint64_t features_ = 0;
   bool reset_ = false;
+  uint32_t breaks_ = 0;
   MemoryMap memory_;
   std::array<Queue, kQueueCount> queues_;
 };

@@ -38,6 +38,9 @@ inline constexpr uint32_t kDescriptorsPerChainMax = 1024;
 // Entries of an indirect table: the same bound for the same reason.
 inline constexpr uint32_t kIndirectEntriesMax = 1024;
 
+// Log lines about broken rings for one frontend: a guest may break its rings and reset its device for ever.
+inline constexpr uint32_t kBreaksLoggedMax = 16;
+
 // --- virtio-vsock ---
 
 // Largest payload of one packet. Linux never sends more (VIRTIO_VSOCK_MAX_PKT_BUF_SIZE), and a

@@ -29,8 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto events = EventSet::Create();
   CHECK(events.ok());
   Counters counters;
-  Backend backend({.guest_cid = 3, .require_sealed_memory = false, .kick_token = 0}, &*events,
-                  &counters);
+  Backend backend(
+      {.name = "fuzz", .guest_cid = 3, .require_sealed_memory = false, .kick_token = 0}, &*events,
+      &counters);
   MessageAssembler assembler;
   while (size >= 2) {
     const size_t wanted = assembler.wanted_bytes();

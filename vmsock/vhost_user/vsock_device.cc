@@ -42,7 +42,8 @@ struct VsockDevice::Frontend {
   Frontend(UniqueFd fd, const VsockDeviceOptions& options, const ConnectHandler* handler,
            EventSet* events, Counters* counters)
       : socket(std::move(fd)),
-        backend({.guest_cid = options.guest_cid,
+        backend({.name = options.socket_path,
+                 .guest_cid = options.guest_cid,
                  .require_sealed_memory = options.require_sealed_memory,
                  .kick_token = kKickToken},
                 events, counters),

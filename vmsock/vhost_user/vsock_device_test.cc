@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -146,6 +147,11 @@ class VsockDeviceTest : public testing::Test {
     UniqueFd fd = std::move(host_ends_.front());
     host_ends_.pop_front();
     return fd;
+  }
+
+  void CloseHostEnds() {
+    absl::MutexLock lock(&mutex_);
+    host_ends_.clear();
   }
 
   // A connected stream and its host's end.
@@ -403,6 +409,22 @@ TEST_F(VsockDeviceTest, GuestResetEndsTheHostStream) {
   auto [stream, host] = Connect(1000);
   guest_->Send(stream->Header(kOpReset), {});
   EXPECT_TRUE(AtEnd(host.get()));
+}
+
+TEST_F(VsockDeviceTest, HostThatStopsReadingTellsTheGuestAndStillSends) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  auto [stream, host] = Connect(1000);
+  ASSERT_EQ(shutdown(host.get(), SHUT_RD), 0);
+  ASSERT_TRUE(stream->SendAll(Pattern(1000, 1)));
+  while (!(stream->host_shutdown() & kShutdownReceive)) {
+    ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
+  }
+  EXPECT_FALSE(stream->ended());
+  const auto data = Pattern(1000, 2);
+  ASSERT_TRUE(WriteAll(host.get(), data));
+  host.Reset();
+  EXPECT_EQ(ReceiveToEnd(*stream), data);
+  EXPECT_FALSE(stream->reset());
 }
 
 TEST_F(VsockDeviceTest, HostThatClosesUnreadResetsNobodyElse) {
@@ -741,6 +763,65 @@ TEST_F(VsockDeviceTest, IgnoresPacketsWithoutAHeader) {
   ExpectWorks(1000);
   EXPECT_EQ(device_->stats().protocol_errors, 3u);
   EXPECT_EQ(device_->stats().broken_rings, 0u);
+}
+
+TEST_F(VsockDeviceTest, SurvivesRandomPackets) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  const auto pick = [&random](std::initializer_list<uint64_t> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  const auto payload = Pattern(3000, 1);
+  for (int i = 0; i < 5000; ++i) {
+    // Mostly right, so that connections open and come far.
+    PacketHeader header = guest_->Header(static_cast<uint32_t>(100 + random() % 4), kServicePort,
+                                         static_cast<uint16_t>(random() % 9));
+    const size_t bytes = random() % payload.size();
+    header.len = static_cast<uint32_t>(
+        header.op == kOpReadWrite ? pick({bytes, bytes, bytes, bytes + 1, 0, 0xffffffff}) : 0);
+    header.flags = static_cast<uint32_t>(random() % 4);
+    header.buf_alloc = static_cast<uint32_t>(pick({0, 1, 4096, 262144, 0xffffffff}));
+    header.fwd_cnt = static_cast<uint32_t>(pick({0, 0, 0, 0, 1, random()}));
+    if (random() % 50 == 0) header.src_cid = random();
+    if (random() % 50 == 0) header.dst_cid = random();
+    if (random() % 50 == 0) header.type = static_cast<uint16_t>(random());
+    ASSERT_TRUE(guest_->Send(header, std::span(payload).first(bytes)));
+    if (i % 100 == 0) CloseHostEnds();
+    while (guest_->Step(0)) {
+    }
+  }
+  while (guest_->Step(50)) {
+  }
+  CloseHostEnds();
+  ExpectWorks(1000);
+  EXPECT_EQ(device_->stats().broken_rings, 0u);
+}
+
+// Whatever the guest writes into its transmit ring, it can reset its device and go on.
+TEST_F(VsockDeviceTest, SurvivesRandomRings) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  for (int round = 0; round < 200; ++round) {
+    for (uint32_t i = 0; i < FakeFrontend::kRingEntries; ++i) {
+      // Addresses in and around RAM, tables that are made of the ring itself.
+      const uint64_t addr = random() % 3 == 0 ? guest_->tx().offset() + 16 * (random() % 128)
+                                              : random() % (FakeFrontend::kHalfBytes + 4096);
+      guest_->tx().SetDescriptor(i, {.addr = addr,
+                                     .len = static_cast<uint32_t>(16 * (random() % 300)),
+                                     .flags = static_cast<uint16_t>(random() % 8),
+                                     .next = static_cast<uint16_t>(random() % 130)});
+    }
+    for (int i = 0; i < 20; ++i) guest_->tx().Offer(static_cast<uint16_t>(random() % 130));
+    frontend_->StopQueues();
+    guest_->Start();
+    frontend_->StartQueues();
+    if (round % 20 == 0) ExpectWorks(1000);
+  }
+  EXPECT_GT(device_->stats().broken_rings, 100u) << "the rings were not broken enough";
 }
 
 // A guest that asks for resets and gives no buffers for them must wait, and gets them all in the end.
