@@ -3,8 +3,7 @@
 //
 // Input: for each piece one length byte, one byte with the number of descriptors (low 4 bits), then the piece.
 // Whatever arrives, a message that comes out fits its bounds, and the backend answers or refuses.
-#include <fcntl.h>
-#include <unistd.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -37,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t wanted = assembler.wanted_bytes();
     const size_t count = std::min<size_t>({data[0] % 64 + size_t{1}, wanted, size - 2});
     std::vector<UniqueFd> fds;
-    for (int i = 0; i < (data[1] & 15); ++i) fds.emplace_back(dup(STDIN_FILENO));
+    for (int i = 0; i < (data[1] & 15); ++i) fds.emplace_back(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (count == 0) return 0;
     if (!assembler.Consume(std::as_bytes(std::span(data + 2, count)), std::move(fds)).ok()) return 0;
     data += 2 + count;

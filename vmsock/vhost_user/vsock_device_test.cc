@@ -815,13 +815,14 @@ TEST_F(VsockDeviceTest, SurvivesRandomRings) {
                                      .flags = static_cast<uint16_t>(random() % 8),
                                      .next = static_cast<uint16_t>(random() % 130)});
     }
-    for (int i = 0; i < 20; ++i) guest_->tx().Offer(static_cast<uint16_t>(random() % 130));
+    // That all of them are sound by chance will not happen.
+    for (int i = 0; i < 40; ++i) guest_->tx().Offer(static_cast<uint16_t>(random() % 130));
+    ASSERT_TRUE(frontend_->TakeError(kTxQueue, FakeGuest::kTimeoutMs));
     frontend_->StopQueues();
     guest_->Start();
     frontend_->StartQueues();
     if (round % 20 == 0) ExpectWorks(1000);
   }
-  EXPECT_GT(device_->stats().broken_rings, 100u) << "the rings were not broken enough";
 }
 
 // A guest that asks for resets and gives no buffers for them must wait, and gets them all in the end.
