@@ -255,8 +255,8 @@ void Backend::TryStart(uint32_t index) {
   queue.stopped.reset();
   queue.ring = *std::move(ring);
   if (!continues) reset_ = true;
-  VLOG(1) << options_.name << ": queue " << index << (continues ? " continues" : " starts") << " at "
-          << queue.base;
+  VLOG(1) << options_.name << ": queue " << index << (continues ? " continues" : " starts")
+          << " at " << queue.base;
 }
 
 bool Backend::TakeReset() { return std::exchange(reset_, false); }

@@ -7,10 +7,10 @@
 //   running, paused -> (GET_VRING_BASE) stopped -> (as configuring) running
 //   running -> (the guest breaks its ring) broken -> (GET_VRING_BASE) stopped
 //
-// QEMU stops and starts queues in the same way when a VM is paused and resumed and when the guest resets
-// the device. A queue that starts where it was stopped (same rings, same index, used ring untouched) continues and
-// its connections live; any other start is a reset.
-// Source: vhost-user specification, "Starting and stopping rings" and the messages; order observed with QEMU 7.2.
+// QEMU stops and starts queues in the same way when a VM is paused and resumed and when the guest
+// resets the device. A queue that starts where it was stopped (same rings, same index, used ring
+// untouched) continues and its connections live; any other start is a reset. Source: vhost-user
+// specification, "Starting and stopping rings" and the messages; order observed with QEMU 7.2.
 #ifndef CONSORT_VMSOCK_VHOST_USER_BACKEND_H_
 #define CONSORT_VMSOCK_VHOST_USER_BACKEND_H_
 
@@ -65,8 +65,8 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  // Carries out one message. The bytes to send back, none if it has no reply. An error means that the frontend broke
-  // the protocol in a way that it cannot be told of: end its connection.
+  // Carries out one message. The bytes to send back, none if it has no reply. An error means that
+  // the frontend broke the protocol in a way that it cannot be told of: end its connection.
   absl::StatusOr<std::vector<std::byte>> Handle(Message message);
 
   // True once after a queue started anew: the guest remembers no connection.
@@ -79,8 +79,8 @@ class Backend {
   Virtqueue& tx() { return *queues_[kTxQueue].ring; }
   // Interrupts the guest for queue `index`.
   void Interrupt(uint32_t index);
-  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`, the first
-  // kBreaksLoggedMax times.
+  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`, the
+  // first kBreaksLoggedMax times.
   void Break(const absl::Status& why);
 
   const MemoryMap& memory() const { return memory_; }

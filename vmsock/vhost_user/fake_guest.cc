@@ -13,8 +13,8 @@ namespace consort::vhost_user {
 namespace {
 
 constexpr uint32_t kEntries = FakeFrontend::kRingEntries;
-// RAM: rings below 1 MiB, then receive buffers, indirect tables, and areas for packets to send, half of
-// which lie in the second region.
+// RAM: rings below 1 MiB, then receive buffers, indirect tables, and areas for packets to send,
+// half of which lie in the second region.
 constexpr uint64_t kRxBuffersOffset = 1 * kMiB;
 constexpr uint64_t kRxBufferStride = 64 * kKiB;
 constexpr uint32_t kRxBufferBytes = 3776;
@@ -157,7 +157,8 @@ void FakeGuest::OfferRx(uint32_t buffer) {
     return;
   }
   auto& pieces = rx_layouts_[buffer];
-  pieces = LayOut(kRxBuffersOffset + buffer * kRxBufferStride, kRxBufferBytes, rx_shape_, kFlagWrite);
+  pieces =
+      LayOut(kRxBuffersOffset + buffer * kRxBufferStride, kRxBufferBytes, rx_shape_, kFlagWrite);
   // Two ring entries a buffer: enough for direct chains of two pieces.
   const uint16_t head = static_cast<uint16_t>(buffer * (kEntries / kRxBuffers));
   rx_buffer_of_head_[head] = buffer;

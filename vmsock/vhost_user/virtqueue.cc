@@ -117,8 +117,8 @@ absl::Status Virtqueue::Walk(uint16_t head, Chain& chain) const {
     if (index >= table_entries) return Broken("descriptor index", index);
     const Descriptor descriptor = ReadDescriptor(table, index);
     if (descriptor.flags & kDescriptorIndirect) {
-      // Section 2.7.5.3: no table inside a table, and none in a chain that goes on. Linux puts one first
-      // in its chain; the specification also allows direct descriptors before it.
+      // Section 2.7.5.3: no table inside a table, and none in a chain that goes on. Linux puts one
+      // first in its chain; the specification also allows direct descriptors before it.
       if (in_indirect || !options_.indirect) return Broken("unexpected indirect table at", index);
       if (descriptor.flags & kDescriptorNext) return Broken("chain after indirect table at", index);
       if (descriptor.len == 0 || descriptor.len % kDescriptorBytes != 0 ||
@@ -171,8 +171,8 @@ bool Virtqueue::Publish() {
     return !(Load16(available_ + kFlagsOffset, std::memory_order_relaxed) & kAvailableNoInterrupt);
   }
   // Section 2.7.10: interrupt if the index passed used_event just now.
-  const uint16_t used_event = Load16(available_ + kRingOffset + 2 * options_.layout.entries,
-                                     std::memory_order_relaxed);
+  const uint16_t used_event =
+      Load16(available_ + kRingOffset + 2 * options_.layout.entries, std::memory_order_relaxed);
   return static_cast<uint16_t>(used_index_ - used_event - 1) <
          static_cast<uint16_t>(used_index_ - old_index);
 }

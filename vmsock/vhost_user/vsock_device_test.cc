@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole device through its socket: FakeFrontend is QEMU, FakeGuest the guest's driver, socket pairs the host's services.
+// The whole device through its socket: FakeFrontend is QEMU, FakeGuest the guest's driver, socket
+// pairs the host's services.
 #include "vmsock/vhost_user/vsock_device.h"
 
 #include <fcntl.h>
@@ -156,9 +157,8 @@ class VsockDeviceTest : public testing::Test {
 
   // A connected stream and its host's end.
   std::pair<std::unique_ptr<GuestStream>, UniqueFd> Connect(uint32_t guest_port,
-                                                           uint32_t buf_alloc = 262144) {
-    auto stream =
-        std::make_unique<GuestStream>(guest_.get(), guest_port, kServicePort, buf_alloc);
+                                                            uint32_t buf_alloc = 262144) {
+    auto stream = std::make_unique<GuestStream>(guest_.get(), guest_port, kServicePort, buf_alloc);
     CHECK(stream->Connect());
     return {std::move(stream), TakeHostEnd()};
   }
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
         DataCase{"direct", kNoIndirect, {{44, 4096}, false}, {{44, 3732}, false}},
         DataCase{"direct_in_one_piece", kNoIndirect, {{65580}, false}, {{3776}, false}},
         DataCase{"no_event_idx", kNoEventIdx, {{44, 32768}}, kPlainRx},
-        DataCase{"neither", kNoIndirect & kNoEventIdx, {{44, 32768}, false}, {{3776}, false}}),
+        DataCase{"neither", kNoIndirect& kNoEventIdx, {{44, 32768}, false}, {{3776}, false}}),
     [](const testing::TestParamInfo<DataCase>& info) { return info.param.name; });
 
 TEST_F(VsockDeviceTest, MovesRandomPiecesOfManyStreamsAtOnce) {
@@ -487,8 +487,8 @@ TEST_F(VsockDeviceTest, RefusesConnectionsPastTheBoundOnly) {
   ExpectWorks(2001);
 }
 
-// Guests from 6.12.92 on reset a connection with too many unread packets, however small, and 6.1 does not report
-// small reads of its own accord.
+// Guests from 6.12.92 on reset a connection with too many unread packets, however small, and 6.1
+// does not report small reads of its own accord.
 TEST_F(VsockDeviceTest, LimitsUnreadPacketsAndAsksWhetherTheyWereRead) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   constexpr uint32_t kBuffer = 32 * kKiB;
@@ -630,7 +630,7 @@ TEST_F(VsockDeviceTest, SocketHasTheModeAskedForAndReplacesAStaleOne) {
     ASSERT_EQ(bind(stale.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
   ASSERT_NO_FATAL_FAILURE(StartDevice());
-  struct stat file{};
+  struct stat file {};
   ASSERT_EQ(stat(options_.socket_path.c_str(), &file), 0);
   EXPECT_EQ(file.st_mode, static_cast<mode_t>(S_IFSOCK | 0660));
   const auto second = VsockDevice::Create(
@@ -642,9 +642,10 @@ TEST_F(VsockDeviceTest, SocketHasTheModeAskedForAndReplacesAStaleOne) {
 
 TEST_F(VsockDeviceTest, RefusesOptionsOutOfRange) {
   const auto create = [](const VsockDeviceOptions& options) {
-    return VsockDevice::Create(options, [](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
-             return UniqueFd();
-           }).status().code();
+    return VsockDevice::Create(
+               options, [](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> { return UniqueFd(); })
+        .status()
+        .code();
   };
   VsockDeviceOptions options = options_;
   options.guest_cid = 2;
@@ -666,8 +667,8 @@ struct PacketCase {
   std::string name;
   // Changes a correct RW packet of 100 bytes on an open connection.
   std::function<void(PacketHeader&, std::vector<std::byte>&)> change;
-  bool reset_expected = true;   // of the connection
-  bool answered = false;        // by a RST for somebody else
+  bool reset_expected = true;  // of the connection
+  bool answered = false;       // by a RST for somebody else
 };
 void PrintTo(const PacketCase& packet_case, std::ostream* out) { *out << packet_case.name; }
 
@@ -707,24 +708,40 @@ INSTANTIATE_TEST_SUITE_P(
     Packets, VsockDevicePacket,
     testing::Values(
         PacketCase{"length_beyond_chain", [](auto& header, auto&) { header.len = 101; }},
-        PacketCase{"length_beyond_limit", [](auto& header, auto& payload) {
+        PacketCase{"length_beyond_limit",
+                   [](auto& header, auto& payload) {
                      payload.resize(70000);
                      header.len = 70000;
                    }},
         PacketCase{"length_huge", [](auto& header, auto&) { header.len = 0xffffffff; }},
         PacketCase{"unknown_operation", [](auto& header, auto&) { header.op = 99; }},
         PacketCase{"invalid_operation", [](auto& header, auto&) { header.op = kOpInvalid; }},
-        PacketCase{"response", [](auto& header, auto&) { header.op = kOpResponse; header.len = 0; }},
-        PacketCase{"request_again", [](auto& header, auto&) { header.op = kOpRequest; header.len = 0; }},
-        PacketCase{"control_with_payload", [](auto& header, auto&) { header.op = kOpCreditUpdate; }},
+        PacketCase{"response",
+                   [](auto& header, auto&) {
+                     header.op = kOpResponse;
+                     header.len = 0;
+                   }},
+        PacketCase{"request_again",
+                   [](auto& header, auto&) {
+                     header.op = kOpRequest;
+                     header.len = 0;
+                   }},
+        PacketCase{"control_with_payload",
+                   [](auto& header, auto&) { header.op = kOpCreditUpdate; }},
         PacketCase{"read_more_than_sent", [](auto& header, auto&) { header.fwd_cnt = 1; }},
         PacketCase{"read_count_wraps", [](auto& header, auto&) { header.fwd_cnt = 0x80000000; }},
         PacketCase{"other_source", [](auto& header, auto&) { header.src_cid = 7; }, false, false},
-        PacketCase{"other_destination", [](auto& header, auto&) { header.dst_cid = 9; }, false, true},
+        PacketCase{"other_destination", [](auto& header, auto&) { header.dst_cid = 9; }, false,
+                   true},
         PacketCase{"other_type", [](auto& header, auto&) { header.type = 2; }, false, true},
-        PacketCase{"no_connection", [](auto& header, auto&) { header.src_port = 9999; }, false, true},
+        PacketCase{"no_connection", [](auto& header, auto&) { header.src_port = 9999; }, false,
+                   true},
         PacketCase{"reset_of_no_connection",
-                   [](auto& header, auto&) { header.src_port = 9999; header.op = kOpReset; header.len = 0; },
+                   [](auto& header, auto&) {
+                     header.src_port = 9999;
+                     header.op = kOpReset;
+                     header.len = 0;
+                   },
                    false, false}),
     [](const testing::TestParamInfo<PacketCase>& info) { return info.param.name; });
 
@@ -825,7 +842,8 @@ TEST_F(VsockDeviceTest, SurvivesRandomRings) {
   }
 }
 
-// A guest that asks for resets and gives no buffers for them must wait, and gets them all in the end.
+// A guest that asks for resets and gives no buffers for them must wait, and gets them all in the
+// end.
 TEST_F(VsockDeviceTest, ResetsThatNobodyTakesStopTheTransmitQueue) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   guest_->HoldRxBuffers(true);
@@ -911,7 +929,8 @@ const uint64_t kHighEnd = FakeFrontend::GuestAddr(FakeFrontend::kRamBytes - 1) +
 INSTANTIATE_TEST_SUITE_P(
     Rings, VsockDeviceRing,
     testing::Values(
-        RingCase{"outside_memory", [](FakeGuest& g) { OfferOne(g, {.addr = kHighEnd, .len = 44}); }},
+        RingCase{"outside_memory",
+                 [](FakeGuest& g) { OfferOne(g, {.addr = kHighEnd, .len = 44}); }},
         RingCase{"in_the_hole", [](FakeGuest& g) { OfferOne(g, {.addr = kLowEnd, .len = 1}); }},
         RingCase{"across_the_end",
                  [](FakeGuest& g) { OfferOne(g, {.addr = kHighEnd - 100, .len = 101}); }},
@@ -930,7 +949,8 @@ INSTANTIATE_TEST_SUITE_P(
                  }},
         RingCase{"loop_of_two",
                  [](FakeGuest& g) {
-                   g.tx().SetDescriptor(1, {.addr = kGoodAddr, .len = 1, .flags = kFlagNext, .next = 0});
+                   g.tx().SetDescriptor(
+                       1, {.addr = kGoodAddr, .len = 1, .flags = kFlagNext, .next = 0});
                    OfferOne(g, {.addr = kGoodAddr, .len = 44, .flags = kFlagNext, .next = 1});
                  }},
         RingCase{"loop_of_empty_descriptors",
@@ -942,15 +962,21 @@ INSTANTIATE_TEST_SUITE_P(
                    OfferTable(g, {{kGoodAddr, 44, kFlagNext, 1}, {kGoodAddr, 1, kFlagNext, 0}});
                  }},
         RingCase{"indirect_next_out_of_range",
-                 [](FakeGuest& g) { OfferTable(g, {{kGoodAddr, 44, kFlagNext, 1}}); }},
+                 [](FakeGuest& g) {
+                   OfferTable(g, {{kGoodAddr, 44, kFlagNext, 1}});
+                 }},
         RingCase{"indirect_in_indirect",
                  [](FakeGuest& g) {
                    OfferTable(g, {{FakeFrontend::GuestAddr(kFree), 16, kFlagIndirect, 0}});
                  }},
         RingCase{"indirect_and_next",
-                 [](FakeGuest& g) { OfferTable(g, {{kGoodAddr, 44, 0, 0}}, kFlagNext); }},
+                 [](FakeGuest& g) {
+                   OfferTable(g, {{kGoodAddr, 44, 0, 0}}, kFlagNext);
+                 }},
         RingCase{"indirect_of_odd_size",
-                 [](FakeGuest& g) { OfferTable(g, {{kGoodAddr, 44, 0, 0}}, 0, 8); }},
+                 [](FakeGuest& g) {
+                   OfferTable(g, {{kGoodAddr, 44, 0, 0}}, 0, 8);
+                 }},
         RingCase{"indirect_empty", [](FakeGuest& g) { OfferTable(g, {}); }},
         RingCase{"indirect_too_large",
                  [](FakeGuest& g) {
@@ -960,14 +986,14 @@ INSTANTIATE_TEST_SUITE_P(
                  [](FakeGuest& g) {
                    OfferOne(g, {.addr = kHighEnd - 15, .len = 16, .flags = kFlagIndirect});
                  }},
-        RingCase{"readable_after_writable",
-                 [](FakeGuest& g) {
-                   OfferTable(g, {{kGoodAddr, 44, kFlagNext | kFlagWrite, 1}, {kGoodAddr, 44, 0, 0}});
-                 }},
+        RingCase{
+            "readable_after_writable",
+            [](FakeGuest& g) {
+              OfferTable(g, {{kGoodAddr, 44, kFlagNext | kFlagWrite, 1}, {kGoodAddr, 44, 0, 0}});
+            }},
         RingCase{"index_jumps", [](FakeGuest& g) { g.tx().JumpIndex(129); }},
         RingCase{"index_goes_back", [](FakeGuest& g) { g.tx().JumpIndex(0xffff); }}),
     [](const testing::TestParamInfo<RingCase>& info) { return info.param.name; });
-
 
 // Receive buffers that cannot take what the device must write.
 TEST_F(VsockDeviceTest, StopsAtReceiveBuffersThatCannotBeWritten) {
@@ -1010,12 +1036,12 @@ TEST_F(VsockDeviceTest, DropsFrontendsThatSendNoMessages) {
       frontend.SendRaw(std::as_bytes(std::span(&header, 1)));
     };
   };
-  expect_dropped(raw(1, 2, 0));                            // another version
+  expect_dropped(raw(1, 2, 0));  // another version
   expect_dropped(raw(1, kMessageVersion | kMessageReply, 0));
   expect_dropped(raw(1, kMessageVersion, kMessagePayloadBytesMax + 1));
   expect_dropped(raw(1, kMessageVersion, 0xffffffff));
-  expect_dropped(raw(77, kMessageVersion, 0));             // unknown, and nobody to tell
-  expect_dropped([](FakeFrontend& frontend) {              // a payload of another size
+  expect_dropped(raw(77, kMessageVersion, 0));  // unknown, and nobody to tell
+  expect_dropped([](FakeFrontend& frontend) {   // a payload of another size
     frontend.Send(Request::kSetFeatures, std::as_bytes(std::span("abc")));
   });
   expect_dropped([](FakeFrontend& frontend) { frontend.SendState(Request::kGetVringBase, 2, 0); });
