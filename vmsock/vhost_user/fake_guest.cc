@@ -42,12 +42,12 @@ uint32_t TotalBytes(const std::vector<RawDescriptor>& pieces) {
 
 uint16_t GuestRing::Load(uint64_t ram_offset) const {
   return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(frontend_->At(ram_offset)))
-      .load(std::memory_order_acquire);
+      .load(std::memory_order_seq_cst);
 }
 
 void GuestRing::Store(uint64_t ram_offset, uint16_t value) {
   std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(frontend_->At(ram_offset)))
-      .store(value, std::memory_order_release);
+      .store(value, std::memory_order_seq_cst);
 }
 
 void GuestRing::Reset() {
@@ -65,7 +65,6 @@ void GuestRing::Publish(uint16_t old_index) {
   const uint64_t available = offset() + FakeFrontend::kAvailableOffset;
   const uint64_t used = offset() + FakeFrontend::kUsedOffset;
   Store(available + 2, available_index_);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   bool kick = false;
   if (frontend_->event_idx()) {
     const uint16_t avail_event = Load(used + 4 + 8 * kEntries);
@@ -95,7 +94,6 @@ std::optional<GuestRing::Used> GuestRing::TakeUsed() {
   if (Load(used + 2) == last_used_) {
     // Ask for an interrupt at the next one, then look again.
     Store(offset() + FakeFrontend::kAvailableOffset + 4 + 2 * kEntries, last_used_);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (Load(used + 2) == last_used_) return std::nullopt;
   }
   Used element;
