@@ -98,6 +98,9 @@ class TreeTest(unittest.TestCase):
         self.write("host/CMakeLists.txt", f"# {tidy.SPDX}\nconsort_library(host SRCS a.cc)\n")
         self.write("host/a.cc", f"{LICENCE}// usleep(1) would be wrong\nvoid F() {{ usleep(1); }}\n")
         self.assert_refused("host/a.cc:3: sleeps")
+        self.write("host/CMakeLists.txt", f"# {tidy.SPDX}\nconsort_test(host_test SRCS a_test.cc)\n")
+        (self.root / "host/a.cc").rename(self.root / "host/a_test.cc")
+        self.assert_clean()
 
     def test_source_in_no_target(self):
         self.write("base/a.cc", LICENCE)
@@ -117,6 +120,9 @@ class TreeTest(unittest.TestCase):
         self.write("base/a.h", f"{LICENCE}#ifndef CONSORT_BASE_A_H_\n#define CONSORT_BASE_A_H_\n"
                                f"#endif  // CONSORT_BASE_A_H_\n")
         self.assert_refused('base/a.h:1: nothing includes "base/a.h"')
+        self.write("base/CMakeLists.txt", f"# {tidy.SPDX}\nadd_compile_options(-include ${{HERE}}/a.h)\n")
+        self.assert_clean()
+        (self.root / "base/CMakeLists.txt").unlink()
         self.write("tools/b.h.py", f'# {tidy.SPDX}\nTEXT = "#include \\"base/a.h\\""\n')
         self.assert_clean()
 
@@ -152,6 +158,7 @@ class TreeTest(unittest.TestCase):
         self.assert_refused("tools/a.txt:1: not UTF-8")
 
     def test_data_is_left_alone(self):
+        self.write("vmsock/frame_fuzz_corpus/seed", "no newline")
         self.write("tests/fuzz/corpus/x/seed", "FIX" "ME\tno newline")
         self.assert_clean()
 

@@ -57,7 +57,8 @@ class Channel {
   virtual void Release(const Frame& frame) = 0;
 
   // Waits until one of `events` may be possible, the channel is closed, or `timeout` is over (negative:
-  // no limit). May return early. Spins `spin` of that time before it sleeps.
+  // no limit). May return early. Spins at most `spin` of that time before it sleeps, less where
+  // spinning has not paid lately (spin_budget.h).
   static constexpr uint32_t kReadable = 1;  // TryReceive may succeed
   static constexpr uint32_t kWritable = 2;  // TryReserve of kFrameBytesMax, or Flush, may succeed
   virtual ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) = 0;

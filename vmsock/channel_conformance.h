@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,15 +55,15 @@ class ChannelConformance : public ::testing::TestWithParam<Transport> {
     host_ = OpenEnd(GetParam(), RingChannel::Side::kHost, &ends_);
     ASSERT_NE(host_, nullptr) << strerror(errno);
   }
-  // Fills the way from guest to host until nothing more fits. Returns the number of frames.
-  uint32_t FillToTheBrim(uint32_t bytes) {
+  // Sends until nothing more fits. Returns the number of frames.
+  static uint32_t FillToTheBrim(Channel* channel, uint32_t bytes) {
     uint32_t count = 0;
     for (;;) {
-      std::byte* room = guest_->TryReserve(bytes);
+      std::byte* room = channel->TryReserve(bytes);
       if (room == nullptr) return count;
       WriteFrame(room, count++, bytes);
-      guest_->Commit();
-      guest_->Flush();
+      channel->Commit();
+      channel->Flush();
     }
   }
 
@@ -136,7 +137,7 @@ TEST_P(ChannelConformance, WrapsAroundAtAnyPlace) {
   });
   for (uint32_t number = 0; number < kCount; ++number) {
     Frame frame;
-    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk) << "frame " << number;
     ASSERT_TRUE(FrameIs(frame, number, next_size(&receiver_random)));
     host_->Release(frame);
   }
@@ -176,7 +177,7 @@ TEST_P(ChannelConformance, EmptyIsAnOrdinaryResult) {
 TEST_P(ChannelConformance, FullIsAnOrdinaryResultAndPasses) {
   Open();
   constexpr uint32_t kBytes = 64 * 1024;
-  const uint32_t sent = FillToTheBrim(kBytes);
+  const uint32_t sent = FillToTheBrim(guest_.get(), kBytes);
   EXPECT_GT(sent, 10u);
   // A waiter may be told early, so asks until it is told that there is none.
   EXPECT_EQ(guest_->TryReserve(kBytes), nullptr);
@@ -207,14 +208,18 @@ TEST_P(ChannelConformance, HeldFramesKeepTheirBytesAndGoInAnyOrder) {
     EXPECT_EQ(FlushAll(guest_.get()), ChannelStatus::kOk);
   });
   std::vector<Frame> held;
+  bool keep_some = false;
   for (uint32_t number = 0; number < kCount; ++number) {
     Frame frame;
     ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
     held.push_back(frame);
-    if (held.size() < 100 && number + 1 < kCount) continue;
+    if (held.size() < 50 && number + 1 < kCount) continue;
     std::shuffle(held.begin(), held.end(), random);
-    // All of them at the end, most of them before: some frames stay held over many others.
-    const size_t keep = number + 1 < kCount ? 5 : 0;
+    // Every other time a few stay held over the next ones. No longer: two rounds take at most 780
+    // KB, which leaves the sender, who waits until the largest frame fits at any place, just
+    // enough.
+    keep_some = !keep_some;
+    const size_t keep = keep_some && number + 1 < kCount ? 5 : 0;
     while (held.size() > keep) {
       ASSERT_TRUE(
           FrameIs(held.back(), held.back().header.value, 16 + held.back().header.value % 977 * 8));
@@ -295,8 +300,9 @@ TEST_P(ChannelConformance, AnswersAnotherProcess) {
       const uint32_t bytes = frame.header.bytes;
       if (status != ChannelStatus::kOk || !FrameIs(frame, number, bytes)) return false;
       channel->Release(frame);
-      if (SendFrame(channel, number, bytes) == ChannelStatus::kClosed) return false;
-      if (FlushAll(channel) != ChannelStatus::kOk) return false;
+      // The host may have the last answer and close before its flush: the next receive tells.
+      SendFrame(channel, number, bytes);
+      FlushAll(channel);
     }
   });
   OpenHost();
@@ -352,11 +358,7 @@ TEST_P(ChannelConformance, AKilledPeerWakesBothKindsOfWaiters) {
     return false;
   });
   OpenHost();
-  while (host_->TryReserve(wire::kFrameBytesMax) != nullptr) {
-    WriteFrame(host_->TryReserve(wire::kFrameBytesMax), 0, wire::kFrameBytesMax);
-    host_->Commit();
-    host_->Flush();
-  }
+  FillToTheBrim(host_.get(), wire::kFrameBytesMax);
   std::atomic<Nanos> woken[2] = {0, 0};
   std::thread reader([&] {
     Frame frame;
@@ -372,6 +374,24 @@ TEST_P(ChannelConformance, AKilledPeerWakesBothKindsOfWaiters) {
   reader.join();
   writer.join();
   for (const std::atomic<Nanos>& at : woken) EXPECT_LT(at - killed, 1100 * kMillisecond);
+}
+
+// A program that uses CUDA may fork; what its child destroys must not end the session.
+TEST_P(ChannelConformance, AForkedChildsCopyDoesNotCloseIt) {
+  Open();
+  const pid_t child = fork();
+  if (child == 0) {
+    guest_.reset();
+    host_.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_NE(SendFrame(guest_.get(), 1, 64), ChannelStatus::kClosed);
+  Frame frame;
+  ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+  EXPECT_TRUE(FrameIs(frame, 1, 64));
+  host_->Release(frame);
 }
 
 TEST_P(ChannelConformance, APeersCloseComesAfterWhatItFlushed) {
@@ -403,7 +423,7 @@ TEST_P(ChannelConformance, CloseWakesItsOwnWaitersAndThePeers) {
       ends_ = *std::move(ends);
     }
     Open();
-    FillToTheBrim(wire::kFrameBytesMax);
+    FillToTheBrim(guest_.get(), wire::kFrameBytesMax);
     std::atomic<int> started{0};
     std::vector<std::thread> waiters;
     waiters.emplace_back([&] {

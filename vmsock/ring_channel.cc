@@ -225,19 +225,29 @@ ChannelStatus RingChannel::Look(uint32_t events) const {
 }
 
 ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
-  ChannelStatus status = Look(events);
+  const ChannelStatus status = Look(events);
   if (status != ChannelStatus::kAgain || timeout == 0) return status;
-  const Deadline deadline(timeout);
-  if (spin > 0) {
-    const Deadline spin_deadline(spin);
-    while (spin_deadline.Left() > 0 && deadline.Left() > 0) {
-      for (int pause = 0; pause < kPausesPerLook; ++pause) {
-        status = Look(events);
-        if (status != ChannelStatus::kAgain) return status;
-        Pause();
-      }
+  if (spin <= 0) return Sleep(events, Deadline(timeout));
+  const Nanos begin = MonotonicNow();
+  const Nanos allowed = spin_.Allow(spin);
+  const ChannelStatus result = SpinThenSleep(events, allowed, Deadline(timeout));
+  spin_.Learn(spin, allowed, MonotonicNow() - begin);
+  return result;
+}
+
+ChannelStatus RingChannel::SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline) {
+  const Deadline spin_deadline(spin);
+  while (spin_deadline.Left() > 0 && deadline.Left() > 0) {
+    for (int pause = 0; pause < kPausesPerLook; ++pause) {
+      const ChannelStatus status = Look(events);
+      if (status != ChannelStatus::kAgain) return status;
+      Pause();
     }
   }
+  return Sleep(events, deadline);
+}
+
+ChannelStatus RingChannel::Sleep(uint32_t events, const Deadline& deadline) {
   for (;;) {
     PeerGone(true);
     // Partner: the increment in Ring. Acquire: a bell rung before this is seen with what it was
@@ -250,7 +260,7 @@ ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
     if ((events & kWritable) != 0) {
       my_bell_->sleeps_until_writable.store(1, std::memory_order_seq_cst);
     }
-    status = Look(events);
+    const ChannelStatus status = Look(events);
     if (status != ChannelStatus::kAgain) return status;
     const Nanos left = deadline.Left();
     if (left == 0) return ChannelStatus::kAgain;
@@ -258,8 +268,6 @@ ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
     const Nanos slice =
         (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval : kPeerCheckInterval;
     FutexWait(&my_bell_->rings, rings, left < slice ? left : slice);
-    status = Look(events);
-    if (status != ChannelStatus::kAgain) return status;
   }
 }
 

@@ -44,8 +44,10 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "vmsock/channel.h"
+#include "vmsock/deadline.h"
 #include "vmsock/limits.h"
 #include "vmsock/ring.h"
+#include "vmsock/spin_budget.h"
 
 namespace consort {
 
@@ -110,6 +112,8 @@ class RingChannel final : public Channel {
   ChannelStatus Look(uint32_t events) const;
   // Whether the peer has closed or is gone. `ask_kernel`: looks at the socket.
   bool PeerGone(bool ask_kernel);
+  ChannelStatus SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline);
+  ChannelStatus Sleep(uint32_t events, const Deadline& deadline);
   void Fail();
   void End(State state);
   static void Ring(Bell* bell);
@@ -129,6 +133,7 @@ class RingChannel final : public Channel {
   // Set for good by the first thread that sees the socket hang up. Release and acquire: who reads
   // it sees the last frames, as the thread that asked the kernel does.
   std::atomic<bool> hung_up_{false};
+  SpinBudget spin_;
 
   // Sender's.
   RingProducer producer_;

@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
       const uint64_t before = tail;
       consumer.Release(held[index].token);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(index));
-      Require(tail >= before && head - tail <= kCapacity);
+      Require(tail >= before && tail - before <= kCapacity);
     }
   }
   return 0;

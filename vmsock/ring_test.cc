@@ -333,15 +333,16 @@ TEST(HostileProducerRandom, NeverLeadsOutOfBounds) {
   for (int round = 0; round < 3000; ++round) {
     TestRing ring(512);
     for (uint64_t& word : ring.data) {
-      // Mostly sizes that could be.
-      word = random() % 4 == 0 ? random() : random() % 16 * 8;
+      // Mostly sizes that could be, some markers, some nonsense.
+      const uint64_t kind = random() % 16;
+      word = kind == 0 ? random() : kind == 1 ? 0 : 16 + random() % 8 * 8;
     }
     RingConsumer consumer(ring.view());
     const std::byte* begin = ring.view().data;
     Frame frame;
     ChannelStatus status = ChannelStatus::kOk;
     for (int step = 0; step < 200 && status != ChannelStatus::kProtocol; ++step) {
-      if (status == ChannelStatus::kAgain) ring.head += random() % 80 * 8;
+      if (status == ChannelStatus::kAgain) ring.head += random() % 24 * 8;
       status = consumer.TryReceive(&frame);
       if (status != ChannelStatus::kOk) continue;
       ++frames;
@@ -350,7 +351,7 @@ TEST(HostileProducerRandom, NeverLeadsOutOfBounds) {
       consumer.Release(frame.token);
     }
   }
-  EXPECT_GT(frames, 3000) << "the bytes are too random to test anything";
+  EXPECT_GT(frames, 1000) << "the bytes are too random to test anything";
 }
 
 }  // namespace

@@ -200,8 +200,17 @@ void StreamChannel::Release(const Frame& frame) {
 }
 
 ChannelStatus StreamChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
+  if (spin <= 0 || timeout == 0) return Poll(events, 0, timeout);
+  const Nanos begin = MonotonicNow();
+  const Nanos allowed = spin_.Allow(spin);
+  const ChannelStatus result = Poll(events, allowed, timeout);
+  spin_.Learn(spin, allowed, MonotonicNow() - begin);
+  return result;
+}
+
+ChannelStatus StreamChannel::Poll(uint32_t events, Nanos spin, Nanos timeout) {
   const Deadline deadline(timeout);
-  const Deadline spin_deadline(spin > 0 ? spin : 0);
+  const Deadline spin_deadline(spin);
   bool spinning = spin > 0;
   for (;;) {
     if (state_.load(std::memory_order_relaxed) != State::kOpen) return EndStatus();

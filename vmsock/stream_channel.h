@@ -31,6 +31,7 @@
 #include "vmsock/held_frames.h"
 #include "vmsock/limits.h"
 #include "vmsock/mirror_buffer.h"
+#include "vmsock/spin_budget.h"
 
 namespace consort {
 
@@ -64,6 +65,8 @@ class StreamChannel final : public Channel {
 
   StreamChannel(UniqueFd socket, int family);
 
+  // Wait, less the learning: spins for all of `spin`.
+  ChannelStatus Poll(uint32_t events, Nanos spin, Nanos timeout);
   ChannelStatus EndStatus() const;
   void End(State state);
   bool SendQueueHasRoom(uint32_t bytes) const {
@@ -85,6 +88,8 @@ class StreamChannel final : public Channel {
   std::atomic<State> state_{State::kOpen};
   // The stream ended or broke; set by sender or receiver, for good. Relaxed for the same reason.
   std::atomic<bool> peer_gone_{false};
+
+  SpinBudget spin_;
 
   // Sender's: positions in the stream, sent_ <= send_end_; reserved_ lies after send_end_.
   MirrorBuffer send_;

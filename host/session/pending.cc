@@ -8,7 +8,8 @@ namespace consort::host {
 namespace {
 
 bool IsReply(PendingItem::Kind kind) {
-  return kind == PendingItem::Kind::kReply || kind == PendingItem::Kind::kContextDestroyed;
+  return kind == PendingItem::Kind::kReply || kind == PendingItem::Kind::kContextDestroyed ||
+         kind == PendingItem::Kind::kRunHostFunction;
 }
 
 }  // namespace

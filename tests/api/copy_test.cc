@@ -95,11 +95,14 @@ API_TEST(CopyTest, UnknownDevicePointersAreRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoD_v2(0x1234567800ull, buffer, 4));
 }
 
-API_TEST(CopyTest, NullPointersAreRefused) {
-  DeviceBuffer buffer(64);
+API_TEST(CopyTest, NullDevicePointersAreRefused) {
   unsigned word = 0;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyHtoD_v2(0, &word, 4));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoH_v2(&word, 0, 4));
+}
+
+API_TEST_ALONE(CopyTest, NullHostPointersAreRefused) {
+  DeviceBuffer buffer(64);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyHtoD_v2(buffer, nullptr, 4));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpyDtoH_v2(nullptr, buffer, 4));
 }

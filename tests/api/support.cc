@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kCaseSecondsDefault = 120;  // a context on a real GPU takes about a second; emulated guests are slower
 constexpr std::chrono::seconds kWaitMax{30};
+constexpr int kStackDepthMax = 10000;  // far more than any case pushes
 constexpr int kChildSkipped = 77;  // what ctest and automake take for "skipped"
 constexpr const char* kChildVariable = "CONSORT_TEST_CHILD";
 
@@ -96,6 +97,7 @@ void Require(CUresult result, const char* what) {
 bool IsOracle() { return IsSet("CONSORT_TEST_ORACLE"); }
 bool IsSubset() { return IsSet("CONSORT_TEST_SUBSET"); }
 bool IsChild() { return IsSet(kChildVariable); }
+bool IsIsolated() { return IsSet("CONSORT_TEST_ISOLATE"); }
 
 void ArmWatchdog() {
   signal(SIGALRM, OnAlarm);
@@ -188,9 +190,11 @@ CUcontext PrimaryContext() {
 }
 
 void PopAllContexts() {
-  CUcontext popped = nullptr;
-  while (Drv().cuCtxPopCurrent_v2(&popped) == CUDA_SUCCESS) {
+  for (int depth = 0; depth < kStackDepthMax; ++depth) {
+    CUcontext popped = nullptr;
+    if (Drv().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) return;
   }
+  throw UnexpectedResult{"the context stack does not become empty"};
 }
 
 void ContextTest::SetUp() {

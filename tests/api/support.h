@@ -8,6 +8,7 @@
 //   CONSORT_TEST_ORACLE=1      that library is NVIDIA's: cases on which it is known to misbehave or that are about what
 //                              Consort chose are skipped; choices that the reference leaves open are printed
 //   CONSORT_TEST_SUBSET=1      that library exports only some functions: a case that needs another is skipped
+//   CONSORT_TEST_ISOLATE=1     every case runs in a process of its own: a case that crashes the library fails alone
 //   CONSORT_TEST_CASE_SECONDS  bound on one case (default 120); a case that exceeds it ends the program
 #pragma once
 
@@ -53,6 +54,7 @@ void Require(CUresult result, const char* what);
 bool IsOracle();
 bool IsSubset();
 bool IsChild();
+bool IsIsolated();
 
 // Skips the case on NVIDIA's library. `reason` says why it cannot be asked there.
 #define SKIP_ON_ORACLE(reason)                                      \
@@ -101,7 +103,7 @@ class Guarded : public Fixture {
   virtual AloneOptions alone() const { return {}; }
 
  private:
-  bool runs_elsewhere() const { return is_alone() && !IsChild(); }
+  bool runs_elsewhere() const { return (is_alone() || IsIsolated()) && !IsChild(); }
 };
 
 #define CONSORT_API_TEST(fixture, name, ...)                                                                    \

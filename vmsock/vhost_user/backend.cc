@@ -157,7 +157,10 @@ absl::Status Backend::SetMemTable(Message& message) {
   for (Queue& queue : queues_) {
     if (!queue.ring.has_value()) continue;
     const absl::Status status = queue.ring->Translate();
-    if (!status.ok()) Break(status);
+    if (!status.ok()) {
+      Break(status);
+      break;
+    }
   }
   return absl::OkStatus();
 }

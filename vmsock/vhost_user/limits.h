@@ -49,9 +49,9 @@ inline constexpr uint32_t kPacketPayloadBytesMax = 64 * kKiB;
 inline constexpr size_t kConnectionsPerVmMax = 1024;
 // Undelivered guest->host bytes of one VM: the sum of all receive windows never passes it.
 inline constexpr Bytes kReceiveBudgetBytes = 256 * kMiB;
-// A new connection's window is this part of what the budget has left, between the two bounds below:
-// few connections get large windows, and about a thousand still get one packet each.
-inline constexpr Bytes kReceiveBudgetShare = 256;
+// Every connection has a window of at least one packet; beyond that, a new one gets this part of what the budget has
+// left when all connections that may still come have theirs. Few connections get large windows.
+inline constexpr Bytes kReceiveBudgetShare = 64;
 inline constexpr Bytes kReceiveWindowBytesMin = kPacketPayloadBytesMax;
 // Default for VsockDeviceOptions::receive_window_bytes_max. Guests cap their send window at their own
 // socket buffer (256 KiB unless raised), so more helps only guests that raise it.

@@ -82,13 +82,13 @@ Muxer::Muxer(const Options& options, const ConnectHandler* handler, EventSet* ev
 Muxer::~Muxer() { Reset(); }
 
 void Muxer::Reset() {
+  counters_->connections_now.Set(0);  // before their host ends can see it
   ready_.clear();
   stalled_.clear();
   resets_.clear();
   by_ports_.clear();
   connections_.clear();
   windows_granted_ = 0;
-  counters_->connections_now.Set(0);
 }
 
 absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx) {
@@ -251,18 +251,17 @@ void Muxer::TakeControlPacket(const PacketHeader& header, const PortPair& ports)
 }
 
 Bytes Muxer::WindowForNew() const {
-  const Bytes left = kReceiveBudgetBytes - windows_granted_;
-  const Bytes share = std::clamp<Bytes>(left / kReceiveBudgetShare, kReceiveWindowBytesMin,
-                                        options_.receive_window_bytes_max);
-  return share <= left ? share : 0;
+  const Bytes kept = (kConnectionsPerVmMax - connections_.size()) * kReceiveWindowBytesMin;
+  const Bytes left = kReceiveBudgetBytes - windows_granted_ - kept;
+  return std::min<Bytes>(kReceiveWindowBytesMin + left / kReceiveBudgetShare,
+                         options_.receive_window_bytes_max);
 }
 
 void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
-  const Bytes window = WindowForNew();
-  absl::StatusOr<UniqueFd> fd =
-      connections_.size() >= kConnectionsPerVmMax || window == 0
-          ? absl::ResourceExhaustedError("too many connections")
-          : (*handler_)(ports.host_port, ports.guest_port);
+  absl::StatusOr<UniqueFd> fd = absl::ResourceExhaustedError("too many connections");
+  if (connections_.size() < kConnectionsPerVmMax) {
+    fd = (*handler_)(ports.host_port, ports.guest_port);
+  }
   absl::Status status = fd.status();
   if (status.ok()) status = PrepareHostDescriptor(fd->get());
   const uint64_t id = next_id_++;
@@ -283,6 +282,7 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
     AddReset(kHostCid, ports, kTypeStream);
     return;
   }
+  const Bytes window = WindowForNew();
   auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), std::move(watch),
                                                  static_cast<uint32_t>(window));
   if (!connection->TakePeerCredit(header)) {
@@ -535,8 +535,8 @@ void Muxer::Remove(Connection& connection) {
   Unqueue(connection);
   if (!connection.detached) by_ports_.erase(connection.ports());
   windows_granted_ -= connection.window_bytes();
+  counters_->connections_now.Set(connections_.size() - 1);
   connections_.erase(connection.id());
-  counters_->connections_now.Set(connections_.size());
 }
 
 void Muxer::Detach(Connection& connection) {

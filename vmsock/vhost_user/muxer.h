@@ -113,6 +113,7 @@ class Muxer {
   void Detach(Connection& connection);
   void Unqueue(Connection& connection);
   void AddReset(uint64_t src_cid, const PortPair& ports, uint16_t type);
+  // The receive window of the next connection; there is room for one.
   Bytes WindowForNew() const;
 
   const Options options_;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -395,7 +396,9 @@ TEST_F(StreamTest, ManyThreadsManyStreams) {
         EXPECT_CU(CU(cuStreamSynchronize)(stream));
         EXPECT_EQ(host[0], value);
         EXPECT_EQ(host[1023], value);
-        if (round % 10 == 0) EXPECT_CU(CU(cuMemsetD32Async)(memory, 0, 1024, nullptr));
+        if (round % 10 == 0) {
+          EXPECT_CU(CU(cuMemsetD32Async)(memory, 0, 1024, nullptr));
+        }
         EXPECT_CU(CU(cuMemFree_v2)(memory));
         EXPECT_CU(CU(cuStreamDestroy_v2)(stream));
       }

@@ -78,7 +78,7 @@ CUresult PhysicalMemoryTable::Create(Device* device, Bytes bytes, bool exportabl
   }
   known_[memory->identity()] = memory;
   *handle = memory->handle();
-  entries_[memory->handle()] = {std::move(memory), 1};
+  entries_[*handle] = {std::move(memory), 1};
   return CUDA_SUCCESS;
 }
 
@@ -116,7 +116,7 @@ CUresult PhysicalMemoryTable::Import(const std::vector<std::unique_ptr<Device>>&
   absl::MutexLock lock(&mutex_);
   known_[identity] = memory;
   *handle = memory->handle();
-  entries_[memory->handle()] = {std::move(memory), 1};
+  entries_[*handle] = {std::move(memory), 1};
   return CUDA_SUCCESS;
 }
 

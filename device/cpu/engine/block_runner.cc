@@ -64,7 +64,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   while (status.ok() && threads_.size() < fibers) {
     auto thread = std::make_unique<Thread>();
     thread->runner = this;
-    status = thread->fiber.Allocate(stack_bytes);
+    status = thread->fiber.Allocate(stack_bytes, threads_.size());
     if (status.ok()) threads_.push_back(std::move(thread));
   }
   if (status.ok()) return true;

@@ -89,9 +89,10 @@ Fiber::~Fiber() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
 }
 
-absl::Status Fiber::Allocate(size_t stack_bytes) {
+absl::Status Fiber::Allocate(size_t stack_bytes, size_t color) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t bytes = (stack_bytes + page - 1) / page * page + page;
+  // The guard page, and one more for the color.
+  const size_t bytes = (stack_bytes + page - 1) / page * page + 2 * page;
   void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (mapping == MAP_FAILED) {
@@ -107,7 +108,9 @@ absl::Status Fiber::Allocate(size_t stack_bytes) {
   mapping_ = static_cast<uint8_t*>(mapping);
   mapping_bytes_ = bytes;
   stack_low_ = mapping_ + page;
-  stack_high_ = mapping_ + bytes;
+  // An odd number of cache lines steps through all of them.
+  constexpr size_t kColorBytes = 5 * 64;
+  stack_high_ = mapping_ + bytes - color * kColorBytes % page;
 #if defined(__SANITIZE_THREAD__)
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif

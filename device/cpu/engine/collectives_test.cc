@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Barriers, warp collectives, divergence, deadlocks and faults, through Program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cpu/program.h"
+
+namespace consort::cpu {
+namespace {
+
+// A kernel whose %rd1 is its parameter, %r1 the thread's number and %rd2 the address of its own
+// 32-bit word of the parameter.
+std::string Kernel(const std::string& body, const std::string& before = "") {
+  return ".version 8.4\n.target sm_90\n.address_size 64\n" + before +
+         "\n.visible .entry k(.param .u64 p)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<40>;\n"
+         ".reg .b64 %rd<40>;\nld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\n"
+         "mul.wide.u32 %rd2, %r1, 4;\nadd.u64 %rd2, %rd2, %rd1;\n" +
+         body + "\nret;\n}\n";
+}
+
+class Collectives : public testing::Test {
+ protected:
+  // One block of `threads`, each with a word in out_.
+  LaunchFault Run(const std::string& ptx, uint32_t threads, uint32_t blocks = 1, int workers = 1) {
+    auto program = Program::Load(ptx);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) return LaunchFault::kNone;
+    LaunchShape shape;
+    shape.block[0] = threads;
+    shape.grid[0] = blocks;
+    out_.resize(threads * blocks, 0xEEEEEEEE);
+    void* pointer = out_.data();
+    return (*program)->Run(0, shape, &pointer, workers);
+  }
+
+  std::vector<uint32_t> out_;
+};
+
+TEST_F(Collectives, BarrierShowsEveryThreadsStores) {
+  // Reverses a block's numbers through shared memory, three times, as an odd count shows.
+  ASSERT_EQ(Run(Kernel(R"(
+  .shared .align 4 .b8 tile[4096];
+  mov.u32 %r2, %ntid.x; sub.u32 %r3, %r2, 1; sub.u32 %r3, %r3, %r1;
+  mov.u32 %r4, tile; mad.lo.u32 %r5, %r1, 4, %r4; mad.lo.u32 %r6, %r3, 4, %r4;
+  mov.u32 %r7, %r1; mov.u32 %r8, 0;
+again:
+  st.shared.u32 [%r5], %r7; bar.sync 0; ld.shared.u32 %r7, [%r6]; barrier.sync.aligned 0;
+  add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 3; @%p1 bra again;
+  st.global.u32 [%rd2], %r7;)"),
+                1000),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 1000; ++i) ASSERT_EQ(out_[i], 999 - i);
+}
+
+TEST_F(Collectives, BarriersInDifferentBranchesMeet) {
+  ASSERT_EQ(Run(Kernel(R"(
+  .shared .align 4 .b8 tile[512];
+  mov.u32 %r4, tile; mad.lo.u32 %r5, %r1, 4, %r4; xor.b32 %r6, %r1, 1; mad.lo.u32 %r6, %r6, 4, %r4;
+  and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; @%p1 bra even;
+  add.u32 %r3, %r1, 1000; st.shared.u32 [%r5], %r3; bar.sync 1; bra join;
+even: add.u32 %r3, %r1, 2000; st.shared.u32 [%r5], %r3; bar.sync 1;
+join: ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd2], %r7;)"),
+                128),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 128; ++i) ASSERT_EQ(out_[i], i % 2 ? i - 1 + 2000 : i + 1 + 1000);
+}
+
+TEST_F(Collectives, ThreadsThatLeftDoNotHoldABarrier) {
+  ASSERT_EQ(Run(Kernel("setp.gt.u32 %p1, %r1, 9; @%p1 exit; bar.sync 0; bar.sync 0;"
+                       "st.global.u32 [%rd2], %r1;"),
+                70),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 70; ++i) ASSERT_EQ(out_[i], i < 10 ? i : 0xEEEEEEEE);
+}
+
+TEST_F(Collectives, NamedBarrierCountsWarps) {
+  // Warps 0 and 1 of three meet at barrier 3; warp 2, which has 6 lanes, only arrives at barrier 4,
+  // for which warp 0 waits.
+  ASSERT_EQ(Run(Kernel(R"(
+  .shared .align 4 .b8 flag[16];
+  setp.gt.u32 %p1, %r1, 63; @%p1 bra last;
+  bar.sync 3, 64; setp.gt.u32 %p2, %r1, 31; @%p2 bra done;
+  bar.sync 4, 64; ld.shared.u32 %r2, [flag]; st.global.u32 [%rd2], %r2; bra done;
+last: st.shared.u32 [flag], 5; bar.arrive 4, 64;
+done:)"),
+                70),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 70; ++i) ASSERT_EQ(out_[i], i < 32 ? 5u : 0xEEEEEEEE) << i;
+}
+
+TEST_F(Collectives, BarrierReductions) {
+  ASSERT_EQ(Run(Kernel(R"(
+  setp.lt.u32 %p1, %r1, 40; bar.red.popc.u32 %r2, 0, %p1;
+  bar.red.and.pred %p2, 0, %p1; bar.red.or.pred %p3, 0, %p1; barrier.red.and.pred %p4, 0, !%p5;
+  selp.u32 %r3, 100, 0, %p2; selp.u32 %r4, 200, 0, %p3; selp.u32 %r5, 400, 0, %p4;
+  add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4; add.u32 %r2, %r2, %r5;
+  st.global.u32 [%rd2], %r2;)"),
+                50),
+            LaunchFault::kNone);
+  EXPECT_THAT(out_, testing::Each(40 + 200 + 400));
+}
+
+TEST_F(Collectives, ShufflesFollowTheirModesAndSegments) {
+  struct Row {
+    const char* code;
+    uint32_t (*expected)(uint32_t lane);
+  };
+  const Row rows[] = {
+      {"shfl.sync.idx.b32 %r3|%p1, %r2, 5, 31, -1;", [](uint32_t) { return 105u; }},
+      {"shfl.sync.up.b32 %r3|%p1, %r2, 3, 0, -1;",
+       [](uint32_t lane) { return lane >= 3 ? 100 + lane - 3 : 1000 + 100 + lane; }},
+      {"shfl.sync.down.b32 %r3|%p1, %r2, 4, 31, -1;",
+       [](uint32_t lane) { return lane + 4 <= 31 ? 100 + lane + 4 : 1000 + 100 + lane; }},
+      {"shfl.sync.bfly.b32 %r3|%p1, %r2, 7, 31, -1;",
+       [](uint32_t lane) { return 100 + (lane ^ 7); }},
+      // Segments of 8: c = (32 - 8) << 8 | 7 (and 0 for up).
+      {"shfl.sync.down.b32 %r3|%p1, %r2, 2, 0x1807, -1;",
+       [](uint32_t lane) { return lane % 8 + 2 < 8 ? 100 + lane + 2 : 1000 + 100 + lane; }},
+      {"shfl.sync.up.b32 %r3|%p1, %r2, 2, 0x1800, -1;",
+       [](uint32_t lane) { return lane % 8 >= 2 ? 100 + lane - 2 : 1000 + 100 + lane; }},
+      {"shfl.sync.idx.b32 %r3|%p1, %r2, 9, 0x1807, -1;",
+       [](uint32_t lane) { return 100 + lane / 8 * 8 + 1; }},
+  };
+  for (const Row& row : rows) {
+    ASSERT_EQ(Run(Kernel("mov.u32 %r5, %laneid; add.u32 %r2, %r5, 100;" + std::string(row.code) +
+                         "@!%p1 add.u32 %r3, %r3, 1000; st.global.u32 [%rd2], %r3;"),
+                  64),
+              LaunchFault::kNone);
+    for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(out_[i], row.expected(i % 32)) << row.code << i;
+  }
+}
+
+TEST_F(Collectives, VotesMatchesAndReductions) {
+  ASSERT_EQ(Run(Kernel(R"(
+  setp.lt.u32 %p1, %r1, 4; vote.sync.ballot.b32 %r2, %p1, -1;
+  vote.sync.any.pred %p2, %p1, -1; vote.sync.all.pred %p3, %p1, -1; vote.sync.uni.pred %p4, %p1, -1;
+  selp.u32 %r3, 0x100, 0, %p2; selp.u32 %r4, 0x200, 0, %p3; selp.u32 %r5, 0x400, 0, %p4;
+  or.b32 %r2, %r2, %r3; or.b32 %r2, %r2, %r4; or.b32 %r2, %r2, %r5; st.global.u32 [%rd2], %r2;)"),
+                32),
+            LaunchFault::kNone);
+  EXPECT_THAT(out_, testing::Each(0x10F));
+  ASSERT_EQ(Run(Kernel("and.b32 %r2, %r1, 3; match.any.sync.b32 %r3, %r2, -1;"
+                       "st.global.u32 [%rd2], %r3;"),
+                32),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 32; ++i) ASSERT_EQ(out_[i], 0x11111111u << i % 4);
+  ASSERT_EQ(Run(Kernel("shr.u32 %r2, %r1, 5; mul.wide.u32 %rd3, %r2, %r1;"
+                       "match.all.sync.b64 %r3|%p1, %rd3, -1; @%p1 add.u32 %r3, %r3, 2;"
+                       "st.global.u32 [%rd2], %r3;"),
+                64),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(out_[i], i < 32 ? 1u : 0u);
+  ASSERT_EQ(Run(Kernel("redux.sync.add.u32 %r2, %r1, -1; redux.sync.max.s32 %r3, %r1, -1;"
+                       "add.u32 %r2, %r2, %r3; st.global.u32 [%rd2], %r2;"),
+                32),
+            LaunchFault::kNone);
+  EXPECT_THAT(out_, testing::Contains(496 + 31).Times(32));
+}
+
+TEST_F(Collectives, MaskedLanesMeetWithoutTheOthers) {
+  // Even lanes sum among themselves while odd lanes are elsewhere; lanes 20 and up have left.
+  ASSERT_EQ(Run(Kernel(R"(
+  setp.gt.u32 %p1, %r1, 19; @%p1 exit;
+  and.b32 %r2, %r1, 1; setp.eq.u32 %p2, %r2, 1; mov.u32 %r3, %r1; @%p2 bra odd;
+  vote.sync.ballot.b32 %r3, %p3, 0x55555555;
+  shfl.sync.idx.b32 %r3, %r1, 18, 31, 0x55555555;
+  bar.warp.sync 0x55555555; bra join;
+odd: shfl.sync.idx.b32 %r3, %r1, 19, 31, 0xAAAAAAAA;
+join: bar.warp.sync -1; st.global.u32 [%rd2], %r3;)"),
+                32),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 20; ++i) ASSERT_EQ(out_[i], 18 + i % 2);
+  EXPECT_EQ(out_[20], 0xEEEEEEEE);
+}
+
+TEST_F(Collectives, ActiveMaskNamesTheLanesOfABranch) {
+  ASSERT_EQ(Run(Kernel(R"(
+  setp.lt.u32 %p1, %r1, 5; @%p1 bra few;
+  activemask.b32 %r2; bra join;
+few: activemask.b32 %r2;
+join: st.global.u32 [%rd2], %r2;)"),
+                40),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 40; ++i) {
+    ASSERT_EQ(out_[i], i < 5 ? 0x1Fu : i < 32 ? 0xFFFFFFE0u : 0xFFu) << i;
+  }
+}
+
+TEST_F(Collectives, ElectsOneLane) {
+  ASSERT_EQ(Run(Kernel("elect.sync %r2|%p1, 0xFFFFFFF0; selp.u32 %r3, 1, 0, %p1;"
+                       "shl.b32 %r2, %r2, 4; or.b32 %r3, %r3, %r2; st.global.u32 [%rd2], %r3;"),
+                32),
+            LaunchFault::kNone);
+  for (uint32_t i = 4; i < 32; ++i) ASSERT_EQ(out_[i], i == 4 ? 0x41u : 0x40u);
+}
+
+TEST_F(Collectives, ThreadsMayPollMemoryOfTheirBlock) {
+  // Thread 0 waits for a flag that the last thread sets; the last thread takes a lock after all others.
+  ASSERT_EQ(Run(Kernel(R"(
+  .shared .align 4 .b8 flag[8];
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra set;
+wait: ld.volatile.shared.u32 %r2, [flag]; setp.eq.u32 %p2, %r2, 0; @%p2 bra wait;
+  st.global.u32 [%rd2], %r2; bra lock;
+set: setp.eq.u32 %p3, %r1, 99; @%p3 st.volatile.shared.u32 [flag], 7; st.global.u32 [%rd2], 1;
+lock: atom.shared.cas.b32 %r3, [flag+4], 0, 1; setp.ne.u32 %p4, %r3, 0; @%p4 bra lock;
+  ld.volatile.global.u32 %r4, [%rd1+4]; add.u32 %r4, %r4, 1; st.volatile.global.u32 [%rd1+4], %r4;
+  membar.cta; atom.shared.exch.b32 %r5, [flag+4], 0;)"),
+                100),
+            LaunchFault::kNone);
+  EXPECT_EQ(out_[0], 7u);
+}
+
+TEST_F(Collectives, ThreadsWaitingForEachOtherAreADeadlock) {
+  EXPECT_EQ(Run(Kernel("setp.eq.u32 %p1, %r1, 0; @%p1 bra one; bar.sync 1; bra join;"
+                       "one: bar.sync 2; join: st.global.u32 [%rd2], 1;"),
+                64),
+            LaunchFault::kDeadlock);
+  EXPECT_EQ(Run(Kernel("setp.eq.u32 %p1, %r1, 0; @%p1 bar.warp.sync 3;"
+                       "setp.eq.u32 %p1, %r1, 1; @%p1 bar.sync 0; st.global.u32 [%rd2], 1;"),
+                64),
+            LaunchFault::kDeadlock);
+  EXPECT_EQ(Run(Kernel("bar.sync 0, 96;"), 64), LaunchFault::kDeadlock);
+  // The engine is as good as new afterwards.
+  EXPECT_EQ(Run(Kernel("bar.sync 0; st.global.u32 [%rd2], %r1;"), 64), LaunchFault::kNone);
+}
+
+TEST_F(Collectives, FaultsEndTheLaunchAndNotTheProcess) {
+  const std::string null_store = "mov.u64 %rd3, 64; st.global.u32 [%rd3], %r1;";
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(Run(Kernel(null_store), 64, 100, 3), LaunchFault::kIllegalAddress);
+    EXPECT_EQ(Run(Kernel("bar.sync 0;" + null_store), 64, 100, 3), LaunchFault::kIllegalAddress);
+    EXPECT_EQ(Run(Kernel("ld.shared.u32 %r2, [1000000]; st.global.u32 [%rd2], %r2;"), 1),
+              LaunchFault::kIllegalAddress);
+    EXPECT_EQ(Run(Kernel("trap;"), 64, 10, 2), LaunchFault::kTrap);
+    EXPECT_EQ(Run(Kernel("bar.sync 0; setp.eq.u32 %p1, %r1, 63; @%p1 trap; bar.sync 0;"), 64),
+              LaunchFault::kTrap);
+    EXPECT_EQ(Run(Kernel("st.global.u32 [%rd2], %r1;"), 64), LaunchFault::kNone);
+  }
+  void* gone = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto program = Program::Load(Kernel("st.global.u32 [%rd2], %r1;"));
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ((*program)->Run(0, LaunchShape(), &gone, 1), LaunchFault::kIllegalAddress);
+  munmap(gone, 4096);
+}
+
+TEST_F(Collectives, EndlessRecursionIsAFault) {
+  EXPECT_EQ(Run(Kernel("call down; st.global.u32 [%rd2], 1;", R"(
+.global .align 4 .u32 depth;
+.func down() { .reg .b32 %r<3>; .local .align 8 .b8 depot[256]; .reg .b64 %rd;
+  mov.u64 %rd, depot; ld.global.u32 %r1, [depth]; st.volatile.local.u32 [%rd+16], %r1;
+  add.u32 %r1, %r1, 1; st.volatile.global.u32 [depth], %r1;
+  call down; ld.volatile.local.u32 %r2, [%rd+16]; st.volatile.global.u32 [depth], %r2; ret; })"),
+                1),
+            LaunchFault::kIllegalAddress);
+}
+
+TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {
+  ASSERT_EQ(Run(Kernel("call leave; bar.sync 0; st.global.u32 [%rd2], %r1;", R"(
+.func leave() { .reg .b32 %r; .reg .pred %p; mov.u32 %r, %tid.x; setp.gt.u32 %p, %r, 2; @%p exit; ret; })"),
+                40),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 40; ++i) ASSERT_EQ(out_[i], i <= 2 ? i : 0xEEEEEEEE);
+}
+
+TEST_F(Collectives, FaultsOutsideKernelsReachTheirOwnHandler) {
+  ASSERT_EQ(Run(Kernel("st.global.u32 [%rd2], %r1;"), 1), LaunchFault::kNone);
+  EXPECT_EXIT(*reinterpret_cast<volatile int*>(8) = 1, testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
+  const std::string library = R"(
+.extern .func (.param .b32 func_retval0) vprintf (.param .b64 a, .param .b64 b);
+.extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
+.global .align 1 .b8 format[] = {37, 100, 32, 37, 53, 46, 50, 102, 32, 37, 115, 32, 37, 108, 108, 120, 33, 10, 0};
+.global .align 1 .b8 text[3] = {104, 105};
+)";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Run(Kernel(R"(
+  .local .align 8 .b8 depot[32]; mov.u64 %rd3, depot;
+  st.local.u32 [%rd3], -5; st.local.f64 [%rd3+8], 0d4000000000000000; mov.u64 %rd4, text;
+  st.local.u64 [%rd3+16], %rd4; st.local.u64 [%rd3+24], 0x123456789A;
+  mov.u64 %rd5, format;
+  { .param .b64 param0; st.param.b64 [param0], %rd5; .param .b64 param1; st.param.b64 [param1], %rd3;
+    .param .b32 retval0; call.uni (retval0), vprintf, (param0, param1); ld.param.b32 %r2, [retval0]; }
+  st.global.u32 [%rd2], %r2;)",
+                       library),
+                1),
+            LaunchFault::kNone);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "-5  2.00 hi 123456789a!\n");
+  EXPECT_EQ(out_[0], 4u);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Run(Kernel("mov.u64 %rd4, text; call __assertfail, (%rd4, %rd4, 12, %rd4, 1);", library),
+                1),
+            LaunchFault::kAssert);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "hi:12: hi: block: [0,0,0], thread: [0,0,0] Assertion `hi` failed.\n");
+}
+
+TEST_F(Collectives, ProgramsRunFromManyThreadsAtOnce) {
+  auto program = Program::Load(Kernel(R"(
+  .shared .align 4 .b8 sum[4];
+  setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [sum], 0; bar.sync 0;
+  atom.shared.add.u32 %r2, [sum], %r1; bar.sync 0;
+  ld.shared.u32 %r3, [sum]; mov.u32 %r4, %ctaid.x; mul.wide.u32 %rd3, %r4, 4; add.u64 %rd3, %rd3, %rd1;
+  @%p1 st.global.u32 [%rd3], %r3;)"));
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::vector<std::vector<uint32_t>> results(4, std::vector<uint32_t>(40));
+  std::vector<std::thread> threads;
+  for (auto& result : results) {
+    threads.emplace_back([&program, &result] {
+      LaunchShape shape;
+      shape.grid[0] = 40;
+      shape.block[0] = 96;
+      for (int round = 0; round < 5; ++round) {
+        void* pointer = result.data();
+        EXPECT_EQ((*program)->Run(0, shape, &pointer, 3), LaunchFault::kNone);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_THAT(result, testing::Each(96 * 95 / 2));
+}
+
+}  // namespace
+}  // namespace consort::cpu
