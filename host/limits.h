@@ -53,6 +53,10 @@ inline constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
 inline constexpr Nanos kWorkerRestartFirst = 5 * kMillisecond;
 inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
 
+// A worker that has closed its control socket exits within this time or is killed. Releasing a device
+// that no work is on takes some 50 ms.
+inline constexpr Nanos kWorkerExitTimeout = 2 * kSecond;
+
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
 

@@ -213,8 +213,10 @@ void Daemon::OnGone(WorkerProcess* worker) {
     LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
                << lost.size() << " sessions";
   }
-  // Its windows are free only when its process is: until then the memory may still be mapped.
-  if (children_.contains(worker->pid())) worker->Kill();
+  // It has closed its socket, so it is about to exit; a driver can keep it from doing so.
+  loop_->After(kWorkerExitTimeout, [this, pid = worker->pid()] {
+    if (children_.contains(pid)) kill(pid, SIGKILL);
+  });
   for (const SessionEnded& ended : lost) EndSession(ended);
 
   if (device->worker == worker) {

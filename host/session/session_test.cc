@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions over the CPU device, driven by frames: what an honest guest library sends, and what none does.
+#include "host/session/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "host/limits.h"
+#include "host/session/session_test_peer.h"
+
+namespace consort::host {
+namespace {
+
+constexpr uint8_t kStreamKind = 2;
+constexpr uint8_t kEventKind = 3;
+constexpr uint8_t kLibraryKind = 4;
+constexpr uint8_t kKernelKind = 5;
+constexpr uint64_t kLegacy = 1;
+
+// add: adds `value` to each of `count` words. variable: a word.
+constexpr char kPtx[] = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .global .align 4 .u32 variable = 7;
+.visible .entry add(.param .u64 words, .param .u32 count, .param .u32 value)
+{
+  .reg .pred %p;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<5>;
+  ld.param.u64 %rd1, [words];
+  ld.param.u32 %r1, [count];
+  ld.param.u32 %r2, [value];
+  mov.u32 %r3, %ctaid.x;
+  mov.u32 %r4, %ntid.x;
+  mov.u32 %r5, %tid.x;
+  mad.lo.s32 %r6, %r3, %r4, %r5;
+  setp.ge.u32 %p, %r6, %r1;
+  @%p bra done;
+  cvta.to.global.u64 %rd2, %rd1;
+  mul.wide.u32 %rd3, %r6, 4;
+  add.s64 %rd4, %rd2, %rd3;
+  ld.global.u32 %r7, [%rd4];
+  add.u32 %r7, %r7, %r2;
+  st.global.u32 [%rd4], %r7;
+done:
+  ret;
+}
+)";
+
+struct AddParams {
+  uint64_t words;
+  uint32_t count;
+  uint32_t value;
+};
+
+template <typename T>
+std::span<const std::byte> BytesOf(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+std::span<const std::byte> TextBytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::vector<std::byte> RandomBytes(size_t count) {
+  std::mt19937_64 random(count);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+uint64_t Allocate(SessionPeer& peer, Bytes bytes) {
+  wire::MemAllocRequest request;
+  request.bytes = bytes;
+  wire::MemAllocReply reply;
+  EXPECT_EQ(peer.Ask(request, &reply), CUDA_SUCCESS);
+  return reply.address;
+}
+
+void CopyIn(SessionPeer& peer, uint64_t address, std::span<const std::byte> data,
+            uint64_t stream = kLegacy) {
+  for (size_t at = 0; at < data.size(); at += wire::kBulkBytesMax) {
+    wire::CopyToDeviceRequest request;
+    request.stream = stream;
+    request.dst = address + at;
+    request.data = data.subspan(at, std::min<size_t>(wire::kBulkBytesMax, data.size() - at));
+    request.width = request.dst_pitch = request.data.size();
+    request.rows = 1;
+    peer.Post(request);
+  }
+}
+
+void CopyOut(SessionPeer& peer, uint64_t address, Bytes bytes, uint64_t transfer,
+             uint64_t stream = kLegacy) {
+  wire::CopyToHostRequest request;
+  request.stream = stream;
+  request.src = address;
+  request.width = request.src_pitch = bytes;
+  request.rows = 1;
+  request.transfer = transfer;
+  peer.Post(request);
+}
+
+// Loads kPtx as library 1 and gives kernel `add` the id of index 1.
+void LoadAdd(SessionPeer& peer) {
+  wire::ImageDataRequest image;
+  image.image = 5;
+  image.total = sizeof(kPtx);
+  const std::string text(kPtx, sizeof(kPtx));
+  image.data = TextBytes(text);
+  peer.Post(image);
+  wire::LibraryLoadRequest load;
+  load.library = GuestId(kLibraryKind, 1);
+  load.image = 5;
+  load.error_log_bytes = 1024;
+  wire::LibraryLoadReply loaded;
+  ASSERT_EQ(peer.Ask(load, &loaded, 0), CUDA_SUCCESS);
+  wire::KernelGetRequest get;
+  get.library = GuestId(kLibraryKind, 1);
+  get.kernel = GuestId(kKernelKind, 1);
+  get.name = TextBytes("add");
+  wire::KernelGetReply kernel;
+  ASSERT_EQ(peer.Ask(get, &kernel, 0), CUDA_SUCCESS);
+  // Three parameters at offsets 0, 8 and 12.
+  const uint32_t expected[] = {0, 8, 8, 4, 12, 4};
+  ASSERT_EQ(kernel.layout.size(), sizeof(expected));
+  EXPECT_EQ(std::memcmp(kernel.layout.data(), expected, sizeof(expected)), 0);
+  EXPECT_EQ(kernel.attributes.size(), 4u * CU_FUNC_ATTRIBUTE_MAX);
+}
+
+wire::LaunchRequest AddLaunch(const AddParams& params, uint64_t stream = kLegacy) {
+  wire::LaunchRequest launch;
+  launch.kernel = GuestId(kKernelKind, 1);
+  launch.stream = stream;
+  launch.grid_x = (params.count + 127) / 128;
+  launch.grid_y = launch.grid_z = launch.block_y = launch.block_z = 1;
+  launch.block_x = 128;
+  launch.params = BytesOf(params);
+  return launch;
+}
+
+class SessionTest : public ::testing::TestWithParam<bool> {
+ protected:
+  PeerOptions Options() const {
+    PeerOptions options;
+    options.rings = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Channels, SessionTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Rings" : "Stream"; });
+
+TEST_P(SessionTest, WelcomesWithItsWindow) {
+  SessionPeer peer(Options());
+  EXPECT_EQ(peer.welcome().status, wire::kWelcomeOk);
+  EXPECT_EQ(peer.welcome().window_bytes, kWindowBytes);
+  EXPECT_EQ(peer.welcome().shared_host_base + peer.welcome().shared_host_bytes,
+            peer.welcome().window_base + kWindowBytes);
+}
+
+TEST_P(SessionTest, CopiesOfEverySizeComeBackAsTheyWent) {
+  SessionPeer peer(Options());
+  uint64_t transfer = 1;
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{65536}, size_t{65537},
+                             size_t{512 * 1024}, size_t{40 * 1024 * 1024 + 3}}) {
+    const uint64_t address = Allocate(peer, bytes);
+    EXPECT_GE(address, peer.welcome().window_base);
+    const std::vector<std::byte> data = RandomBytes(bytes);
+    CopyIn(peer, address, data);
+    CopyOut(peer, address, bytes, transfer);
+    ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    // All of it came before the reply.
+    EXPECT_TRUE(peer.Transfer(transfer) == data) << bytes;
+    ++transfer;
+  }
+}
+
+TEST_P(SessionTest, CopiesRowsWithPitch) {
+  SessionPeer peer(Options());
+  constexpr uint64_t kPitch = 700, kWidth = 600, kRows = 800;
+  const uint64_t address = Allocate(peer, kPitch * kRows);
+  wire::cuMemsetD8AsyncRequest clear;
+  clear.dstDevice = address;
+  clear.uc = 0xee;
+  clear.N = kPitch * kRows;
+  clear.hStream = kLegacy;
+  peer.Post(clear);
+  const std::vector<std::byte> data = RandomBytes(kWidth * kRows);
+  wire::CopyToDeviceRequest in;
+  in.stream = kLegacy;
+  in.dst = address;
+  in.dst_pitch = kPitch;
+  in.width = kWidth;
+  in.rows = kRows;
+  in.data = data;
+  peer.Post(in);
+  wire::CopyToHostRequest out;
+  out.stream = kLegacy;
+  out.src = address;
+  out.src_pitch = kPitch;
+  out.width = kWidth;
+  out.rows = kRows;
+  out.transfer = 1;
+  peer.Post(out);
+  CopyOut(peer, address + kWidth, kPitch - kWidth, 2);  // between two rows nothing was written
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(peer.Transfer(1) == data);
+  EXPECT_EQ(peer.Transfer(2), std::vector<std::byte>(kPitch - kWidth, std::byte{0xee}));
+}
+
+TEST_P(SessionTest, RunsKernelsInStreamOrderAndAccountsForThem) {
+  SessionPeer peer(Options());
+  LoadAdd(peer);
+  constexpr uint32_t kCount = 1000;
+  const uint64_t address = Allocate(peer, kCount * 4);
+  wire::cuMemsetD32AsyncRequest set;
+  set.dstDevice = address;
+  set.ui = 5;
+  set.N = kCount;
+  set.hStream = kLegacy;
+  peer.Post(set);
+  const AddParams params{address, kCount, 3};
+  for (int i = 0; i < 10; ++i) peer.Post(AddLaunch(params));
+  CopyOut(peer, address, kCount * 4, 1);
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  const std::vector<std::byte> bytes = peer.Transfer(1);
+  ASSERT_EQ(bytes.size(), kCount * 4);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    uint32_t word;
+    std::memcpy(&word, bytes.data() + 4 * i, 4);
+    ASSERT_EQ(word, 35u) << i;
+  }
+  peer.Close();
+  SessionEnded ended;
+  EXPECT_TRUE(peer.AwaitEnd(&ended));
+  EXPECT_EQ(ended.kernel_launches, 10u);
+  EXPECT_GT(ended.kernel_nanos, 0u);
+  EXPECT_EQ(ended.bytes_to_host, kCount * 4);
+  EXPECT_STREQ(ended.reason, "closed");
+}
+
+TEST_P(SessionTest, ReadsAndWritesModuleVariables) {
+  SessionPeer peer(Options());
+  LoadAdd(peer);
+  wire::GlobalGetRequest get;
+  get.library = GuestId(kLibraryKind, 1);
+  get.name = TextBytes("variable");
+  wire::GlobalGetReply global;
+  ASSERT_EQ(peer.Ask(get, &global), CUDA_SUCCESS);
+  EXPECT_EQ(global.bytes, 4u);
+  CopyOut(peer, global.address, 4, 1);
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  const uint32_t seven = 7;
+  EXPECT_EQ(std::memcmp(peer.Transfer(1).data(), &seven, 4), 0);
+  // One byte more is not the variable's.
+  CopyOut(peer, global.address, 5, 2);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  wire::KernelNamesRequest names;
+  names.library = GuestId(kLibraryKind, 1);
+  wire::KernelNamesReply reply;
+  ASSERT_EQ(peer.Ask(names, &reply), CUDA_SUCCESS);
+  EXPECT_EQ(reply.names.size(), 4u);
+}
+
+TEST_P(SessionTest, TellsAFailureOfAPostedRequestAtTheNextSynchronisationOnce) {
+  SessionPeer peer(Options());
+  wire::cuEventRecordRequest record;
+  record.hEvent = GuestId(kEventKind, 9);
+  record.hStream = kLegacy;
+  peer.Post(record);
+  // Not here: this request synchronises nothing.
+  Allocate(peer, 16);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+}
+
+TEST_P(SessionTest, HostFunctionHoldsItsStreamAndNoOther) {
+  SessionPeer peer(Options());
+  const uint64_t address = Allocate(peer, 4096);
+  for (uint32_t index : {1, 2}) {
+    wire::StreamCreateRequest create;
+    create.stream = GuestId(kStreamKind, index);
+    create.flags = CU_STREAM_NON_BLOCKING;
+    peer.Post(create);
+  }
+  wire::HostFunctionRequest function;
+  function.stream = GuestId(kStreamKind, 1);
+  function.callback = 77;
+  peer.Post(function);
+  wire::StreamSynchronizeRequest synchronize;
+  synchronize.stream = GuestId(kStreamKind, 1);
+  const uint32_t held = peer.Start(synchronize);
+  EXPECT_EQ(peer.AwaitHostFunction(), 77u);
+  CopyIn(peer, address, RandomBytes(64), GuestId(kStreamKind, 2));
+  EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 2)), CUDA_SUCCESS);
+  EXPECT_FALSE(peer.Arrived(held));
+  wire::HostFunctionDoneRequest done;
+  done.callback = 77;
+  peer.Post(done);
+  EXPECT_EQ(peer.Await(held), CUDA_SUCCESS);
+}
+
+TEST_P(SessionTest, HostFunctionIsFinishedWhileACopyBehindItFillsAllStaging) {
+  SessionPeer peer(Options());
+  constexpr Bytes kBytes = (kStagingPieces + 4) * kStagingPieceBytes;
+  const uint64_t address = Allocate(peer, kBytes);
+  const std::vector<std::byte> data = RandomBytes(kBytes);
+  CopyIn(peer, address, data);
+  wire::HostFunctionRequest function;
+  function.stream = kLegacy;
+  function.callback = 1;
+  peer.Post(function);
+  CopyOut(peer, address, kBytes, 1);
+  wire::StreamSynchronizeRequest synchronize;
+  synchronize.stream = kLegacy;
+  const uint32_t call = peer.Start(synchronize);
+  EXPECT_EQ(peer.AwaitHostFunction(), 1u);
+  wire::HostFunctionDoneRequest done;
+  done.callback = 1;
+  peer.Post(done);
+  EXPECT_EQ(peer.Await(call), CUDA_SUCCESS);
+  EXPECT_TRUE(peer.Transfer(1) == data);
+}
+
+TEST_P(SessionTest, DefaultStreamWaitsForBlockingStreamsAndNotForOthers) {
+  SessionPeer peer(Options());
+  for (uint32_t index : {1, 2}) {
+    wire::StreamCreateRequest create;
+    create.stream = GuestId(kStreamKind, index);
+    create.flags = index == 1 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    peer.Post(create);
+    wire::HostFunctionRequest function;
+    function.stream = GuestId(kStreamKind, index);
+    function.callback = index;
+    peer.Post(function);
+  }
+  ASSERT_TRUE(peer.AwaitHostFunction().has_value());
+  ASSERT_TRUE(peer.AwaitHostFunction().has_value());
+  wire::StreamSynchronizeRequest synchronize;
+  synchronize.stream = kLegacy;
+  const uint32_t call = peer.Start(synchronize);
+  // Another context's default stream waits for neither.
+  EXPECT_EQ(peer.Synchronize(kLegacy, 2), CUDA_SUCCESS);
+  EXPECT_FALSE(peer.Arrived(call));
+  wire::HostFunctionDoneRequest done;
+  done.callback = 1;
+  peer.Post(done);
+  EXPECT_EQ(peer.Await(call), CUDA_SUCCESS);  // stream 2 is still held
+  done.callback = 2;
+  peer.Post(done);
+  EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 2)), CUDA_SUCCESS);
+}
+
+TEST_P(SessionTest, EventsCompleteWithTheWorkBeforeThem) {
+  SessionPeer peer(Options());
+  wire::StreamCreateRequest create_stream;
+  create_stream.stream = GuestId(kStreamKind, 1);
+  peer.Post(create_stream);
+  wire::EventCreateRequest create;
+  create.event = GuestId(kEventKind, 1);
+  peer.Post(create);
+  wire::HostFunctionRequest function;
+  function.stream = GuestId(kStreamKind, 1);
+  function.callback = 3;
+  peer.Post(function);
+  wire::cuEventRecordRequest record;
+  record.hEvent = GuestId(kEventKind, 1);
+  record.hStream = GuestId(kStreamKind, 1);
+  peer.Post(record);
+  wire::cuEventQueryRequest query;
+  query.hEvent = GuestId(kEventKind, 1);
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
+  wire::EventSynchronizeRequest synchronize;
+  synchronize.event = GuestId(kEventKind, 1);
+  const uint32_t call = peer.Start(synchronize);
+  // The waiting call keeps the event alive.
+  wire::EventDestroyRequest destroy;
+  destroy.event = GuestId(kEventKind, 1);
+  peer.Post(destroy);
+  ASSERT_EQ(peer.AwaitHostFunction(), 3u);
+  EXPECT_FALSE(peer.Arrived(call));
+  wire::HostFunctionDoneRequest done;
+  done.callback = 3;
+  peer.Post(done);
+  EXPECT_EQ(peer.Await(call), CUDA_SUCCESS);
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_P(SessionTest, FreedMemoryIsKeptWhileWorkIsGoingOn) {
+  SessionPeer peer(Options());
+  constexpr Bytes kHuge = 3 * kGiB;  // of the device's four
+  const uint64_t address = Allocate(peer, kHuge);
+  wire::StreamCreateRequest create;
+  create.stream = GuestId(kStreamKind, 1);
+  peer.Post(create);
+  wire::HostFunctionRequest function;
+  function.stream = GuestId(kStreamKind, 1);
+  function.callback = 1;
+  peer.Post(function);
+  wire::MemFreeRequest free;
+  free.address = address;
+  peer.Post(free);
+  // There is no room for a second one before the stream goes on.
+  wire::MemAllocRequest allocate;
+  allocate.bytes = kHuge;
+  const uint32_t call = peer.Start(allocate);
+  ASSERT_EQ(peer.AwaitHostFunction(), 1u);
+  EXPECT_FALSE(peer.Arrived(call));
+  wire::HostFunctionDoneRequest done;
+  done.callback = 1;
+  peer.Post(done);
+  EXPECT_EQ(peer.Await(call), CUDA_SUCCESS);
+  // Twice freed is an error of the program.
+  peer.Post(free);
+  peer.Post(free);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
+  SessionPeer peer(Options());
+  wire::HostAllocRequest allocate;
+  allocate.bytes = 10000;
+  allocate.flags = CU_MEMHOSTALLOC_DEVICEMAP;
+  wire::HostAllocReply reply;
+  ASSERT_EQ(peer.Ask(allocate, &reply), CUDA_SUCCESS);
+  ASSERT_GE(reply.address, peer.welcome().shared_host_base);
+  const int memory = peer.channel()->ReceiveDescriptor(kSecond);
+  ASSERT_GE(memory, 0);
+  // This process is the worker too, so the guest's view is mapped elsewhere.
+  auto* words = static_cast<uint32_t*>(
+      mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+  ASSERT_NE(words, MAP_FAILED);
+  EXPECT_NE(ftruncate(memory, 0), 0);  // a guest cannot take pages from under the device
+  close(memory);
+  words[0] = 41;
+  LoadAdd(peer);
+  const AddParams params{reply.address, 1, 1};
+  peer.Post(AddLaunch(params));
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(words[0], 42u);
+
+  const uint64_t address = Allocate(peer, 4);
+  wire::CopyRowsRequest copy;
+  copy.stream = kLegacy;
+  copy.dst = address;
+  copy.src = reply.address;
+  copy.width = copy.dst_pitch = copy.src_pitch = 4;
+  copy.rows = 1;
+  peer.Post(copy);
+  CopyOut(peer, address, 4, 1);
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(peer.Transfer(1).data(), words, 4), 0);
+  wire::HostFreeRequest free;
+  free.address = reply.address;
+  peer.Post(free);
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  munmap(words, 12288);
+}
+
+TEST_P(SessionTest, ContextDestroyFreesWhatTheContextHad) {
+  SessionPeer peer(Options());
+  constexpr Bytes kHuge = 3 * kGiB;
+  Allocate(peer, kHuge);
+  EXPECT_EQ(peer.Ask(wire::ContextDestroyRequest()), CUDA_SUCCESS);
+  wire::MemAllocRequest again;
+  again.bytes = kHuge;
+  EXPECT_EQ(peer.Ask(again, nullptr, 2), CUDA_SUCCESS);
+}
+
+TEST_P(SessionTest, AnOverfullReplyDirectionStopsAtTheGuestsPace) {
+  SessionPeer peer(Options());
+  constexpr Bytes kBytes = 32 * kMiB;  // four times what a ring takes
+  const uint64_t address = Allocate(peer, kBytes);
+  const std::vector<std::byte> data = RandomBytes(kBytes);
+  CopyIn(peer, address, data);
+  for (uint64_t transfer = 1; transfer <= 3; ++transfer) {
+    CopyOut(peer, address, kBytes, transfer);
+  }
+  // Nothing has been read so far but what SendRaw had to.
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  for (uint64_t transfer = 1; transfer <= 3; ++transfer) {
+    EXPECT_TRUE(peer.Transfer(transfer) == data) << transfer;
+  }
+}
+
+// --- Hostile guests: each ends its own session, with the device let go, and poisons nothing.
+
+class HostileGuestTest : public SessionTest {
+ protected:
+  void ExpectEnds(SessionPeer& peer, const char* reason) {
+    // The host closes; nothing more comes.
+    EXPECT_EQ(peer.Await(0xffffffff), std::nullopt);
+    SessionEnded ended;
+    EXPECT_TRUE(peer.AwaitEnd(&ended));
+    EXPECT_THAT(ended.reason, ::testing::HasSubstr(reason));
+    EXPECT_EQ(peer.poisoned_count(), 0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Channels, HostileGuestTest, ::testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "Rings" : "Stream"; });
+
+TEST_P(HostileGuestTest, UnknownOpcode) {
+  SessionPeer peer(Options());
+  peer.SendRaw(9999, 0, 1, {});
+  ExpectEnds(peer, "malformed request 9999");
+}
+
+TEST_P(HostileGuestTest, TruncatedBody) {
+  SessionPeer peer(Options());
+  const std::byte body[8] = {};
+  peer.SendRaw(static_cast<uint16_t>(wire::Opcode::kLaunch), 0, 1, body);
+  ExpectEnds(peer, "Launch");
+}
+
+TEST_P(HostileGuestTest, CopyThatClaimsMoreThanItsData) {
+  SessionPeer peer(Options());
+  const std::vector<std::byte> data(64);
+  wire::CopyToDeviceRequest request;
+  request.stream = kLegacy;
+  request.dst = Allocate(peer, 64);
+  request.dst_pitch = request.width = uint64_t{1} << 40;
+  request.rows = uint64_t{1} << 30;
+  request.data = data;
+  peer.Post(request);
+  ExpectEnds(peer, "CopyToDevice");
+}
+
+TEST_P(HostileGuestTest, ImagePieceOutOfOrder) {
+  SessionPeer peer(Options());
+  const std::vector<std::byte> data(64);
+  wire::ImageDataRequest image;
+  image.image = 1;
+  image.total = 1000;
+  image.offset = 64;
+  image.data = data;
+  peer.Post(image);
+  ExpectEnds(peer, "image 1");
+}
+
+TEST_P(HostileGuestTest, HostFunctionDoneThatNeverRan) {
+  SessionPeer peer(Options());
+  wire::HostFunctionDoneRequest done;
+  done.callback = 5;
+  peer.Post(done);
+  ExpectEnds(peer, "host function 5");
+}
+
+TEST_P(HostileGuestTest, AddressesOutsideTheWindowAreRefused) {
+  SessionPeer peer(Options());
+  static uint64_t secret = 0x1234;  // in the worker's memory
+  CopyOut(peer, reinterpret_cast<uint64_t>(&secret), 8, 1);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(peer.Transfer(1).empty());
+  CopyIn(peer, reinterpret_cast<uint64_t>(&secret), RandomBytes(8));
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(secret, 0x1234u);
+  // Wrapping around the end of the window.
+  CopyOut(peer, peer.welcome().window_base + kWindowBytes - 4, 8, 2);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(HostileGuestTest, LeavingWithAHeldStreamLetsTheDeviceGo) {
+  SessionPeer peer(Options());
+  wire::HostFunctionRequest function;
+  function.stream = kLegacy;
+  function.callback = 1;
+  peer.Post(function);
+  ASSERT_EQ(peer.AwaitHostFunction(), 1u);
+  peer.Close();
+  SessionEnded ended;
+  EXPECT_TRUE(peer.AwaitEnd(&ended));
+  EXPECT_EQ(peer.poisoned_count(), 0);
+}
+
+}  // namespace
+}  // namespace consort::host

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/session_test_peer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "base/log.h"
+#include "host/limits.h"
+#include "vmsock/listen.h"
+
+namespace consort::host {
+namespace {
+
+// A test that waits so long has failed.
+constexpr Nanos kPatience = 60 * kSecond;
+
+uint64_t NextWindow() {
+  static std::atomic<uint64_t> next{0};
+  return kWindowBase + (next++ % kWindows) * kWindowBytes;
+}
+
+}  // namespace
+
+const WorkerDevice& CpuDevice() {
+  static const WorkerDevice* const device = [] {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    const auto driver = device::LoadDriver(device::DriverKind::kCpu,
+                                           (self.parent_path().parent_path() / "lib").string());
+    CHECK(driver.ok()) << driver.status();
+    auto opened = WorkerDevice::Open(*driver, 0);
+    CHECK(opened.ok()) << opened.status();
+    return opened->release();
+  }();
+  return *device;
+}
+
+SessionPeer::SessionPeer(const PeerOptions& options) {
+  static std::atomic<int> count{0};
+  const std::string path = ::testing::TempDir() + "/consort-session-" +
+                           std::to_string(getpid()) + "-" + std::to_string(count++) + ".sock";
+  auto listener = Listener::ListenUnix({path, 0600});
+  CHECK(listener.ok()) << listener.status();
+  const std::string endpoint = (*listener)->endpoint();
+
+  DialResult result;
+  std::thread guest([&] {
+    DialOptions dial;
+    dial.endpoint = endpoint.c_str();
+    dial.description_hash = wire::kDescriptionHash;
+    dial.application = "session_test";
+    dial.allow_rings = options.rings;
+    consort::OpenSession(dial, &result, &channel_);
+  });
+  auto accepted = (*listener)->Accept(kPatience);
+  CHECK(accepted.ok()) << accepted.status();
+  auto hello = ReadHello(accepted->socket.get(), kPatience);
+  CHECK(hello.ok()) << hello.status();
+  OpenSession open;
+  open.session = 1;
+  open.hello = *hello;
+  open.window_base = NextWindow();
+  open.window_bytes = kWindowBytes;
+  open.shared_host_bytes = options.shared_host_bytes;
+  health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++poisoned_; });
+  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), open,
+                                       std::move(accepted->socket));
+  thread_ = std::thread([this] {
+    clean_ = session_->Run(&ended_);
+    if (clean_) {
+      session_.reset();
+    } else {
+      (void)session_.release();
+    }
+  });
+  guest.join();
+  CHECK(channel_ != nullptr) << result.text;
+  welcome_ = result.welcome;
+  unlink((path + ".lock").c_str());
+}
+
+SessionPeer::~SessionPeer() {
+  channel_->Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void SessionPeer::SendRaw(uint16_t opcode, uint32_t call, uint32_t context,
+                          std::span<const std::byte> body) {
+  const wire::FrameHeader header{wire::FrameBytes(static_cast<uint32_t>(body.size())), opcode, 0,
+                                 call, context};
+  std::byte* at;
+  while ((at = channel_->TryReserve(header.bytes)) == nullptr) {
+    while (Take()) {
+    }
+    if (channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPatience) ==
+        ChannelStatus::kClosed) {
+      return;
+    }
+  }
+  std::memcpy(at, &header, sizeof(header));
+  if (!body.empty()) std::memcpy(at + sizeof(header), body.data(), body.size());
+  channel_->Commit();
+  while (channel_->Flush() == ChannelStatus::kAgain) {
+    while (Take()) {
+    }
+    channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPatience);
+  }
+}
+
+bool SessionPeer::Take() {
+  Frame frame;
+  if (channel_->TryReceive(&frame) != ChannelStatus::kOk) return false;
+  wire::Decoder decoder(frame.body);
+  if ((frame.header.flags & wire::kFrameReply) != 0) {
+    replies_[frame.header.call] = {static_cast<CUresult>(frame.header.value),
+                                   {frame.body.begin(), frame.body.end()}};
+  } else if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kTransferData)) {
+    wire::TransferDataEvent event;
+    EXPECT_TRUE(event.Decode(decoder));
+    transfers_[event.transfer][event.offset].assign(event.data.begin(), event.data.end());
+  } else if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kRunHostFunction)) {
+    wire::RunHostFunctionEvent event;
+    EXPECT_TRUE(event.Decode(decoder));
+    host_functions_.push_back(event.callback);
+  } else {
+    ADD_FAILURE() << "frame " << frame.header.opcode << " from the host";
+  }
+  channel_->Release(frame);
+  return true;
+}
+
+std::optional<CUresult> SessionPeer::Await(uint32_t call, std::vector<std::byte>* body) {
+  while (!replies_.contains(call)) {
+    if (Take()) continue;
+    const ChannelStatus waited = channel_->Wait(Channel::kReadable, 0, kPatience);
+    if (waited == ChannelStatus::kAgain) {
+      ADD_FAILURE() << "no reply to call " << call;
+      return std::nullopt;
+    }
+    if (waited != ChannelStatus::kOk && !Take()) return std::nullopt;
+  }
+  Reply reply = std::move(replies_[call]);
+  replies_.erase(call);
+  if (body != nullptr) *body = std::move(reply.body);
+  return reply.result;
+}
+
+bool SessionPeer::Arrived(uint32_t call) {
+  while (Take()) {
+  }
+  return replies_.contains(call);
+}
+
+std::optional<CUresult> SessionPeer::Synchronize(uint64_t stream, uint32_t context) {
+  wire::StreamSynchronizeRequest request;
+  request.stream = stream;
+  return Ask(request, nullptr, context);
+}
+
+bool SessionPeer::AwaitEnd(SessionEnded* ended) {
+  thread_.join();
+  *ended = ended_;
+  return clean_;
+}
+
+std::vector<std::byte> SessionPeer::Transfer(uint64_t transfer) {
+  std::vector<std::byte> all;
+  for (const auto& [offset, piece] : transfers_[transfer]) {
+    EXPECT_EQ(offset, all.size());
+    all.insert(all.end(), piece.begin(), piece.end());
+  }
+  return all;
+}
+
+std::optional<uint64_t> SessionPeer::AwaitHostFunction() {
+  while (host_functions_.empty()) {
+    if (Take()) continue;
+    if (channel_->Wait(Channel::kReadable, 0, kPatience) != ChannelStatus::kOk && !Take()) {
+      return std::nullopt;
+    }
+  }
+  const uint64_t callback = host_functions_.front();
+  host_functions_.erase(host_functions_.begin());
+  return callback;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/session_test_peer.h: a session over the CPU device and a guest's end of its channel, for
+// tests that speak frames.
+#ifndef CONSORT_HOST_SESSION_SESSION_TEST_PEER_H_
+#define CONSORT_HOST_SESSION_SESSION_TEST_PEER_H_
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gen/wire/requests.h"
+#include "host/control/messages.h"
+#include "host/session/session.h"
+#include "host/session/worker_device.h"
+#include "vmsock/channel.h"
+#include "vmsock/dial.h"
+
+namespace consort::host {
+
+// The process's CPU device, opened when first asked for and kept: a driver is never unloaded.
+const WorkerDevice& CpuDevice();
+
+// A guest id as the guest library makes it.
+constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
+  return uint64_t{kind} << 56 | uint64_t{1} << 32 | index;
+}
+
+struct PeerOptions {
+  bool rings = true;
+  Bytes shared_host_bytes = 64 * kMiB;
+};
+
+// One running session and its guest.
+class SessionPeer {
+ public:
+  explicit SessionPeer(const PeerOptions& options = {});
+  // Closes the channel and waits for the session.
+  ~SessionPeer();
+
+  Channel* channel() { return channel_.get(); }
+  const wire::Welcome& welcome() const { return welcome_; }
+  DeviceHealth& health() { return *health_; }
+  int poisoned_count() const { return poisoned_; }
+
+  // Sends a frame with any body; waits for room.
+  void SendRaw(uint16_t opcode, uint32_t call, uint32_t context, std::span<const std::byte> body);
+  // Sends a request that nobody waits for.
+  template <class Request>
+  void Post(const Request& request, uint32_t context = 1) {
+    Send(request, 0, context);
+  }
+  // Sends a request and gives the call's number to Await.
+  template <class Request>
+  uint32_t Start(const Request& request, uint32_t context = 1) {
+    const uint32_t call = next_call_++;
+    Send(request, call, context);
+    return call;
+  }
+  // Waits for the reply to `call`; nothing if the channel ends first. Other frames are kept.
+  std::optional<CUresult> Await(uint32_t call, std::vector<std::byte>* body = nullptr);
+  // Whether the reply has come, after taking in what is there.
+  bool Arrived(uint32_t call);
+
+  template <class Request>
+  std::optional<CUresult> Ask(const Request& request, typename Request::Reply* reply = nullptr,
+                              uint32_t context = 1) {
+    const std::optional<CUresult> result = Await(Start(request, context), &last_body_);
+    if (result == CUDA_SUCCESS && reply != nullptr) {
+      wire::Decoder decoder(last_body_);
+      if (!reply->Decode(decoder)) return std::nullopt;
+    }
+    return result;
+  }
+  std::optional<CUresult> Synchronize(uint64_t stream = 1, uint32_t context = 1);
+
+  // Waits until the session has ended, whoever began; its account and whether it let go.
+  bool AwaitEnd(SessionEnded* ended);
+  // Closes the guest's end.
+  void Close() { channel_->Close(); }
+
+  // Bytes of a transfer, in the order of their offsets; those of later frames are there after Await.
+  std::vector<std::byte> Transfer(uint64_t transfer);
+  // Takes the number of a host function that is to run; waits for it.
+  std::optional<uint64_t> AwaitHostFunction();
+
+ private:
+  template <class Request>
+  void Send(const Request& request, uint32_t call, uint32_t context) {
+    std::vector<std::byte> body(request.BodyBytes());
+    wire::Encoder encoder(body.data(), body.size());
+    request.Encode(encoder);
+    SendRaw(static_cast<uint16_t>(Request::kOpcode), call, context, body);
+  }
+  // Takes in one frame; false: none there, or the channel has ended.
+  bool Take();
+
+  int poisoned_ = 0;
+  std::unique_ptr<DeviceHealth> health_;
+  std::unique_ptr<Session> session_;
+  std::thread thread_;
+  SessionEnded ended_;
+  bool clean_ = false;
+  std::unique_ptr<Channel> channel_;
+  wire::Welcome welcome_;
+  uint32_t next_call_ = 1;
+  std::vector<std::byte> last_body_;
+  struct Reply {
+    CUresult result;
+    std::vector<std::byte> body;
+  };
+  std::map<uint32_t, Reply> replies_;
+  std::map<uint64_t, std::map<uint64_t, std::vector<std::byte>>> transfers_;
+  std::vector<uint64_t> host_functions_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_SESSION_TEST_PEER_H_
