@@ -179,6 +179,16 @@ TEST_F(MemoryTest, UnknownMemoryFailsOneQueryAndIsNeutralInTheOther) {
 
 class VirtualMemoryTest : public MemoryTest {
  protected:
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "ThreadSanitizer leaves no room at the window's addresses";
+#endif
+    MemoryTest::SetUp();
+  }
+  void TearDown() override {
+    if (!IsSkipped()) MemoryTest::TearDown();
+  }
+
   static CUmemAllocationProp Properties(int device) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
