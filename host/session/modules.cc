@@ -7,15 +7,16 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "device/image/image.h"
 #include "host/limits.h"
 
 namespace consort::host {
 namespace {
-
-// After an image: PTX is text that the driver reads up to a NUL.
-constexpr size_t kImageTailBytes = 16;
 
 // A compiler option as a guest sends it: number and value, packed.
 constexpr size_t kJitOptionBytes = 12;
@@ -58,6 +59,52 @@ std::optional<std::string> NameText(std::span<const std::byte> bytes) {
   return name;
 }
 
+// __fatBinC_Wrapper_t, version 2: what a driver takes for relocatable device code. Layout as in
+// guest/image.h.
+struct Wrapper {
+  uint32_t magic = 0x466243B1;
+  uint32_t version = 2;
+  const void* linked = nullptr;
+  const void* const* parts = nullptr;  // ended by a null
+};
+static_assert(sizeof(Wrapper) == 24);
+
+// A guest's image in a form that a driver may be given. A driver gets a bare pointer and trusts the
+// lengths in the image; and it takes bytes that begin like a Wrapper for one and follows the pointers in
+// it. So only an image that states its own extent truly gets through.
+class DriverImage {
+ public:
+  // Borrows `bytes`. kInvalidArgument: no image, or one that claims more than there is.
+  static absl::StatusOr<DriverImage> Check(std::span<const std::byte> bytes) {
+    DriverImage checked;
+    checked.first_ = bytes.data();
+    while (true) {
+      ASSIGN_OR_RETURN(const size_t extent, image::ImageBytes(bytes));
+      if (image::Classify(bytes) != image::ImageKind::kFatBinary || extent == bytes.size()) break;
+      bytes = bytes.subspan(extent);
+      if (checked.parts_.size() == image::kFatBinariesMax) {
+        return absl::InvalidArgumentError("too many fat binaries in one image");
+      }
+      checked.parts_.push_back(bytes.data());
+    }
+    return checked;
+  }
+
+  // For the driver; valid while this object is and does not move.
+  const void* get() {
+    if (parts_.empty()) return first_;
+    if (parts_.back() != nullptr) parts_.push_back(nullptr);
+    wrapper_.linked = first_;
+    wrapper_.parts = parts_.data();
+    return &wrapper_;
+  }
+
+ private:
+  const void* first_ = nullptr;
+  std::vector<const void*> parts_;  // the fat binaries after the first
+  Wrapper wrapper_;
+};
+
 }  // namespace
 
 Modules::~Modules() {
@@ -94,9 +141,13 @@ CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request
   image_bytes_ -= image.total;
   images_.erase(found);
   if (image.data.size() != image.total) return CUDA_ERROR_INVALID_IMAGE;
+  absl::StatusOr<DriverImage> checked = DriverImage::Check(image.data);
+  if (!checked.ok()) {
+    VLOG(1) << "module image of " << image.total << " bytes refused: " << checked.status();
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
   if (libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
   if (libraries_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
-  image.data.resize(image.total + kImageTailBytes);
 
   std::vector<CUjit_option> options;
   std::vector<void*> values;
@@ -125,7 +176,7 @@ CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request
   Library library;
   library.context = context;
   const CUresult result =
-      driver_.cuLibraryLoadData(&library.handle, image.data.data(), options.data(), values.data(),
+      driver_.cuLibraryLoadData(&library.handle, checked->get(), options.data(), values.data(),
                                 static_cast<unsigned int>(options.size()), nullptr, nullptr, 0);
   info_log_.resize(strnlen(info_log_.data(), info_log_.size()));
   error_log_.resize(strnlen(error_log_.data(), error_log_.size()));
