@@ -86,6 +86,8 @@ CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
   return Ask(context, request, &reply);
 }
 
+// Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads that
+// many of IS_MANAGED.
 CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address, void* data) {
   Runtime* runtime = GetRuntime();
   const Context* context = runtime->contexts.Find(range.context_id);
@@ -113,7 +115,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      *static_cast<unsigned char*>(data) = 0;
+      *static_cast<unsigned*>(data) = 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       *static_cast<unsigned long long*>(data) = 0;
@@ -128,7 +130,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<size_t*>(data) = range.bytes;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      *static_cast<unsigned char*>(data) = 1;
+      *static_cast<unsigned*>(data) = 1;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       *static_cast<unsigned*>(data) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
@@ -160,14 +162,12 @@ void UnknownAttribute(CUpointer_attribute attribute, void* data) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      *static_cast<unsigned*>(data) = 0;
-      break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      *static_cast<unsigned char*>(data) = 0;
+      *static_cast<unsigned*>(data) = 0;
       break;
     default:
       *static_cast<uint64_t*>(data) = 0;

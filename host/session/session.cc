@@ -50,15 +50,21 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSes
 
 Session::~Session() = default;
 
+// The channel sees a local socket whichever way the guest came; the daemon knows the door.
+std::string Session::ChannelName() const {
+  const std::string own = channel_->name();
+  const std::string door = GetText(open_.channel);
+  return door.empty() ? own : door + own.substr(std::min(own.find('+'), own.size()));
+}
+
 bool Session::Run(SessionEnded* ended) {
   started_ = Now();
   account_.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   const absl::Status opened = Open();
   if (opened.ok()) {
     LOG(INFO) << "session " << open_.session << ": " << GetText(open_.hello.application) << " (pid "
-              << open_.hello.pid << ") of " << GetText(open_.tenant) << " over "
-              << channel_->name();
-    SetText(account_.channel, channel_->name());
+              << open_.hello.pid << ") of " << GetText(open_.tenant) << " over " << ChannelName();
+    SetText(account_.channel, ChannelName());
     Loop();
     channel_->Close();
   } else {

@@ -65,6 +65,7 @@ class Session final : private Handlers, private PendingSink {
  private:
   // --- Life. session.cc
   absl::Status Open();
+  std::string ChannelName() const;
   absl::Status OpenChannel();
   void Loop();
   bool Receive();

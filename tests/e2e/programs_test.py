@@ -43,6 +43,8 @@ class Programs(unittest.TestCase):
             lambda all: name in [session["application"] for session in all])
                     if session["application"] == name]
         self.assertEqual({session["vm"] for session in sessions}, {"local"})
+        for session in sessions:
+            self.assertTrue(session["channel"].startswith("unix"), session)
         launches = sum(session["kernel_launches"] for session in sessions)
         self.assertEqual(launches > 0, name not in ONLY_CALLS, sessions)
 

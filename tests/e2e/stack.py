@@ -123,8 +123,9 @@ class Daemon:
 
     def local_environment(self):
         """The environment in which a program of this machine uses this consortd."""
-        return dict(os.environ, LD_LIBRARY_PATH=str(LIBRARY.parent),
-                    CONSORT_ENDPOINT=f"unix:{self.socket}")
+        path = os.environ.get("LD_LIBRARY_PATH")
+        return dict(os.environ, LD_LIBRARY_PATH=f"{LIBRARY.parent}:{path}" if path else
+                    str(LIBRARY.parent), CONSORT_ENDPOINT=f"unix:{self.socket}")
 
 
 def guest_files(programs):

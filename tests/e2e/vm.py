@@ -258,7 +258,7 @@ class Vm:
         """Runs one monitor command, on a connection of its own; returns its result."""
         with socket.socket(socket.AF_UNIX) as monitor:
             monitor.settimeout(timeout_s)
-            monitor.connect(self._qmp)
+            monitor.connect(str(self._qmp))
             stream = monitor.makefile("rw", encoding="utf-8")
             json.loads(stream.readline())  # the greeting
             for request in ({"execute": "qmp_capabilities"},

@@ -88,6 +88,8 @@ class OneGuest(VmCase):
         sessions = daemon.wait_for_account(
             lambda all: {session["application"] for session in all} >= set(names))
         self.assertEqual({session["vm"] for session in sessions}, {"guest"})
+        for session in sessions:
+            self.assertTrue(session["channel"].startswith("vhost-user"), session)
         for name in set(names) - {"copies", "device_query"}:
             launches = sum(session["kernel_launches"] for session in sessions
                            if session["application"] == name)
