@@ -49,8 +49,8 @@ inline constexpr Nanos kGreetingTimeout = 10 * kSecond;
 // How long a connection waits for a worker that is starting. CUDA's start takes 0.3 s on an idle host.
 inline constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
 
-// Back-off between starts of a worker that keeps dying: doubles from the first to the last.
-inline constexpr Nanos kWorkerRestartFirst = 100 * kMillisecond;
+// Back-off between starts of a worker that dies before it is ready: doubles from the first to the last.
+inline constexpr Nanos kWorkerRestartFirst = 5 * kMillisecond;
 inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
 
 // A worker that has closed its control socket exits within this time or is killed. Releasing a device

@@ -46,7 +46,12 @@ CUresult CheckShape(const CUlaunchConfig& config, const Kernel* kernel, const De
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (threads > static_cast<uint64_t>(KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
-    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    // More than __launch_bounds__ said, or more than the registers suffice for. Seen: driver 580.
+    const uint64_t registers = threads * KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_NUM_REGS);
+    return registers > static_cast<uint64_t>(
+                           DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK))
+               ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+               : CUDA_ERROR_INVALID_VALUE;
   }
   if (config.sharedMemBytes >
       static_cast<unsigned>(KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))) {

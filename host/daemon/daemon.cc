@@ -79,10 +79,11 @@ absl::Status Daemon::StartWorker(Device* device) {
   return absl::OkStatus();
 }
 
-// A worker that lasted starts anew at once; one that keeps dying, later and later.
-void Daemon::ScheduleStart(Device* device, Nanos lasted) {
+// A worker that has worked is replaced at once, however short its life: a tenant's kernel may have ended
+// it, and others wait. One that dies before it is ready is tried again later and later.
+void Daemon::ScheduleStart(Device* device, bool was_ready) {
   if (stopping_) return;
-  if (device->back_off == 0 || lasted >= kWorkerRestartLast) {
+  if (was_ready || device->back_off == 0) {
     device->back_off = kWorkerRestartFirst;
   } else {
     device->back_off = std::min(device->back_off * 2, kWorkerRestartLast);
@@ -92,7 +93,7 @@ void Daemon::ScheduleStart(Device* device, Nanos lasted) {
     const absl::Status started = StartWorker(device);
     if (!started.ok()) {
       LOG(ERROR) << "device " << device->index << ": " << started;
-      ScheduleStart(device, 0);
+      ScheduleStart(device, /*was_ready=*/false);
     }
   });
 }
@@ -123,7 +124,6 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
 void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   Device* device = devices_[worker->device_index()].get();
   worker->state = WorkerProcess::State::kReady;
-  worker->ready_since = MonotonicNow();
   device->info = ready;
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
@@ -184,12 +184,11 @@ void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
   LOG(ERROR) << "device " << device->index << ": worker " << worker->pid()
              << " cannot go on: " << reason << "; its " << SessionsOf(worker)
              << " sessions stay with it, new ones get another";
-  const Nanos lasted =
-      worker->state == WorkerProcess::State::kReady ? MonotonicNow() - worker->ready_since : 0;
+  const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
   if (device->worker == worker) {
     device->worker = nullptr;
-    ScheduleStart(device, lasted);
+    ScheduleStart(device, was_ready);
   }
 }
 
@@ -226,9 +225,7 @@ void Daemon::OnGone(WorkerProcess* worker) {
       return Fail(absl::UnavailableError(
           absl::StrCat("the worker of device ", device->index, " died while starting")));
     }
-    ScheduleStart(device, worker->state == WorkerProcess::State::kReady
-                              ? MonotonicNow() - worker->ready_since
-                              : 0);
+    ScheduleStart(device, worker->state == WorkerProcess::State::kReady);
   }
   CheckStopped();
 }

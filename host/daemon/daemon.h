@@ -70,7 +70,7 @@ class Daemon {
 
   void AddDevice(uint32_t index);
   absl::Status StartWorker(Device* device);
-  void ScheduleStart(Device* device, Nanos lasted);
+  void ScheduleStart(Device* device, bool was_ready);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
   void OnGone(WorkerProcess* worker);

@@ -49,7 +49,6 @@ class WorkerProcess {
   void Kill();
 
   State state = State::kStarting;
-  Nanos ready_since = 0;  // monotonic; valid from kReady on
 
  private:
   WorkerProcess(EventLoop* loop, const WorkerOptions& options, UniqueFd control, pid_t pid,

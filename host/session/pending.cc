@@ -7,7 +7,8 @@
 namespace consort::host {
 namespace {
 
-bool IsReply(PendingItem::Kind kind) {
+// Whether the guest may look at copied data once it hears of this.
+bool WaitsForCopies(PendingItem::Kind kind) {
   return kind == PendingItem::Kind::kReply || kind == PendingItem::Kind::kContextDestroyed ||
          kind == PendingItem::Kind::kRunHostFunction;
 }
@@ -45,6 +46,7 @@ bool PendingList::Reached(PendingItem& item, bool ask, CUresult* result) {
 }
 
 void PendingList::HandUp(Items::iterator item, CUresult result) {
+  if (item == next_) ++next_;
   if (item->kind == PendingItem::Kind::kCopyOut) --copies_out_;
   Items taken;
   taken.splice(taken.end(), items_, item);
@@ -69,17 +71,15 @@ void PendingList::PollCopiesOut() { PollCopiesBefore(items_.end()); }
 bool PendingList::Poll() {
   ++pass_;
   bool any = false;
-  for (auto it = items_.begin(); it != items_.end();) {
+  for (auto it = items_.begin(); it != items_.end(); it = next_) {
+    next_ = std::next(it);
     CUresult result;
-    if (!Reached(*it, /*ask=*/false, &result)) {
-      ++it;
-      continue;
-    }
-    if (IsReply(it->kind)) PollCopiesBefore(it);
-    const auto here = it++;
-    HandUp(here, result);
+    if (!Reached(*it, /*ask=*/false, &result)) continue;
+    if (WaitsForCopies(it->kind)) PollCopiesBefore(it);
+    HandUp(it, result);
     any = true;
   }
+  next_ = items_.end();
   return any;
 }
 

@@ -97,6 +97,8 @@ class PendingList {
   PendingSink* const sink_;
   Items items_;
   Items unused_;  // nodes for Add, so that it seldom allocates
+  // Where Poll goes on; what is handed up may itself hand up copies, this one among them.
+  Items::iterator next_ = items_.end();
   uint64_t pass_ = 0;
   size_t copies_out_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Created contexts, the context stack of each thread, queries and limits of the current context.
-// Source: CUDA Driver API reference 13.0, "Context Management" and "Context Management [DEPRECATED]"; NULL outputs of
-// cuCtxGetStreamPriorityRange are legal by its text.
+// Source: CUDA Driver API reference 13.0, "Context Management" and "Context Management
+// [DEPRECATED]"; NULL outputs of cuCtxGetStreamPriorityRange are legal by its text.
 #include <set>
 #include <thread>
 
@@ -73,7 +73,8 @@ API_TEST(CreatedContextTest, RefusesBadArguments) {
 }
 
 API_TEST(CreatedContextTest, DestroyRefusesNull) {
-  EXPECT_ONE_OF(Drv().cuCtxDestroy_v2(nullptr), CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuCtxDestroy_v2(nullptr), CUDA_ERROR_INVALID_CONTEXT,
+                CUDA_ERROR_INVALID_VALUE);
 }
 
 API_TEST(CreatedContextTest, TwoContextsAreTwo) {
@@ -116,9 +117,12 @@ API_TEST_ALONE(CreatedContextTest, DestroyedContextCannotBePushed) {
   CreatedContext context(device());
   const CUcontext handle = context.get();
   ASSERT_OK(context.Destroy());
-  EXPECT_ONE_OF(Drv().cuCtxPushCurrent_v2(handle), CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_ONE_OF(Drv().cuCtxSetCurrent(handle), CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_ONE_OF(Drv().cuCtxDestroy_v2(handle), CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_ONE_OF(Drv().cuCtxPushCurrent_v2(handle), CUDA_ERROR_INVALID_CONTEXT,
+                CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_ONE_OF(Drv().cuCtxSetCurrent(handle), CUDA_ERROR_INVALID_CONTEXT,
+                CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_ONE_OF(Drv().cuCtxDestroy_v2(handle), CUDA_ERROR_INVALID_CONTEXT,
+                CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 API_TEST(CreatedContextTest, WildContextIsRefused) {
@@ -270,7 +274,8 @@ API_TEST(CreatedContextTest, PopTakesNullOutput) {
 }
 
 API_TEST(CreatedContextTest, PushRefusesNull) {
-  EXPECT_ONE_OF(Drv().cuCtxPushCurrent_v2(nullptr), CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuCtxPushCurrent_v2(nullptr), CUDA_ERROR_INVALID_CONTEXT,
+                CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Current(), nullptr);
 }
 
@@ -380,6 +385,17 @@ API_TEST(CurrentContextTest, FlagsOfACreatedOneAreThoseGiven) {
   }
 }
 
+API_TEST(CurrentContextTest, FlagsCanBeSetLater) {
+  CreatedContext created(device(), CU_CTX_SCHED_SPIN);
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(created));
+  EXPECT_OK(Drv().cuCtxSetFlags(CU_CTX_SCHED_YIELD));
+  unsigned flags = 0;
+  EXPECT_OK(Drv().cuCtxGetFlags(&flags));
+  EXPECT_EQ(flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_YIELD));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuCtxSetFlags(0x10000000));
+  EXPECT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+}
+
 API_TEST(CurrentContextTest, SynchronizeSucceedsWhenIdle) {
   EXPECT_OK(Drv().cuCtxSynchronize());
   EXPECT_OK(Drv().cuCtxSynchronize_v2(context()));
@@ -402,7 +418,8 @@ API_TEST(CurrentContextTest, SynchronizeWaitsForEveryStream) {
 }
 
 API_TEST(CurrentContextTest, LimitsCanBeRead) {
-  for (CUlimit limit : {CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE}) {
+  for (CUlimit limit :
+       {CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE}) {
     size_t value = 0;
     EXPECT_OK(Drv().cuCtxGetLimit(&value, limit)) << limit;
     EXPECT_GT(value, 0u) << limit;
@@ -421,8 +438,8 @@ API_TEST(CurrentContextTest, StackSizeCanBeSet) {
 
 API_TEST(CurrentContextTest, UnknownLimitIsRefused) {
   size_t value = 0;
-  EXPECT_ONE_OF(Drv().cuCtxGetLimit(&value, static_cast<CUlimit>(4711)), CUDA_ERROR_UNSUPPORTED_LIMIT,
-                CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuCtxGetLimit(&value, static_cast<CUlimit>(4711)),
+                CUDA_ERROR_UNSUPPORTED_LIMIT, CUDA_ERROR_INVALID_VALUE);
   EXPECT_ONE_OF(Drv().cuCtxSetLimit(static_cast<CUlimit>(4711), 1), CUDA_ERROR_UNSUPPORTED_LIMIT,
                 CUDA_ERROR_INVALID_VALUE);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuCtxGetLimit(nullptr, CU_LIMIT_STACK_SIZE));
@@ -430,11 +447,12 @@ API_TEST(CurrentContextTest, UnknownLimitIsRefused) {
 
 API_TEST(CurrentContextTest, CacheConfigIsTakenAsAPreference) {
   CUfunc_cache config = static_cast<CUfunc_cache>(-1);
-  for (CUfunc_cache wanted : {CU_FUNC_CACHE_PREFER_SHARED, CU_FUNC_CACHE_PREFER_L1, CU_FUNC_CACHE_PREFER_EQUAL,
-                              CU_FUNC_CACHE_PREFER_NONE}) {
+  for (CUfunc_cache wanted : {CU_FUNC_CACHE_PREFER_SHARED, CU_FUNC_CACHE_PREFER_L1,
+                              CU_FUNC_CACHE_PREFER_EQUAL, CU_FUNC_CACHE_PREFER_NONE}) {
     EXPECT_OK(Drv().cuCtxSetCacheConfig(wanted));
     EXPECT_OK(Drv().cuCtxGetCacheConfig(&config));
-    // "Returns CU_FUNC_CACHE_PREFER_NONE on devices where the size of the L1 cache and shared memory are fixed".
+    // "Returns CU_FUNC_CACHE_PREFER_NONE on devices where the size of the L1 cache and shared
+    // memory are fixed".
     EXPECT_TRUE(config == wanted || config == CU_FUNC_CACHE_PREFER_NONE) << config;
   }
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuCtxGetCacheConfig(nullptr));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: enumeration, names, identity, attributes. Source: CUDA Driver API reference 13.0, "Device Management" and
-// CUdevice_attribute; CUDA C++ Programming Guide, "Compute Capabilities" for the limits that every device shares.
+// Devices: enumeration, names, identity, attributes. Source: CUDA Driver API reference 13.0,
+// "Device Management" and CUdevice_attribute; CUDA C++ Programming Guide, "Compute Capabilities"
+// for the limits that every device shares.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -49,7 +50,9 @@ API_TEST(DeviceTest, NegativeOrdinalIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGet(&device, -1));
 }
 
-API_TEST(DeviceTest, GetRefusesNullOutput) { EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDeviceGet(nullptr, 0)); }
+API_TEST(DeviceTest, GetRefusesNullOutput) {
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDeviceGet(nullptr, 0));
+}
 
 API_TEST(DeviceTest, NameIsText) {
   char name[256];
@@ -57,7 +60,8 @@ API_TEST(DeviceTest, NameIsText) {
   ASSERT_OK(Drv().cuDeviceGetName(name, sizeof name, device()));
   ASSERT_NE(std::memchr(name, '\0', sizeof name), nullptr);
   EXPECT_GT(std::strlen(name), 0u);
-  for (const char* at = name; *at != '\0'; ++at) EXPECT_TRUE(*at >= 0x20 && *at < 0x7f) << "not printable";
+  for (const char* at = name; *at != '\0'; ++at)
+    EXPECT_TRUE(*at >= 0x20 && *at < 0x7f) << "not printable";
 }
 
 API_TEST(DeviceTest, NameNeverExceedsTheBuffer) {
@@ -113,8 +117,8 @@ API_TEST(DeviceTest, TotalMemoryRefusesNullOutputAndUnknownDevice) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceTotalMem_v2(&bytes, Count()));
 }
 
-// Rules that hold for every device of compute capability 7.5 and up (Programming Guide, "Technical Specifications per
-// Compute Capability"); 0 as the upper bound means none.
+// Rules that hold for every device of compute capability 7.5 and up (Programming Guide, "Technical
+// Specifications per Compute Capability"); 0 as the upper bound means none.
 API_TEST(DeviceTest, AttributesArePlausible) {
   const struct {
     CUdevice_attribute attribute;
@@ -175,7 +179,8 @@ API_TEST(DeviceTest, AttributesArePlausible) {
   };
   for (const auto& rule : rules) {
     int value = -1;
-    EXPECT_OK(Drv().cuDeviceGetAttribute(&value, rule.attribute, device())) << "attribute " << rule.attribute;
+    EXPECT_OK(Drv().cuDeviceGetAttribute(&value, rule.attribute, device()))
+        << "attribute " << rule.attribute;
     EXPECT_GE(value, rule.least) << "attribute " << rule.attribute;
     if (rule.most != 0) {
       EXPECT_LE(value, rule.most) << "attribute " << rule.attribute;
@@ -190,24 +195,30 @@ API_TEST(DeviceTest, AttributesAgreeWithEachOther) {
             Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR));
   EXPECT_LE(Attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
             Attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR));
-  EXPECT_EQ(Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) % Attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE), 0);
+  EXPECT_EQ(Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) %
+                Attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+            0);
   if (Attribute(CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED) == 1 ||
       Attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 1) {
-    EXPECT_GE(Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), 9) << "features of compute capability 9.0";
+    EXPECT_GE(Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), 9)
+        << "features of compute capability 9.0";
   }
 }
 
 API_TEST(DeviceTest, EveryAttributeNumberHasADefinedAnswer) {
   for (int attribute = 1; attribute < CU_DEVICE_ATTRIBUTE_MAX; ++attribute) {
     int value = 0;
-    EXPECT_OK(Drv().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), device())) << attribute;
+    EXPECT_OK(
+        Drv().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), device()))
+        << attribute;
   }
 }
 
 API_TEST(DeviceTest, AttributeRefusesUnknownNumber) {
   int value = 0;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(100000), device()));
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(100000), device()));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
                 Drv().cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(0), device()));
 }
@@ -216,8 +227,10 @@ API_TEST(DeviceTest, AttributeRefusesNullOutputAndUnknownDevice) {
   int value = 0;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
                 Drv().cuDeviceGetAttribute(nullptr, CU_DEVICE_ATTRIBUTE_WARP_SIZE, device()));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, Count()));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, -1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE,
+                Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, Count()));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE,
+                Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, -1));
 }
 
 API_TEST(DeviceTest, ComputeCapabilityAgreesWithAttributes) {
@@ -234,7 +247,8 @@ API_TEST(DeviceTest, PropertiesAgreeWithAttributes) {
   EXPECT_EQ(properties.maxThreadsPerBlock, Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
   EXPECT_EQ(properties.maxThreadsDim[2], Attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z));
   EXPECT_EQ(properties.maxGridSize[0], Attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X));
-  EXPECT_EQ(properties.sharedMemPerBlock, Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
+  EXPECT_EQ(properties.sharedMemPerBlock,
+            Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
   EXPECT_EQ(properties.totalConstantMemory, Attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY));
   EXPECT_EQ(properties.SIMDWidth, Attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE));
   EXPECT_EQ(properties.regsPerBlock, Attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK));
@@ -255,8 +269,9 @@ API_TEST(DeviceTest, PciBusIdAgreesWithAttributes) {
   char id[32] = {};
   char expected[32] = {};
   ASSERT_OK(Drv().cuDeviceGetPCIBusId(id, sizeof id, device()));
-  std::snprintf(expected, sizeof expected, "%04X:%02X:%02X.0", Attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-                Attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), Attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  std::snprintf(
+      expected, sizeof expected, "%04X:%02X:%02X.0", Attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+      Attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), Attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
   EXPECT_STRCASEEQ(id, expected);
 }
 
@@ -271,6 +286,18 @@ API_TEST(DeviceTest, PciBusIdRefusesNullBufferAndUnknownDevice) {
   char id[32];
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDeviceGetPCIBusId(nullptr, 32, device()));
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetPCIBusId(id, sizeof id, Count()));
+}
+
+API_TEST(DeviceTest, PeerAccessIsYesOrNo) {
+  for (int peer = 0; peer < Count(); ++peer) {
+    if (peer == device()) continue;
+    int can_access = -1;
+    EXPECT_OK(Drv().cuDeviceCanAccessPeer(&can_access, device(), peer));
+    EXPECT_TRUE(can_access == 0 || can_access == 1) << can_access;
+  }
+  int can_access = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE,
+                Drv().cuDeviceCanAccessPeer(&can_access, device(), Count()));
 }
 
 API_TEST(DeviceTest, ByPciBusIdRefusesWhatIsNoDevice) {

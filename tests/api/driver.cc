@@ -9,12 +9,13 @@
 namespace consort::tests::api {
 namespace {
 
-// Written by OpenDriver before any other thread exists. Never closed: drivers do not support it (their exit handlers run
-// after main).
+// Written by OpenDriver before any other thread exists. Never closed: drivers do not support it
+// (their exit handlers run after main).
 void* library = nullptr;
 DriverTable table;
 
 #define CONSORT_TEST_RESULT(name) {name, #name},
+// clang-format off
 constexpr NamedResult kResults[] = {
     CONSORT_TEST_RESULT(CUDA_SUCCESS)
     CONSORT_TEST_RESULT(CUDA_ERROR_INVALID_VALUE)
@@ -118,13 +119,15 @@ constexpr NamedResult kResults[] = {
     CONSORT_TEST_RESULT(CUDA_ERROR_KEY_ROTATION)
     CONSORT_TEST_RESULT(CUDA_ERROR_UNKNOWN)
 };
+// clang-format on
 #undef CONSORT_TEST_RESULT
 
 }  // namespace
 
 const char* OpenDriver() {
   const char* name = std::getenv("CONSORT_TEST_LIBCUDA");
-  library = dlopen(name != nullptr && name[0] != '\0' ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  library =
+      dlopen(name != nullptr && name[0] != '\0' ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return dlerror();
 #define CONSORT_TEST_LOAD(name) table.name.Set(#name, dlsym(library, #name));
 #define CONSORT_TEST_LOAD_OLD(name, type) CONSORT_TEST_LOAD(name)
@@ -147,6 +150,8 @@ const char* ResultName(CUresult result) {
   return other;
 }
 
-NamedResults AllResults() { return {kResults, static_cast<int>(sizeof kResults / sizeof kResults[0])}; }
+NamedResults AllResults() {
+  return {kResults, static_cast<int>(sizeof kResults / sizeof kResults[0])};
+}
 
 }  // namespace consort::tests::api

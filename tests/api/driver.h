@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/api/driver.h: the driver library under test, as a table of typed functions taken by dlsym.
 //
-// The library is the one named by CONSORT_TEST_LIBCUDA (default libcuda.so.1). Members carry the exported names, so that
-// the cases name the exact version that they call. Opened once in main(); read-only afterwards, so any thread may call.
+// The library is the one named by CONSORT_TEST_LIBCUDA (default libcuda.so.1). Members carry the
+// exported names, so that the cases name the exact version that they call. Opened once in main();
+// read-only afterwards, so any thread may call.
 #pragma once
 
-#define CUDA_ENABLE_DEPRECATED  // cuda.h marks some functions deprecated; they are still exported and still tested.
+#define CUDA_ENABLE_DEPRECATED  // cuda.h marks some functions deprecated; they are still exported
+                                // and still tested.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-// cuda.h renames these to their newest version. The table below names older versions by their exported names.
+// cuda.h renames these to their newest version. The table below names older versions by their
+// exported names.
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuCtxPopCurrent
@@ -38,7 +41,6 @@ class Entry<CUresult (*)(Args...)> {
     if (function_ == nullptr) throw MissingFunction{name_};
     return function_(args...);
   }
-  bool exists() const { return function_ != nullptr; }
   void Set(const char* name, void* symbol) {
     name_ = name;
     function_ = reinterpret_cast<CUresult (*)(Args...)>(symbol);
@@ -49,164 +51,164 @@ class Entry<CUresult (*)(Args...)> {
   CUresult (*function_)(Args...) = nullptr;
 };
 
-// X(name): declared by cuda.h under its exported name. Y(name, type): an older version, whose signature is `type` of
-// cudaTypedefs.h.
-#define CONSORT_TEST_DRIVER_FUNCTIONS(X, Y)                            \
-  X(cuInit)                                                            \
-  X(cuDriverGetVersion)                                                \
-  X(cuGetErrorName)                                                    \
-  X(cuGetErrorString)                                                  \
-  X(cuGetProcAddress_v2)                                               \
-  Y(cuGetProcAddress, PFN_cuGetProcAddress_v11030)                     \
-  X(cuDeviceGet)                                                       \
-  X(cuDeviceGetCount)                                                  \
-  X(cuDeviceGetName)                                                   \
-  Y(cuDeviceGetUuid, PFN_cuDeviceGetUuid_v9020)                        \
-  X(cuDeviceGetUuid_v2)                                                \
-  X(cuDeviceTotalMem_v2)                                               \
-  X(cuDeviceGetAttribute)                                              \
-  X(cuDeviceGetProperties)                                             \
-  X(cuDeviceComputeCapability)                                         \
-  X(cuDeviceGetPCIBusId)                                               \
-  X(cuDeviceGetByPCIBusId)                                             \
-  X(cuDeviceCanAccessPeer)                                             \
-  X(cuDevicePrimaryCtxRetain)                                          \
-  X(cuDevicePrimaryCtxRelease_v2)                                      \
-  Y(cuDevicePrimaryCtxRelease, PFN_cuDevicePrimaryCtxRelease_v11000)   \
-  X(cuDevicePrimaryCtxReset_v2)                                        \
-  Y(cuDevicePrimaryCtxReset, PFN_cuDevicePrimaryCtxReset_v11000)       \
-  X(cuDevicePrimaryCtxSetFlags_v2)                                     \
-  X(cuDevicePrimaryCtxGetState)                                        \
-  Y(cuCtxCreate_v2, PFN_cuCtxCreate_v3020)                             \
-  Y(cuCtxCreate_v3, PFN_cuCtxCreate_v11040)                            \
-  X(cuCtxCreate_v4)                                                    \
-  X(cuCtxDestroy_v2)                                                   \
-  Y(cuCtxDestroy, PFN_cuCtxDestroy_v4000)                              \
-  X(cuCtxPushCurrent_v2)                                               \
-  Y(cuCtxPushCurrent, PFN_cuCtxPushCurrent_v4000)                      \
-  X(cuCtxPopCurrent_v2)                                                \
-  Y(cuCtxPopCurrent, PFN_cuCtxPopCurrent_v4000)                        \
-  X(cuCtxSetCurrent)                                                   \
-  X(cuCtxGetCurrent)                                                   \
-  X(cuCtxGetDevice)                                                    \
-  X(cuCtxGetDevice_v2)                                                 \
-  X(cuCtxGetFlags)                                                     \
-  X(cuCtxSetFlags)                                                     \
-  X(cuCtxGetId)                                                        \
-  X(cuCtxGetApiVersion)                                                \
-  X(cuCtxSynchronize)                                                  \
-  X(cuCtxSynchronize_v2)                                               \
-  X(cuCtxGetLimit)                                                     \
-  X(cuCtxSetLimit)                                                     \
-  X(cuCtxGetCacheConfig)                                               \
-  X(cuCtxSetCacheConfig)                                               \
-  X(cuCtxGetStreamPriorityRange)                                       \
-  X(cuModuleLoad)                                                      \
-  X(cuModuleLoadData)                                                  \
-  X(cuModuleLoadDataEx)                                                \
-  X(cuModuleLoadFatBinary)                                             \
-  X(cuModuleUnload)                                                    \
-  X(cuModuleGetLoadingMode)                                            \
-  X(cuModuleGetFunction)                                               \
-  X(cuModuleGetFunctionCount)                                          \
-  X(cuModuleEnumerateFunctions)                                        \
-  X(cuModuleGetGlobal_v2)                                              \
-  X(cuFuncGetAttribute)                                                \
-  X(cuFuncSetAttribute)                                                \
-  X(cuFuncSetCacheConfig)                                              \
-  X(cuFuncGetModule)                                                   \
-  X(cuFuncGetName)                                                     \
-  X(cuFuncGetParamInfo)                                                \
-  X(cuFuncIsLoaded)                                                    \
-  X(cuFuncLoad)                                                        \
-  X(cuLibraryLoadData)                                                 \
-  X(cuLibraryLoadFromFile)                                             \
-  X(cuLibraryUnload)                                                   \
-  X(cuLibraryGetKernel)                                                \
-  X(cuLibraryGetKernelCount)                                           \
-  X(cuLibraryEnumerateKernels)                                         \
-  X(cuLibraryGetModule)                                                \
-  X(cuLibraryGetGlobal)                                                \
-  X(cuLibraryGetManaged)                                               \
-  X(cuKernelGetFunction)                                               \
-  X(cuKernelGetLibrary)                                                \
-  X(cuKernelGetName)                                                   \
-  X(cuKernelGetParamInfo)                                              \
-  X(cuKernelGetAttribute)                                              \
-  X(cuKernelSetAttribute)                                              \
-  X(cuKernelSetCacheConfig)                                            \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                       \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)              \
-  X(cuOccupancyMaxPotentialBlockSize)                                  \
-  X(cuOccupancyMaxPotentialBlockSizeWithFlags)                         \
-  X(cuOccupancyAvailableDynamicSMemPerBlock)                           \
-  X(cuLaunchKernel)                                                    \
-  X(cuLaunchKernelEx)                                                  \
-  X(cuLaunchCooperativeKernel)                                         \
-  X(cuLaunchHostFunc)                                                  \
-  X(cuMemGetInfo_v2)                                                   \
-  X(cuMemAlloc_v2)                                                     \
-  X(cuMemAllocPitch_v2)                                                \
-  X(cuMemFree_v2)                                                      \
-  X(cuMemGetAddressRange_v2)                                           \
-  X(cuMemAllocHost_v2)                                                 \
-  X(cuMemFreeHost)                                                     \
-  X(cuMemHostAlloc)                                                    \
-  X(cuMemHostGetDevicePointer_v2)                                      \
-  X(cuMemHostGetFlags)                                                 \
-  X(cuMemHostRegister_v2)                                              \
-  X(cuMemHostUnregister)                                               \
-  X(cuPointerGetAttribute)                                             \
-  X(cuPointerGetAttributes)                                            \
-  X(cuPointerSetAttribute)                                             \
-  X(cuMemcpy)                                                          \
-  X(cuMemcpyAsync)                                                     \
-  X(cuMemcpyHtoD_v2)                                                   \
-  X(cuMemcpyDtoH_v2)                                                   \
-  X(cuMemcpyDtoD_v2)                                                   \
-  X(cuMemcpyHtoDAsync_v2)                                              \
-  X(cuMemcpyDtoHAsync_v2)                                              \
-  X(cuMemcpyDtoDAsync_v2)                                              \
-  X(cuMemcpy2D_v2)                                                     \
-  X(cuMemcpy2DUnaligned_v2)                                            \
-  X(cuMemcpy2DAsync_v2)                                                \
-  X(cuMemcpy3D_v2)                                                     \
-  X(cuMemcpy3DAsync_v2)                                                \
-  X(cuMemsetD8_v2)                                                     \
-  X(cuMemsetD16_v2)                                                    \
-  X(cuMemsetD32_v2)                                                    \
-  X(cuMemsetD2D8_v2)                                                   \
-  X(cuMemsetD2D16_v2)                                                  \
-  X(cuMemsetD2D32_v2)                                                  \
-  X(cuMemsetD8Async)                                                   \
-  X(cuMemsetD16Async)                                                  \
-  X(cuMemsetD32Async)                                                  \
-  X(cuMemsetD2D8Async)                                                 \
-  X(cuMemsetD2D16Async)                                                \
-  X(cuMemsetD2D32Async)                                                \
-  X(cuStreamCreate)                                                    \
-  X(cuStreamCreateWithPriority)                                        \
-  X(cuStreamDestroy_v2)                                                \
-  X(cuStreamGetFlags)                                                  \
-  X(cuStreamGetPriority)                                               \
-  X(cuStreamGetCtx)                                                    \
-  X(cuStreamGetId)                                                     \
-  X(cuStreamGetDevice)                                                 \
-  X(cuStreamQuery)                                                     \
-  X(cuStreamSynchronize)                                               \
-  X(cuStreamWaitEvent)                                                 \
-  X(cuStreamAddCallback)                                               \
-  X(cuStreamIsCapturing)                                               \
-  X(cuEventCreate)                                                     \
-  X(cuEventDestroy_v2)                                                 \
-  X(cuEventRecord)                                                     \
-  X(cuEventRecordWithFlags)                                            \
-  X(cuEventQuery)                                                      \
-  X(cuEventSynchronize)                                                \
-  Y(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                  \
-  X(cuEventElapsedTime_v2)                                             \
-  X(cuThreadExchangeStreamCaptureMode)                                 \
-  X(cuGraphCreate)                                                     \
+// X(name): declared by cuda.h under its exported name. Y(name, type): an older version, whose
+// signature is `type` of cudaTypedefs.h.
+#define CONSORT_TEST_DRIVER_FUNCTIONS(X, Y)                          \
+  X(cuInit)                                                          \
+  X(cuDriverGetVersion)                                              \
+  X(cuGetErrorName)                                                  \
+  X(cuGetErrorString)                                                \
+  X(cuGetProcAddress_v2)                                             \
+  Y(cuGetProcAddress, PFN_cuGetProcAddress_v11030)                   \
+  X(cuDeviceGet)                                                     \
+  X(cuDeviceGetCount)                                                \
+  X(cuDeviceGetName)                                                 \
+  Y(cuDeviceGetUuid, PFN_cuDeviceGetUuid_v9020)                      \
+  X(cuDeviceGetUuid_v2)                                              \
+  X(cuDeviceTotalMem_v2)                                             \
+  X(cuDeviceGetAttribute)                                            \
+  X(cuDeviceGetProperties)                                           \
+  X(cuDeviceComputeCapability)                                       \
+  X(cuDeviceGetPCIBusId)                                             \
+  X(cuDeviceGetByPCIBusId)                                           \
+  X(cuDeviceCanAccessPeer)                                           \
+  X(cuDevicePrimaryCtxRetain)                                        \
+  X(cuDevicePrimaryCtxRelease_v2)                                    \
+  Y(cuDevicePrimaryCtxRelease, PFN_cuDevicePrimaryCtxRelease_v11000) \
+  X(cuDevicePrimaryCtxReset_v2)                                      \
+  Y(cuDevicePrimaryCtxReset, PFN_cuDevicePrimaryCtxReset_v11000)     \
+  X(cuDevicePrimaryCtxSetFlags_v2)                                   \
+  X(cuDevicePrimaryCtxGetState)                                      \
+  Y(cuCtxCreate_v2, PFN_cuCtxCreate_v3020)                           \
+  Y(cuCtxCreate_v3, PFN_cuCtxCreate_v11040)                          \
+  X(cuCtxCreate_v4)                                                  \
+  X(cuCtxDestroy_v2)                                                 \
+  Y(cuCtxDestroy, PFN_cuCtxDestroy_v4000)                            \
+  X(cuCtxPushCurrent_v2)                                             \
+  Y(cuCtxPushCurrent, PFN_cuCtxPushCurrent_v4000)                    \
+  X(cuCtxPopCurrent_v2)                                              \
+  Y(cuCtxPopCurrent, PFN_cuCtxPopCurrent_v4000)                      \
+  X(cuCtxSetCurrent)                                                 \
+  X(cuCtxGetCurrent)                                                 \
+  X(cuCtxGetDevice)                                                  \
+  X(cuCtxGetDevice_v2)                                               \
+  X(cuCtxGetFlags)                                                   \
+  X(cuCtxSetFlags)                                                   \
+  X(cuCtxGetId)                                                      \
+  X(cuCtxGetApiVersion)                                              \
+  X(cuCtxSynchronize)                                                \
+  X(cuCtxSynchronize_v2)                                             \
+  X(cuCtxGetLimit)                                                   \
+  X(cuCtxSetLimit)                                                   \
+  X(cuCtxGetCacheConfig)                                             \
+  X(cuCtxSetCacheConfig)                                             \
+  X(cuCtxGetStreamPriorityRange)                                     \
+  X(cuModuleLoad)                                                    \
+  X(cuModuleLoadData)                                                \
+  X(cuModuleLoadDataEx)                                              \
+  X(cuModuleLoadFatBinary)                                           \
+  X(cuModuleUnload)                                                  \
+  X(cuModuleGetLoadingMode)                                          \
+  X(cuModuleGetFunction)                                             \
+  X(cuModuleGetFunctionCount)                                        \
+  X(cuModuleEnumerateFunctions)                                      \
+  X(cuModuleGetGlobal_v2)                                            \
+  X(cuFuncGetAttribute)                                              \
+  X(cuFuncSetAttribute)                                              \
+  X(cuFuncSetCacheConfig)                                            \
+  X(cuFuncGetModule)                                                 \
+  X(cuFuncGetName)                                                   \
+  X(cuFuncGetParamInfo)                                              \
+  X(cuFuncIsLoaded)                                                  \
+  X(cuFuncLoad)                                                      \
+  X(cuLibraryLoadData)                                               \
+  X(cuLibraryLoadFromFile)                                           \
+  X(cuLibraryUnload)                                                 \
+  X(cuLibraryGetKernel)                                              \
+  X(cuLibraryGetKernelCount)                                         \
+  X(cuLibraryEnumerateKernels)                                       \
+  X(cuLibraryGetModule)                                              \
+  X(cuLibraryGetGlobal)                                              \
+  X(cuLibraryGetManaged)                                             \
+  X(cuKernelGetFunction)                                             \
+  X(cuKernelGetLibrary)                                              \
+  X(cuKernelGetName)                                                 \
+  X(cuKernelGetParamInfo)                                            \
+  X(cuKernelGetAttribute)                                            \
+  X(cuKernelSetAttribute)                                            \
+  X(cuKernelSetCacheConfig)                                          \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                     \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)            \
+  X(cuOccupancyMaxPotentialBlockSize)                                \
+  X(cuOccupancyMaxPotentialBlockSizeWithFlags)                       \
+  X(cuOccupancyAvailableDynamicSMemPerBlock)                         \
+  X(cuLaunchKernel)                                                  \
+  X(cuLaunchKernelEx)                                                \
+  X(cuLaunchCooperativeKernel)                                       \
+  X(cuLaunchHostFunc)                                                \
+  X(cuMemGetInfo_v2)                                                 \
+  X(cuMemAlloc_v2)                                                   \
+  X(cuMemAllocPitch_v2)                                              \
+  X(cuMemFree_v2)                                                    \
+  X(cuMemGetAddressRange_v2)                                         \
+  X(cuMemAllocHost_v2)                                               \
+  X(cuMemFreeHost)                                                   \
+  X(cuMemHostAlloc)                                                  \
+  X(cuMemHostGetDevicePointer_v2)                                    \
+  X(cuMemHostGetFlags)                                               \
+  X(cuMemHostRegister_v2)                                            \
+  X(cuMemHostUnregister)                                             \
+  X(cuPointerGetAttribute)                                           \
+  X(cuPointerGetAttributes)                                          \
+  X(cuPointerSetAttribute)                                           \
+  X(cuMemcpy)                                                        \
+  X(cuMemcpyAsync)                                                   \
+  X(cuMemcpyHtoD_v2)                                                 \
+  X(cuMemcpyDtoH_v2)                                                 \
+  X(cuMemcpyDtoD_v2)                                                 \
+  X(cuMemcpyHtoDAsync_v2)                                            \
+  X(cuMemcpyDtoHAsync_v2)                                            \
+  X(cuMemcpyDtoDAsync_v2)                                            \
+  X(cuMemcpy2D_v2)                                                   \
+  X(cuMemcpy2DUnaligned_v2)                                          \
+  X(cuMemcpy2DAsync_v2)                                              \
+  X(cuMemcpy3D_v2)                                                   \
+  X(cuMemcpy3DAsync_v2)                                              \
+  X(cuMemsetD8_v2)                                                   \
+  X(cuMemsetD16_v2)                                                  \
+  X(cuMemsetD32_v2)                                                  \
+  X(cuMemsetD2D8_v2)                                                 \
+  X(cuMemsetD2D16_v2)                                                \
+  X(cuMemsetD2D32_v2)                                                \
+  X(cuMemsetD8Async)                                                 \
+  X(cuMemsetD16Async)                                                \
+  X(cuMemsetD32Async)                                                \
+  X(cuMemsetD2D8Async)                                               \
+  X(cuMemsetD2D16Async)                                              \
+  X(cuMemsetD2D32Async)                                              \
+  X(cuStreamCreate)                                                  \
+  X(cuStreamCreateWithPriority)                                      \
+  X(cuStreamDestroy_v2)                                              \
+  X(cuStreamGetFlags)                                                \
+  X(cuStreamGetPriority)                                             \
+  X(cuStreamGetCtx)                                                  \
+  X(cuStreamGetId)                                                   \
+  X(cuStreamGetDevice)                                               \
+  X(cuStreamQuery)                                                   \
+  X(cuStreamSynchronize)                                             \
+  X(cuStreamWaitEvent)                                               \
+  X(cuStreamAddCallback)                                             \
+  X(cuStreamIsCapturing)                                             \
+  X(cuEventCreate)                                                   \
+  X(cuEventDestroy_v2)                                               \
+  X(cuEventRecord)                                                   \
+  X(cuEventRecordWithFlags)                                          \
+  X(cuEventQuery)                                                    \
+  X(cuEventSynchronize)                                              \
+  Y(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                \
+  X(cuEventElapsedTime_v2)                                           \
+  X(cuThreadExchangeStreamCaptureMode)                               \
+  X(cuGraphCreate)                                                   \
   X(cuGetExportTable)
 
 struct DriverTable {
@@ -217,7 +219,8 @@ struct DriverTable {
 #undef CONSORT_TEST_OLD_MEMBER
 };
 
-// Opens the library. Empty on success, else the reason. Called once, by main(), before any other function here.
+// Opens the library. Empty on success, else the reason. Called once, by main(), before any other
+// function here.
 const char* OpenDriver();
 
 // The functions of the library. A call of one that is absent throws MissingFunction.
@@ -226,8 +229,8 @@ const DriverTable& Drv();
 // dlsym on the library; nullptr if it does not export `name`.
 void* DriverSymbol(const char* name);
 
-// What a call returned, as the enumerator's name ("CUDA_ERROR_INVALID_VALUE"), without asking the library.
-// "CUresult(n)" for a number that cuda.h 13.0 does not have.
+// What a call returned, as the enumerator's name ("CUDA_ERROR_INVALID_VALUE"), without asking the
+// library. "CUresult(n)" for a number that cuda.h 13.0 does not have.
 const char* ResultName(CUresult result);
 
 // Every enumerator of CUresult in cuda.h 13.0 with its name.

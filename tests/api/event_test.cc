@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: recording, completion, elapsed time. Source: CUDA Driver API reference 13.0, "Event Management": an event never
-// recorded is complete; elapsed time of such, or of one without timing, is INVALID_HANDLE; of an incomplete one NOT_READY; an
-// event and a stream of different contexts are INVALID_HANDLE.
+// Events: recording, completion, elapsed time. Source: CUDA Driver API reference 13.0, "Event
+// Management": an event never recorded is complete; elapsed time of such, or of one without timing,
+// is INVALID_HANDLE; of an incomplete one NOT_READY; an event and a stream of different contexts
+// are INVALID_HANDLE.
 #include <memory>
 
 #include "tests/api/support.h"
@@ -12,8 +13,10 @@ namespace {
 using EventTest = ContextTest;
 
 API_TEST(EventTest, EveryDocumentedFlagIsAccepted) {
-  for (unsigned flags : {static_cast<unsigned>(CU_EVENT_DEFAULT), static_cast<unsigned>(CU_EVENT_BLOCKING_SYNC),
-                         static_cast<unsigned>(CU_EVENT_DISABLE_TIMING), static_cast<unsigned>(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)}) {
+  for (unsigned flags :
+       {static_cast<unsigned>(CU_EVENT_DEFAULT), static_cast<unsigned>(CU_EVENT_BLOCKING_SYNC),
+        static_cast<unsigned>(CU_EVENT_DISABLE_TIMING),
+        static_cast<unsigned>(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)}) {
     Event event(flags);
     Stream stream;
     EXPECT_OK(Drv().cuEventRecord(event, stream));
@@ -123,10 +126,13 @@ API_TEST(EventTest, StreamKeepsWaitingForADestroyedEvent) {
 
 API_TEST(EventTest, NullIsRefused) {
   Stream stream;
-  EXPECT_ONE_OF(Drv().cuEventDestroy_v2(nullptr), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_ONE_OF(Drv().cuEventRecord(nullptr, stream), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuEventDestroy_v2(nullptr), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuEventRecord(nullptr, stream), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
   EXPECT_ONE_OF(Drv().cuEventQuery(nullptr), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_ONE_OF(Drv().cuEventSynchronize(nullptr), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuEventSynchronize(nullptr), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
 }
 
 API_TEST(EventTest, DestroyedEventIsRefused) {
@@ -174,7 +180,8 @@ API_TEST(EventTest, ElapsedTimeCoversTheWorkBetween) {
   ASSERT_OK(Launch(spin, 1, 1, stream, 0ull, out.get(), 0u));
   constexpr float kMillis = 20;
   EXPECT_OK(Drv().cuEventRecord(begin, stream));
-  EXPECT_OK(Launch(spin, 1, 1, stream, static_cast<unsigned long long>(kMillis * 1e6f), out.get(), 1u));
+  EXPECT_OK(
+      Launch(spin, 1, 1, stream, static_cast<unsigned long long>(kMillis * 1e6f), out.get(), 1u));
   EXPECT_OK(Drv().cuEventRecord(end, stream));
   EXPECT_OK(Drv().cuEventSynchronize(end));
   float millis = -1;

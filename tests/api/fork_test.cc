@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that fork. The driver is not usable in the child of a process that has initialized it, and says so
-// (CUDA_ERROR_NOT_INITIALIZED; the runtime's documentation and every framework's fork checks rely on it); a fork before cuInit
-// is ordinary. Nothing may hang, and the parent must not notice. Every case has a process of its own, whose driver is untouched.
+// Processes that fork. The driver is not usable in the child of a process that has initialized it,
+// and says so (CUDA_ERROR_NOT_INITIALIZED; the runtime's documentation and every framework's fork
+// checks rely on it); a fork before cuInit is ordinary. Nothing may hang, and the parent must not
+// notice. Every case has a process of its own, whose driver is untouched.
 #include <unistd.h>
 
 #include <cstdio>
@@ -37,7 +38,8 @@ int UseDriver() {
   InitializeWithContext();
   Module module(kBasicPtx);
   DeviceBuffer out(4096);
-  Require(Launch(module.Function("fill_index"), 4, 256, nullptr, out.get(), 1024u), "cuLaunchKernel");
+  Require(Launch(module.Function("fill_index"), 4, 256, nullptr, out.get(), 1024u),
+          "cuLaunchKernel");
   return out.Read<unsigned>(1024) == Iota(1024) ? 0 : 1;
 }
 
@@ -53,17 +55,22 @@ API_TEST_ALONE(ForkTest, ChildOfAnInitializedProcessIsToldSo) {
         CUdeviceptr address = 0;
         unsigned word = 0;
         CUstream stream = nullptr;
-        return CountOthers(CUDA_ERROR_NOT_INITIALIZED, {{"cuMemAlloc", Drv().cuMemAlloc_v2(&address, 64)},
-                                                        {"cuMemcpyDtoH", Drv().cuMemcpyDtoH_v2(&word, buffer, 4)},
-                                                        {"cuStreamCreate", Drv().cuStreamCreate(&stream, 0)},
-                                                        {"cuCtxSynchronize", Drv().cuCtxSynchronize()}});
+        return CountOthers(CUDA_ERROR_NOT_INITIALIZED,
+                           {{"cuMemAlloc", Drv().cuMemAlloc_v2(&address, 64)},
+                            {"cuMemcpyDtoH", Drv().cuMemcpyDtoH_v2(&word, buffer, 4)},
+                            {"cuStreamCreate", Drv().cuStreamCreate(&stream, 0)},
+                            {"cuCtxSynchronize", Drv().cuCtxSynchronize()}});
       },
       kChildSeconds));
 }
 
 API_TEST_ALONE(ForkTest, ChildOfAnInitializedProcessCannotInitialize) {
   InitializeWithContext();
-  ExpectGood(RunForked([] { return CountOthers(CUDA_ERROR_NOT_INITIALIZED, {{"cuInit", Drv().cuInit(0)}}); }, kChildSeconds));
+  ExpectGood(RunForked(
+      [] {
+        return CountOthers(CUDA_ERROR_NOT_INITIALIZED, {{"cuInit", Drv().cuInit(0)}});
+      },
+      kChildSeconds));
 }
 
 API_TEST_ALONE(ForkTest, ChildOfAnInitializedProcessLearnsNothingOfDevices) {
@@ -72,9 +79,10 @@ API_TEST_ALONE(ForkTest, ChildOfAnInitializedProcessLearnsNothingOfDevices) {
       [] {
         int count = 0;
         CUcontext context = nullptr;
-        return CountOthers(CUDA_ERROR_NOT_INITIALIZED,
-                           {{"cuDeviceGetCount", Drv().cuDeviceGetCount(&count)},
-                            {"cuDevicePrimaryCtxRetain", Drv().cuDevicePrimaryCtxRetain(&context, 0)}});
+        return CountOthers(
+            CUDA_ERROR_NOT_INITIALIZED,
+            {{"cuDeviceGetCount", Drv().cuDeviceGetCount(&count)},
+             {"cuDevicePrimaryCtxRetain", Drv().cuDevicePrimaryCtxRetain(&context, 0)}});
       },
       kChildSeconds));
 }
@@ -122,7 +130,9 @@ API_TEST_ALONE(ForkTest, ChildThatExitsOrdinarilyDisturbsNobody) {
   EXPECT_EQ(UseDriver(), 0);
 }
 
-API_TEST_ALONE(ForkTest, ForkBeforeInitGivesAUsableChild) { ExpectGood(RunForked(UseDriver, kChildSeconds)); }
+API_TEST_ALONE(ForkTest, ForkBeforeInitGivesAUsableChild) {
+  ExpectGood(RunForked(UseDriver, kChildSeconds));
+}
 
 API_TEST_ALONE(ForkTest, ForkBeforeInitGivesTwoUsableProcesses) {
   ExpectGood(RunForked(UseDriver, kChildSeconds));

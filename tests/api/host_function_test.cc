@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions and stream callbacks. Source: CUDA Driver API reference 13.0, cuLaunchHostFunc, cuStreamAddCallback: called
-// after the work before, before the work after, exactly once; a callback gets the stream, the status and the user's pointer, and
-// may not call the API (NOT_PERMITTED).
+// Host functions and stream callbacks. Source: CUDA Driver API reference 13.0, cuLaunchHostFunc,
+// cuStreamAddCallback: called after the work before, before the work after, exactly once; a
+// callback gets the stream, the status and the user's pointer, and may not call the API
+// (NOT_PERMITTED).
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -56,7 +57,8 @@ API_TEST(HostFunctionTest, RunInStreamOrder) {
     entries.push_back({&log, index});
     expected.push_back(index);
   }
-  for (LogEntry& entry : entries) ASSERT_OK(Drv().cuLaunchHostFunc(stream, LogEntry::Append, &entry));
+  for (LogEntry& entry : entries)
+    ASSERT_OK(Drv().cuLaunchHostFunc(stream, LogEntry::Append, &entry));
   EXPECT_OK(Drv().cuStreamSynchronize(stream));
   EXPECT_EQ(log.entries, expected);
 }
@@ -86,7 +88,9 @@ API_TEST(HostFunctionTest, SeesWhatACopyBeforeItBrought) {
     EXPECT_OK(Drv().cuMemsetD32Async(buffer, round * 11, 1, stream));
     EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(pinned.get(), buffer, 4, stream));
     EXPECT_OK(Drv().cuLaunchHostFunc(
-        stream, [](void* data) { static_cast<Seen*>(data)->value = *static_cast<Seen*>(data)->source; }, &seen));
+        stream,
+        [](void* data) { static_cast<Seen*>(data)->value = *static_cast<Seen*>(data)->source; },
+        &seen));
     EXPECT_OK(Drv().cuStreamSynchronize(stream));
     EXPECT_EQ(seen.value, round * 11);
   }
@@ -157,7 +161,9 @@ API_TEST(HostFunctionTest, WaitsForTheWorkBeforeIt) {
   EXPECT_OK(Launch(spin, 1, 1, stream, 20000000ull, buffer.get(), 55u));
   EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(pinned.get(), buffer, 4, stream));
   EXPECT_OK(Drv().cuLaunchHostFunc(
-      stream, [](void* data) { static_cast<Seen*>(data)->value = *static_cast<Seen*>(data)->source; }, &seen));
+      stream,
+      [](void* data) { static_cast<Seen*>(data)->value = *static_cast<Seen*>(data)->source; },
+      &seen));
   EXPECT_OK(Drv().cuStreamSynchronize(stream));
   EXPECT_EQ(seen.value, 55u);
 }
@@ -171,7 +177,8 @@ API_TEST(HostFunctionTest, RunForManyStreams) {
   for (int round = 0; round < kEach; ++round) {
     for (size_t index = 0; index < kStreams; ++index) {
       ASSERT_OK(Drv().cuLaunchHostFunc(
-          *streams[index], [](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &counts[index]));
+          *streams[index], [](void* data) { ++*static_cast<std::atomic<int>*>(data); },
+          &counts[index]));
     }
   }
   EXPECT_OK(Drv().cuCtxSynchronize());
@@ -245,7 +252,8 @@ API_TEST(HostFunctionTest, CallbackRefusesBadArguments) {
   Stream stream;
   CallbackRecord record;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamAddCallback(stream, nullptr, &record, 0));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamAddCallback(stream, CallbackRecord::Write, &record, 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuStreamAddCallback(stream, CallbackRecord::Write, &record, 1));
   EXPECT_OK(Drv().cuStreamSynchronize(stream));
   EXPECT_EQ(record.calls, 0);
 }
@@ -271,15 +279,18 @@ API_TEST(HostFunctionTest, CallbacksAndHostFunctionsShareTheOrder) {
   for (int index = 0; index < 40; ++index) entries.push_back({&log, index});
   for (int index = 0; index < 40; ++index) {
     if (index % 2 == 0) {
-      ASSERT_OK(Drv().cuLaunchHostFunc(stream, LogEntry::Append, &entries[static_cast<size_t>(index)]));
+      ASSERT_OK(
+          Drv().cuLaunchHostFunc(stream, LogEntry::Append, &entries[static_cast<size_t>(index)]));
     } else {
       ASSERT_OK(Drv().cuStreamAddCallback(
-          stream, [](CUstream, CUresult, void* data) { LogEntry::Append(data); }, &entries[static_cast<size_t>(index)], 0));
+          stream, [](CUstream, CUresult, void* data) { LogEntry::Append(data); },
+          &entries[static_cast<size_t>(index)], 0));
     }
   }
   EXPECT_OK(Drv().cuStreamSynchronize(stream));
   ASSERT_EQ(log.entries.size(), 40u);
-  for (int index = 0; index < 40; ++index) EXPECT_EQ(log.entries[static_cast<size_t>(index)], index);
+  for (int index = 0; index < 40; ++index)
+    EXPECT_EQ(log.entries[static_cast<size_t>(index)], index);
 }
 
 }  // namespace

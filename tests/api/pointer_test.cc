@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says of a pointer. Source: CUDA Driver API reference 13.0, "Unified Addressing": cuPointerGetAttribute fails
-// with INVALID_VALUE on memory that it does not know, cuPointerGetAttributes succeeds and writes NULL values.
+// What the driver says of a pointer. Source: CUDA Driver API reference 13.0, "Unified Addressing":
+// cuPointerGetAttribute fails with INVALID_VALUE on memory that it does not know,
+// cuPointerGetAttributes succeeds and writes NULL values.
 #include <vector>
 
 #include "tests/api/support.h"
@@ -21,7 +22,8 @@ CUdeviceptr Unified(const void* host) { return reinterpret_cast<CUdeviceptr>(hos
 
 API_TEST(PointerTest, DeviceMemoryIsDeviceMemory) {
   DeviceBuffer buffer(4096);
-  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, buffer), static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
+  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, buffer),
+            static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
   EXPECT_EQ(Ask<int>(CU_POINTER_ATTRIBUTE_IS_MANAGED, buffer) & 0xff, 0);
 }
 
@@ -34,7 +36,8 @@ API_TEST(PointerTest, DeviceMemoryBelongsToTheCurrentContext) {
 API_TEST(PointerTest, DevicePointerOfADevicePointerIsItself) {
   DeviceBuffer buffer(4096);
   EXPECT_EQ(Ask<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, buffer), buffer.get());
-  EXPECT_EQ(Ask<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, buffer.get() + 17), buffer.get() + 17);
+  EXPECT_EQ(Ask<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, buffer.get() + 17),
+            buffer.get() + 17);
 }
 
 API_TEST(PointerTest, DeviceMemoryHasNoHostPointer) {
@@ -46,7 +49,8 @@ API_TEST(PointerTest, DeviceMemoryHasNoHostPointer) {
 
 API_TEST(PointerTest, RangeIsTheAllocation) {
   DeviceBuffer buffer(4 << 20);
-  EXPECT_EQ(Ask<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, buffer.get() + 1000), buffer.get());
+  EXPECT_EQ(Ask<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, buffer.get() + 1000),
+            buffer.get());
   EXPECT_EQ(Ask<size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, buffer.get() + 1000), size_t{4} << 20);
 }
 
@@ -71,14 +75,16 @@ API_TEST(PointerTest, SyncMemopsCanBeSet) {
 API_TEST(PointerTest, PinnedMemoryIsHostMemory) {
   PinnedBuffer pinned(4096);
   const CUdeviceptr pointer = Unified(pinned.get());
-  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer), static_cast<unsigned>(CU_MEMORYTYPE_HOST));
+  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer),
+            static_cast<unsigned>(CU_MEMORYTYPE_HOST));
   EXPECT_EQ(Ask<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, pointer), pinned.get());
   EXPECT_EQ(Ask<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, pointer), context());
   EXPECT_EQ(Ask<int>(CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer) & 0xff, 0);
 }
 
 API_TEST(PointerTest, PinnedMemoryHasADevicePointer) {
-  if (Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0) GTEST_SKIP() << "the device does not map host memory";
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0)
+    GTEST_SKIP() << "the device does not map host memory";
   PinnedBuffer pinned(4096);
   CUdeviceptr address = 0;
   ASSERT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, pinned.get(), 0));
@@ -86,15 +92,18 @@ API_TEST(PointerTest, PinnedMemoryHasADevicePointer) {
 }
 
 API_TEST(PointerTest, RegisteredMemoryIsHostMemory) {
-  if (Attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) == 0) GTEST_SKIP() << "host memory cannot be registered";
+  if (Attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) == 0)
+    GTEST_SKIP() << "host memory cannot be registered";
   std::vector<char> ordinary(64 << 10);
   ASSERT_OK(Drv().cuMemHostRegister_v2(ordinary.data(), ordinary.size(), 0));
   const CUdeviceptr pointer = Unified(ordinary.data() + 5000);
-  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer), static_cast<unsigned>(CU_MEMORYTYPE_HOST));
+  EXPECT_EQ(Ask<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer),
+            static_cast<unsigned>(CU_MEMORYTYPE_HOST));
   EXPECT_EQ(Ask<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, pointer), ordinary.data() + 5000);
   EXPECT_OK(Drv().cuMemHostUnregister(ordinary.data()));
   unsigned type = 0;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer));
 }
 
 API_TEST(PointerTest, OrdinaryHostMemoryIsUnknown) {
@@ -102,9 +111,11 @@ API_TEST(PointerTest, OrdinaryHostMemoryIsUnknown) {
   unsigned type = 0;
   CUcontext owner = nullptr;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Unified(ordinary.data())));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, Unified(ordinary.data())));
+                Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                            Unified(ordinary.data())));
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, Unified(ordinary.data())));
 }
 
 API_TEST(PointerTest, FreedMemoryIsUnknown) {
@@ -112,7 +123,8 @@ API_TEST(PointerTest, FreedMemoryIsUnknown) {
   ASSERT_OK(Drv().cuMemAlloc_v2(&address, 4 << 20));
   ASSERT_OK(Drv().cuMemFree_v2(address));
   unsigned type = 0;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
 }
 
 API_TEST(PointerTest, SeveralAttributesAtOnceAgreeWithSingleOnes) {
@@ -123,9 +135,10 @@ API_TEST(PointerTest, SeveralAttributesAtOnceAgreeWithSingleOnes) {
   CUdeviceptr start = 0;
   size_t bytes = 0;
   int ordinal = -1;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  CUpointer_attribute attributes[] = {
+      CU_POINTER_ATTRIBUTE_CONTEXT,        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+      CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* values[] = {&owner, &type, &pointer, &start, &bytes, &ordinal};
   EXPECT_OK(Drv().cuPointerGetAttributes(6, attributes, values, buffer.get() + 64));
   EXPECT_EQ(owner, context());
@@ -142,8 +155,9 @@ API_TEST(PointerTest, SeveralAttributesOfOrdinaryMemoryAreNull) {
   unsigned type = 77;
   CUdeviceptr pointer = 77;
   void* host = ordinary.data();
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER};
+  CUpointer_attribute attributes[] = {
+      CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER};
   void* values[] = {&owner, &type, &pointer, &host};
   EXPECT_OK(Drv().cuPointerGetAttributes(4, attributes, values, Unified(ordinary.data())));
   EXPECT_EQ(owner, nullptr);
@@ -158,8 +172,9 @@ API_TEST(PointerTest, RefusesNullOutputsAndUnknownAttributes) {
   int value = 0;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
                 Drv().cuPointerGetAttribute(nullptr, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, buffer));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
-                Drv().cuPointerGetAttribute(&value, static_cast<CUpointer_attribute>(4711), buffer));
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuPointerGetAttribute(&value, static_cast<CUpointer_attribute>(4711), buffer));
 }
 
 API_TEST(PointerTest, PointersOfAnotherContextNameThatContext) {

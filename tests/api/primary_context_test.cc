@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context: reference count, state, flags, reset. Every case has a process of its own, so that nobody else retains.
-// Source: CUDA Driver API reference 13.0, "Primary Context Management".
+// The primary context: reference count, state, flags, reset. Every case has a process of its own,
+// so that nobody else retains. Source: CUDA Driver API reference 13.0, "Primary Context
+// Management".
 #include "tests/api/support.h"
 
 namespace consort::tests::api {
@@ -15,7 +16,8 @@ struct State {
 
 State GetState() {
   State state;
-  Require(Drv().cuDevicePrimaryCtxGetState(0, &state.flags, &state.active), "cuDevicePrimaryCtxGetState");
+  Require(Drv().cuDevicePrimaryCtxGetState(0, &state.flags, &state.active),
+          "cuDevicePrimaryCtxGetState");
   return state;
 }
 
@@ -107,10 +109,12 @@ API_TEST_ALONE(PrimaryContextTest, WorksAgainAfterItsLastRelease) {
 
 API_TEST_ALONE(PrimaryContextTest, FlagsSetBeforeRetainAreKept) {
   EXPECT_OK(Drv().cuDevicePrimaryCtxSetFlags_v2(0, CU_CTX_SCHED_BLOCKING_SYNC));
-  EXPECT_EQ(GetState().flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_BLOCKING_SYNC));
+  EXPECT_EQ(GetState().flags & CU_CTX_SCHED_MASK,
+            static_cast<unsigned>(CU_CTX_SCHED_BLOCKING_SYNC));
   EXPECT_EQ(GetState().active, 0);
   ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
-  EXPECT_EQ(GetState().flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_BLOCKING_SYNC));
+  EXPECT_EQ(GetState().flags & CU_CTX_SCHED_MASK,
+            static_cast<unsigned>(CU_CTX_SCHED_BLOCKING_SYNC));
   unsigned flags = 0;
   EXPECT_OK(Drv().cuCtxGetFlags(&flags));
   EXPECT_EQ(flags & CU_CTX_SCHED_MASK, static_cast<unsigned>(CU_CTX_SCHED_BLOCKING_SYNC));
@@ -125,7 +129,8 @@ API_TEST_ALONE(PrimaryContextTest, FlagsMayChangeWhileItIsActive) {
 
 API_TEST_ALONE(PrimaryContextTest, UnknownFlagsAreRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDevicePrimaryCtxSetFlags_v2(0, 0x10000000));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDevicePrimaryCtxSetFlags_v2(0, CU_CTX_SCHED_SPIN | CU_CTX_SCHED_YIELD))
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuDevicePrimaryCtxSetFlags_v2(0, CU_CTX_SCHED_SPIN | CU_CTX_SCHED_YIELD))
       << "only one of the scheduling flags can be set";
 }
 
@@ -154,6 +159,15 @@ API_TEST_ALONE(PrimaryContextTest, ResetLeavesItUsableOnceRetainedAgain) {
   EXPECT_EQ(out.ReadWord(), 5u);
 }
 
+API_TEST_ALONE(PrimaryContextTest, OldResetDoesTheSame) {
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  EXPECT_OK(Drv().cuDevicePrimaryCtxReset(0));
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  DeviceBuffer buffer(64);
+  buffer.Fill(4);
+  EXPECT_EQ(buffer.ReadWord(), 0x04040404u);
+}
+
 API_TEST_ALONE(PrimaryContextTest, ResetOfAnInactiveOneIsHarmless) {
   EXPECT_OK(Drv().cuDevicePrimaryCtxReset_v2(0));
   EXPECT_EQ(GetState().active, 0);
@@ -167,7 +181,8 @@ API_TEST_ALONE(PrimaryContextTest, UnknownDeviceIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDevicePrimaryCtxRetain(&context, count));
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDevicePrimaryCtxRelease_v2(count));
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDevicePrimaryCtxSetFlags_v2(count, 0));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDevicePrimaryCtxGetState(count, &state.flags, &state.active));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE,
+                Drv().cuDevicePrimaryCtxGetState(count, &state.flags, &state.active));
   EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDevicePrimaryCtxReset_v2(-1));
 }
 

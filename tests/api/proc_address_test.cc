@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbols: every exported name, and cuGetProcAddress in both versions. Source: CUDA Driver API reference 13.0, "Driver Entry
-// Point Access" (versions, flags, symbolStatus); cudaTypedefs.h for the version in which each signature appeared; exports.txt
-// is the dynamic symbol table of driver 580.
+// Symbols: every exported name, and cuGetProcAddress in both versions. Source: CUDA Driver API
+// reference 13.0, "Driver Entry Point Access" (versions, flags, symbolStatus); cudaTypedefs.h for
+// the version in which each signature appeared; exports.txt is the dynamic symbol table of driver
+// 580.
 #include <cstring>
 #include <set>
 #include <string>
@@ -20,7 +21,8 @@ struct Found {
 };
 
 Found Find(const char* name, int version, cuuint64_t flags = CU_GET_PROC_ADDRESS_DEFAULT) {
-  Found found = {CUDA_ERROR_UNKNOWN, reinterpret_cast<void*>(1), static_cast<CUdriverProcAddressQueryResult>(-1)};
+  Found found = {CUDA_ERROR_UNKNOWN, reinterpret_cast<void*>(1),
+                 static_cast<CUdriverProcAddressQueryResult>(-1)};
   found.result = Drv().cuGetProcAddress_v2(name, &found.function, version, flags, &found.status);
   return found;
 }
@@ -159,8 +161,10 @@ API_TEST(ProcAddressTest, VersionPicksTheSignature) {
 }
 
 API_TEST(ProcAddressTest, OldMemoryFunctionsDifferFromTheirSuccessors) {
-  for (const char* name : {"cuMemAlloc", "cuMemFree", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemGetInfo"}) {
-    EXPECT_NE(Find(name, 2000).function, Find(name, 3020).function) << name << ": 32-bit sizes before 3.2";
+  for (const char* name :
+       {"cuMemAlloc", "cuMemFree", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemGetInfo"}) {
+    EXPECT_NE(Find(name, 2000).function, Find(name, 3020).function)
+        << name << ": 32-bit sizes before 3.2";
   }
 }
 
@@ -206,32 +210,40 @@ API_TEST(ProcAddressTest, VersionPastTheDriverIsRefused) {
 
 API_TEST(ProcAddressTest, NullNameOrOutputIsRefused) {
   void* function = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetProcAddress_v2(nullptr, &function, 12000, 0, nullptr));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetProcAddress_v2("cuInit", nullptr, 12000, 0, nullptr));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuGetProcAddress_v2(nullptr, &function, 12000, 0, nullptr));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuGetProcAddress_v2("cuInit", nullptr, 12000, 0, nullptr));
 }
 
 API_TEST(ProcAddressTest, EmptyNameIsHarmless) {
   // The runtime library asks this first, with version 0; any answer will do that is not a crash.
   void* function = nullptr;
   const CUresult result = Drv().cuGetProcAddress_v2("", &function, 0, 0, nullptr);
-  EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND)
+  EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
+              result == CUDA_ERROR_NOT_FOUND)
       << ResultName(result);
 }
 
 API_TEST(ProcAddressTest, UnknownFlagsAreRefused) {
   void* function = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetProcAddress_v2("cuInit", &function, 12000, 0x80, nullptr));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuGetProcAddress_v2("cuInit", &function, 12000, 0x80, nullptr));
 }
 
 API_TEST(ProcAddressTest, LegacyFlagEqualsDefault) {
-  for (const char* name : {"cuMemcpyHtoD", "cuStreamSynchronize", "cuLaunchKernel", "cuEventRecord", "cuMemAlloc"}) {
-    EXPECT_EQ(Find(name, 13000).function, Find(name, 13000, CU_GET_PROC_ADDRESS_LEGACY_STREAM).function) << name;
+  for (const char* name :
+       {"cuMemcpyHtoD", "cuStreamSynchronize", "cuLaunchKernel", "cuEventRecord", "cuMemAlloc"}) {
+    EXPECT_EQ(Find(name, 13000).function,
+              Find(name, 13000, CU_GET_PROC_ADDRESS_LEGACY_STREAM).function)
+        << name;
   }
 }
 
 API_TEST(ProcAddressTest, PerThreadFlagFindsThePerThreadVersion) {
-  for (const char* name : {"cuMemcpyHtoD", "cuMemcpyDtoHAsync", "cuStreamSynchronize", "cuLaunchKernel", "cuEventRecord",
-                           "cuMemsetD32", "cuLaunchHostFunc", "cuStreamWaitEvent"}) {
+  for (const char* name :
+       {"cuMemcpyHtoD", "cuMemcpyDtoHAsync", "cuStreamSynchronize", "cuLaunchKernel",
+        "cuEventRecord", "cuMemsetD32", "cuLaunchHostFunc", "cuStreamWaitEvent"}) {
     const Found found = Find(name, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
     EXPECT_NE(found.function, nullptr) << name;
     EXPECT_NE(found.function, Find(name, 13000).function) << name;
@@ -240,7 +252,8 @@ API_TEST(ProcAddressTest, PerThreadFlagFindsThePerThreadVersion) {
 
 API_TEST(ProcAddressTest, PerThreadFlagFallsBackWhereStreamsPlayNoPart) {
   for (const char* name : {"cuInit", "cuMemAlloc", "cuDeviceGetCount", "cuModuleLoadData"}) {
-    EXPECT_EQ(Find(name, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM).function, Find(name, 13000).function)
+    EXPECT_EQ(Find(name, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM).function,
+              Find(name, 13000).function)
         << name;
   }
 }
@@ -253,8 +266,10 @@ API_TEST(ProcAddressTest, OldVersionFindsFunctions) {
 
 API_TEST(ProcAddressTest, OldVersionReportsUnknownNamesAsError) {
   void* function = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND, Drv().cuGetProcAddress("cuNoSuchFunction", &function, 11030, 0));
-  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND, Drv().cuGetProcAddress("cuLibraryLoadData", &function, 11000, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuGetProcAddress("cuNoSuchFunction", &function, 11030, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuGetProcAddress("cuLibraryLoadData", &function, 11000, 0));
 }
 
 API_TEST(ProcAddressTest, OldVersionRefusesNulls) {
@@ -272,11 +287,16 @@ using ProcAddressContextTest = ContextTest;
 API_TEST(ProcAddressContextTest, WholeLaunchWorksThroughFoundFunctions) {
   const auto alloc = reinterpret_cast<PFN_cuMemAlloc_v3020>(Find("cuMemAlloc", 13000).function);
   const auto release = reinterpret_cast<PFN_cuMemFree_v3020>(Find("cuMemFree", 13000).function);
-  const auto load = reinterpret_cast<PFN_cuModuleLoadData_v2000>(Find("cuModuleLoadData", 13000).function);
-  const auto unload = reinterpret_cast<PFN_cuModuleUnload_v2000>(Find("cuModuleUnload", 13000).function);
-  const auto get = reinterpret_cast<PFN_cuModuleGetFunction_v2000>(Find("cuModuleGetFunction", 13000).function);
-  const auto launch = reinterpret_cast<PFN_cuLaunchKernel_v4000>(Find("cuLaunchKernel", 13000).function);
-  const auto to_host = reinterpret_cast<PFN_cuMemcpyDtoH_v3020>(Find("cuMemcpyDtoH", 13000).function);
+  const auto load =
+      reinterpret_cast<PFN_cuModuleLoadData_v2000>(Find("cuModuleLoadData", 13000).function);
+  const auto unload =
+      reinterpret_cast<PFN_cuModuleUnload_v2000>(Find("cuModuleUnload", 13000).function);
+  const auto get =
+      reinterpret_cast<PFN_cuModuleGetFunction_v2000>(Find("cuModuleGetFunction", 13000).function);
+  const auto launch =
+      reinterpret_cast<PFN_cuLaunchKernel_v4000>(Find("cuLaunchKernel", 13000).function);
+  const auto to_host =
+      reinterpret_cast<PFN_cuMemcpyDtoH_v3020>(Find("cuMemcpyDtoH", 13000).function);
   ASSERT_TRUE(alloc && release && load && unload && get && launch && to_host);
   CUdeviceptr out = 0;
   CUmodule module = nullptr;

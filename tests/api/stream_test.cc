@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: creation, queries, ordering. That a stream is busy or that one waits for another is proved by a host function that
-// does not return (StreamGate) and by data, never by time.
-// Source: CUDA Driver API reference 13.0, "Stream Management", "Stream synchronization behavior" (legacy and per-thread default
-// stream): work in a blocking stream and in the legacy stream wait for each other; non-blocking streams do not.
+// Streams: creation, queries, ordering. That a stream is busy or that one waits for another is
+// proved by a host function that does not return (StreamGate) and by data, never by time. Source:
+// CUDA Driver API reference 13.0, "Stream Management", "Stream synchronization behavior" (legacy
+// and per-thread default stream): work in a blocking stream and in the legacy stream wait for each
+// other; non-blocking streams do not.
 #include <memory>
 #include <set>
 
@@ -26,7 +27,8 @@ API_TEST(StreamTest, CreationRefusesBadArguments) {
   CUstream stream = nullptr;
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamCreate(nullptr, CU_STREAM_DEFAULT));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamCreate(&stream, 0x80));
-  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamCreateWithPriority(nullptr, CU_STREAM_DEFAULT, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuStreamCreateWithPriority(nullptr, CU_STREAM_DEFAULT, 0));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamCreateWithPriority(&stream, 0x80, 0));
 }
 
@@ -71,7 +73,8 @@ API_TEST(StreamTest, ContextIsThatOfItsCreation) {
   EXPECT_OK(Drv().cuStreamGetCtx(stream, &found));
   EXPECT_EQ(found, context());
   found = nullptr;
-  EXPECT_OK(Drv().cuStreamGetCtx(nullptr, &found)) << "the NULL stream is that of the current context";
+  EXPECT_OK(Drv().cuStreamGetCtx(nullptr, &found))
+      << "the NULL stream is that of the current context";
   EXPECT_EQ(found, context());
 }
 
@@ -169,7 +172,8 @@ API_TEST(StreamTest, SynchronizeWaitsForAllOfTheStream) {
   out.Fill(0);
   PinnedBuffer back(4);
   Stream stream;
-  for (unsigned round = 0; round < 100; ++round) ASSERT_OK(Launch(add, 1, 1, stream, out.get(), 1u));
+  for (unsigned round = 0; round < 100; ++round)
+    ASSERT_OK(Launch(add, 1, 1, stream, out.get(), 1u));
   EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(back.get(), out, 4, stream));
   EXPECT_OK(Drv().cuStreamSynchronize(stream));
   EXPECT_EQ(*back.as<unsigned>(), 100u);
@@ -182,7 +186,8 @@ API_TEST(StreamTest, HundredStreamsWorkAtOnce) {
   DeviceBuffer out(kCount * 4);
   std::vector<std::unique_ptr<Stream>> streams;
   for (unsigned index = 0; index < kCount; ++index) {
-    streams.push_back(std::make_unique<Stream>(index % 2 == 0 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+    streams.push_back(
+        std::make_unique<Stream>(index % 2 == 0 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     EXPECT_OK(Launch(store, 1, 1, *streams.back(), out.get() + index * 4, index));
   }
   for (const auto& stream : streams) EXPECT_OK(Drv().cuStreamSynchronize(*stream));
@@ -214,7 +219,8 @@ API_TEST(StreamTest, LegacyStreamWaitsForBlockingStreams) {
   StreamGate gate(blocking);
   EXPECT_OK(Drv().cuMemsetD32Async(first, 11, 1, blocking));
   EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(second, first, 4, nullptr));
-  EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(nullptr)) << "it waits behind the blocking stream";
+  EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(nullptr))
+      << "it waits behind the blocking stream";
   gate.Open();
   EXPECT_OK(Drv().cuStreamSynchronize(nullptr));
   EXPECT_EQ(second.ReadWord(), 11u);
@@ -286,7 +292,8 @@ API_TEST(StreamTest, PerThreadStreamsOfTwoThreadsAreTwo) {
     Require(Drv().cuCtxSetCurrent(current), "cuCtxSetCurrent");
     EXPECT_OK(Drv().cuStreamGetId(CU_STREAM_PER_THREAD, &other));
     EXPECT_OK(Drv().cuMemsetD32Async(out, 16, 1, CU_STREAM_PER_THREAD));
-    EXPECT_OK(Drv().cuStreamSynchronize(CU_STREAM_PER_THREAD)) << "not held up by the other thread's stream";
+    EXPECT_OK(Drv().cuStreamSynchronize(CU_STREAM_PER_THREAD))
+        << "not held up by the other thread's stream";
   });
   EXPECT_NE(mine, other);
   EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(CU_STREAM_PER_THREAD));
@@ -368,17 +375,43 @@ API_TEST(StreamTest, ChainOfStreamsKeepsOrder) {
       EXPECT_OK(Drv().cuStreamWaitEvent(*streams[link], *events[link - 1], 0));
     }
     EXPECT_OK(Launch(add, 1, 1, *streams[link], words.get() + link * 4, link + 1));
-    EXPECT_OK(Launch(copy, 1, 1, *streams[link], words.get() + link * 4 + 4, words.get() + link * 4));
+    EXPECT_OK(
+        Launch(copy, 1, 1, *streams[link], words.get() + link * 4 + 4, words.get() + link * 4));
     EXPECT_OK(Drv().cuEventRecord(*events[link], *streams[link]));
   }
   EXPECT_OK(Drv().cuEventSynchronize(*events.back()));
   EXPECT_EQ(words.Read<unsigned>(kLinks + 1)[kLinks], kLinks * (kLinks + 1) / 2);
 }
 
+API_TEST(StreamTest, WaitsForAnEventOfAnotherContext) {
+  Stream consumer;
+  DeviceBuffer out(4);
+  out.Fill(0);
+  CreatedContext other(device());
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(other));
+  {
+    Stream producer;
+    Event event(CU_EVENT_DISABLE_TIMING);
+    StreamGate gate(producer);
+    EXPECT_OK(Drv().cuEventRecord(event, producer));
+    ASSERT_OK(Drv().cuCtxPushCurrent_v2(context()));
+    EXPECT_OK(Drv().cuStreamWaitEvent(consumer, event, 0));
+    EXPECT_OK(Drv().cuMemsetD32Async(out, 32, 1, consumer));
+    EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(consumer));
+    gate.Open();
+    EXPECT_OK(Drv().cuStreamSynchronize(consumer));
+    EXPECT_EQ(out.ReadWord(), 32u);
+    EXPECT_FALSE(gate.timed_out());
+    ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  }
+  ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+}
+
 API_TEST(StreamTest, WaitRefusesBadArguments) {
   Stream stream;
   Event event;
-  EXPECT_ONE_OF(Drv().cuStreamWaitEvent(stream, nullptr, 0), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuStreamWaitEvent(stream, nullptr, 0), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuStreamWaitEvent(stream, event, 0x80));
 }
 
@@ -401,10 +434,13 @@ API_TEST(StreamTest, DestroyedWhileBusyFinishesItsWork) {
   EXPECT_FALSE(gate.timed_out());
 }
 
-API_TEST(StreamTest, DefaultStreamsCannotBeDestroyed) {
-  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(nullptr), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_LEGACY), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE);
+API_TEST_ALONE(StreamTest, DefaultStreamsCannotBeDestroyed) {
+  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(nullptr), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_LEGACY), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
+  EXPECT_ONE_OF(Drv().cuStreamDestroy_v2(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
 }
 
 API_TEST(StreamTest, DestroyedStreamIsRefused) {

@@ -19,10 +19,11 @@
 namespace consort::tests::api {
 namespace {
 
-constexpr int kCaseSecondsDefault = 120;  // a context on a real GPU takes about a second; emulated guests are slower
+constexpr int kCaseSecondsDefault =
+    120;  // a context on a real GPU takes about a second; emulated guests are slower
 constexpr std::chrono::seconds kWaitMax{30};
 constexpr int kStackDepthMax = 10000;  // far more than any case pushes
-constexpr int kChildSkipped = 77;  // what ctest and automake take for "skipped"
+constexpr int kChildSkipped = 77;      // what ctest and automake take for "skipped"
 constexpr const char* kChildVariable = "CONSORT_TEST_CHILD";
 
 bool IsSet(const char* name) {
@@ -37,7 +38,8 @@ int CaseSeconds() {
 }
 
 void OnAlarm(int) {
-  constexpr char kText[] = "\n[  BOUND   ] the case above exceeded CONSORT_TEST_CASE_SECONDS; giving up\n";
+  constexpr char kText[] =
+      "\n[  BOUND   ] the case above exceeded CONSORT_TEST_CASE_SECONDS; giving up\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(124);
 }
@@ -48,7 +50,8 @@ ChildOutcome Collect(pid_t child, int read_end, int seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   char chunk[4096];
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) {
       outcome.timed_out = true;
       kill(child, SIGKILL);
@@ -75,15 +78,18 @@ ChildOutcome Collect(pid_t child, int read_end, int seconds) {
 
 }  // namespace
 
-testing::AssertionResult IsResult(const char*, const char* call_text, CUresult expected, CUresult result) {
+testing::AssertionResult IsResult(const char*, const char* call_text, CUresult expected,
+                                  CUresult result) {
   if (expected == result) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << call_text << "\n  returned " << ResultName(result) << "\n  expected "
-                                     << ResultName(expected);
+  return testing::AssertionFailure() << call_text << "\n  returned " << ResultName(result)
+                                     << "\n  expected " << ResultName(expected);
 }
 
-testing::AssertionResult IsOneOf(const char* call_text, CUresult result, std::initializer_list<CUresult> allowed) {
+testing::AssertionResult IsOneOf(const char* call_text, CUresult result,
+                                 std::initializer_list<CUresult> allowed) {
   if (IsOracle()) std::printf("[ OBSERVED ] %s = %s\n", call_text, ResultName(result));
-  if (std::find(allowed.begin(), allowed.end(), result) != allowed.end()) return testing::AssertionSuccess();
+  if (std::find(allowed.begin(), allowed.end(), result) != allowed.end())
+    return testing::AssertionSuccess();
   testing::AssertionResult failure = testing::AssertionFailure();
   failure << call_text << "\n  returned " << ResultName(result) << "\n  expected one of";
   for (CUresult one : allowed) failure << " " << ResultName(one);
@@ -91,7 +97,8 @@ testing::AssertionResult IsOneOf(const char* call_text, CUresult result, std::in
 }
 
 void Require(CUresult result, const char* what) {
-  if (result != CUDA_SUCCESS) throw UnexpectedResult{std::string(what) + " returned " + ResultName(result)};
+  if (result != CUDA_SUCCESS)
+    throw UnexpectedResult{std::string(what) + " returned " + ResultName(result)};
 }
 
 bool IsOracle() { return IsSet("CONSORT_TEST_ORACLE"); }
@@ -120,8 +127,8 @@ void RunGuarded(const std::function<void()>& body) {
 void RunAlone(const std::string& suite, const std::string& name, const AloneOptions& options) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0) << std::strerror(errno);
-  // Everything that allocates is done before fork: the child of a process with threads may only call async-signal-safe
-  // functions until exec.
+  // Everything that allocates is done before fork: the child of a process with threads may only
+  // call async-signal-safe functions until exec.
   const std::string filter = "--gtest_filter=" + suite + "." + name;
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -129,7 +136,8 @@ void RunAlone(const std::string& suite, const std::string& name, const AloneOpti
     const std::string key = text.substr(0, text.find('='));
     const bool replaced = std::any_of(options.environment.begin(), options.environment.end(),
                                       [&](const auto& pair) { return pair.first == key; });
-    if (!replaced && key != "GTEST_OUTPUT" && key != "GTEST_TOTAL_SHARDS" && key != "GTEST_SHARD_INDEX") {
+    if (!replaced && key != "GTEST_OUTPUT" && key != "GTEST_TOTAL_SHARDS" &&
+        key != "GTEST_SHARD_INDEX") {
       environment.push_back(text);
     }
   }
@@ -159,9 +167,10 @@ void RunAlone(const std::string& suite, const std::string& name, const AloneOpti
   }
   if (outcome.exited && outcome.status == kChildSkipped) {
     const size_t reason = outcome.output.find("Skipped\n");
-    GTEST_SKIP() << (reason == std::string::npos ? "in the child"
-                                                 : outcome.output.substr(reason + 8, outcome.output.find('\n', reason + 8) -
-                                                                                         reason - 8));
+    GTEST_SKIP() << (reason == std::string::npos
+                         ? "in the child"
+                         : outcome.output.substr(
+                               reason + 8, outcome.output.find('\n', reason + 8) - reason - 8));
   }
   EXPECT_TRUE(outcome.exited && outcome.status == 0) << outcome;
 }
@@ -210,11 +219,20 @@ void ContextTest::TearDown() {
   EXPECT_OK(Drv().cuCtxSynchronize()) << "the case left an error behind";
 }
 
-DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) { Require(Drv().cuMemAlloc_v2(&address_, bytes), "cuMemAlloc"); }
+DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
+  Require(Drv().cuMemAlloc_v2(&address_, bytes), "cuMemAlloc");
+}
 DeviceBuffer::~DeviceBuffer() { Drv().cuMemFree_v2(address_); }
-void DeviceBuffer::Fill(unsigned char value) const { Require(Drv().cuMemsetD8_v2(address_, value, bytes_), "cuMemsetD8"); }
+// Fills are asynchronous to the host, and small copies from pageable memory may be (CUDA Driver
+// API, "API synchronization behavior"): without the wait they would race with work in non-blocking
+// streams.
+void DeviceBuffer::Fill(unsigned char value) const {
+  Require(Drv().cuMemsetD8_v2(address_, value, bytes_), "cuMemsetD8");
+  Require(Drv().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+}
 void DeviceBuffer::WriteBytes(const void* data, size_t bytes) const {
   Require(Drv().cuMemcpyHtoD_v2(address_, data, bytes), "cuMemcpyHtoD");
+  Require(Drv().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 void DeviceBuffer::ReadBytes(void* data, size_t bytes) const {
   Require(Drv().cuMemcpyDtoH_v2(data, address_, bytes), "cuMemcpyDtoH");
@@ -231,7 +249,9 @@ Stream::~Stream() { Drv().cuStreamDestroy_v2(stream_); }
 Event::Event(unsigned flags) { Require(Drv().cuEventCreate(&event_, flags), "cuEventCreate"); }
 Event::~Event() { Drv().cuEventDestroy_v2(event_); }
 
-Module::Module(const Image& image) { Require(Drv().cuModuleLoadData(&module_, image.data), "cuModuleLoadData"); }
+Module::Module(const Image& image) {
+  Require(Drv().cuModuleLoadData(&module_, image.data), "cuModuleLoadData");
+}
 Module::~Module() { Drv().cuModuleUnload(module_); }
 CUfunction Module::Function(const char* name) const {
   CUfunction function = nullptr;
@@ -256,7 +276,9 @@ CUresult CreatedContext::Destroy() {
   return Drv().cuCtxDestroy_v2(std::exchange(context_, nullptr));
 }
 
-StreamGate::StreamGate(CUstream stream) { Require(Drv().cuLaunchHostFunc(stream, Wait, this), "cuLaunchHostFunc"); }
+StreamGate::StreamGate(CUstream stream) {
+  Require(Drv().cuLaunchHostFunc(stream, Wait, this), "cuLaunchHostFunc");
+}
 
 StreamGate::~StreamGate() {
   Open();
@@ -315,7 +337,8 @@ void RunThreads(int count, const std::function<void(int)>& body) {
 
 ChildOutcome RunForked(const std::function<int()>& body, int seconds) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw UnexpectedResult{std::string("pipe2: ") + std::strerror(errno)};
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw UnexpectedResult{std::string("pipe2: ") + std::strerror(errno)};
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw UnexpectedResult{std::string("fork: ") + std::strerror(errno)};

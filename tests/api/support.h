@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/api/support.h: what the cases share: how a case is declared, fixtures, owners of driver objects, child processes.
+// tests/api/support.h: what the cases share: how a case is declared, fixtures, owners of driver
+// objects, child processes.
 //
-// A case is declared with API_TEST (runs in this process) or API_TEST_ALONE (runs in a process of its own, started by fork
-// and exec, so that it sees a driver that nobody has initialized and may break it). Expectations are what the CUDA Driver
-// API reference (13.0) says; the doxygen text of cuda.h is the same. Environment of the program:
+// A case is declared with API_TEST (runs in this process) or API_TEST_ALONE (runs in a process of
+// its own, started by fork and exec, so that it sees a driver that nobody has initialized and may
+// break it). Expectations are what the CUDA Driver API reference (13.0) says; the doxygen text of
+// cuda.h is the same. Environment of the program:
 //   CONSORT_TEST_LIBCUDA       library under test (driver.h)
-//   CONSORT_TEST_ORACLE=1      that library is NVIDIA's: cases on which it is known to misbehave or that are about what
-//                              Consort chose are skipped; choices that the reference leaves open are printed
-//   CONSORT_TEST_SUBSET=1      that library exports only some functions: a case that needs another is skipped
-//   CONSORT_TEST_ISOLATE=1     every case runs in a process of its own: a case that crashes the library fails alone
-//   CONSORT_TEST_CASE_SECONDS  bound on one case (default 120); a case that exceeds it ends the program
+//   CONSORT_TEST_ORACLE=1      that library is NVIDIA's: cases on which it is known to misbehave or
+//   that are about what
+//                              Consort chose are skipped; choices that the reference leaves open
+//                              are printed
+//   CONSORT_TEST_SUBSET=1      that library exports only some functions: a case that needs another
+//   is skipped CONSORT_TEST_ISOLATE=1     every case runs in a process of its own: a case that
+//   crashes the library fails alone CONSORT_TEST_CASE_SECONDS  bound on one case (default 120); a
+//   case that exceeds it ends the program
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,17 +38,24 @@ namespace consort::tests::api {
 // ---- Results ----
 
 // Fails the case unless `result` is `expected`; prints both by name.
-testing::AssertionResult IsResult(const char* expected_text, const char* call_text, CUresult expected, CUresult result);
-// Fails the case unless `result` is one of `allowed`, which the reference leaves open. Printed when run as oracle.
-testing::AssertionResult IsOneOf(const char* call_text, CUresult result, std::initializer_list<CUresult> allowed);
+testing::AssertionResult IsResult(const char* expected_text, const char* call_text,
+                                  CUresult expected, CUresult result);
+// Fails the case unless `result` is one of `allowed`, which the reference leaves open. Printed when
+// run as oracle.
+testing::AssertionResult IsOneOf(const char* call_text, CUresult result,
+                                 std::initializer_list<CUresult> allowed);
 
-#define EXPECT_RESULT(expected, call) EXPECT_PRED_FORMAT2(::consort::tests::api::IsResult, expected, call)
-#define ASSERT_RESULT(expected, call) ASSERT_PRED_FORMAT2(::consort::tests::api::IsResult, expected, call)
+#define EXPECT_RESULT(expected, call) \
+  EXPECT_PRED_FORMAT2(::consort::tests::api::IsResult, expected, call)
+#define ASSERT_RESULT(expected, call) \
+  ASSERT_PRED_FORMAT2(::consort::tests::api::IsResult, expected, call)
 #define EXPECT_OK(call) EXPECT_RESULT(CUDA_SUCCESS, call)
 #define ASSERT_OK(call) ASSERT_RESULT(CUDA_SUCCESS, call)
-#define EXPECT_ONE_OF(call, ...) EXPECT_TRUE(::consort::tests::api::IsOneOf(#call, call, {__VA_ARGS__}))
+#define EXPECT_ONE_OF(call, ...) \
+  EXPECT_TRUE(::consort::tests::api::IsOneOf(#call, call, {__VA_ARGS__}))
 
-// For helpers that return a value: ends the case as failed unless `result` is CUDA_SUCCESS. Any thread of RunThreads.
+// For helpers that return a value: ends the case as failed unless `result` is CUDA_SUCCESS. Any
+// thread of RunThreads.
 struct UnexpectedResult {
   std::string text;
 };
@@ -57,10 +69,10 @@ bool IsChild();
 bool IsIsolated();
 
 // Skips the case on NVIDIA's library. `reason` says why it cannot be asked there.
-#define SKIP_ON_ORACLE(reason)                                      \
-  if (::consort::tests::api::IsOracle()) {                          \
-    GTEST_SKIP() << "only for Consort: " << (reason);               \
-  }                                                                 \
+#define SKIP_ON_ORACLE(reason)                        \
+  if (::consort::tests::api::IsOracle()) {            \
+    GTEST_SKIP() << "only for Consort: " << (reason); \
+  }                                                   \
   static_assert(true, "")
 
 struct AloneOptions {
@@ -71,8 +83,8 @@ struct AloneOptions {
 // Runs the case `suite.name` of this program in a child process and passes on its outcome.
 void RunAlone(const std::string& suite, const std::string& name, const AloneOptions& options);
 
-// Turns MissingFunction into a skip (with CONSORT_TEST_SUBSET=1) or a failure, UnexpectedResult into a failure, and bounds
-// the time of the case.
+// Turns MissingFunction into a skip (with CONSORT_TEST_SUBSET=1) or a failure, UnexpectedResult
+// into a failure, and bounds the time of the case.
 void RunGuarded(const std::function<void()>& body);
 void ArmWatchdog();
 void DisarmWatchdog();
@@ -106,23 +118,26 @@ class Guarded : public Fixture {
   bool runs_elsewhere() const { return (is_alone() || IsIsolated()) && !IsChild(); }
 };
 
-#define CONSORT_API_TEST(fixture, name, ...)                                                                    \
-  class fixture##_##name final : public ::consort::tests::api::Guarded<fixture> {                               \
-    void Body() override;                                                                                       \
-    __VA_ARGS__                                                                                                 \
-  };                                                                                                            \
-  [[maybe_unused]] const testing::TestInfo* const fixture##_##name##_info =                                     \
-      testing::RegisterTest(#fixture, #name, nullptr, nullptr, __FILE__, __LINE__,                              \
-                            []() -> fixture* { return new fixture##_##name; });                                 \
+#define CONSORT_API_TEST(fixture, name, ...)                                       \
+  class fixture##_##name final : public ::consort::tests::api::Guarded<fixture> {  \
+    void Body() override;                                                          \
+    __VA_ARGS__                                                                    \
+  };                                                                               \
+  [[maybe_unused]] const testing::TestInfo* const fixture##_##name##_info =        \
+      testing::RegisterTest(#fixture, #name, nullptr, nullptr, __FILE__, __LINE__, \
+                            []() -> fixture* { return new fixture##_##name; });    \
   void fixture##_##name::Body()
 
 #define API_TEST(fixture, name) CONSORT_API_TEST(fixture, name, )
 #define API_TEST_ALONE(fixture, name) \
-  CONSORT_API_TEST(fixture, name, bool is_alone() const override { return true; })
+  CONSORT_API_TEST(                   \
+      fixture, name, bool is_alone() const override { return true; })
 // The last arguments are {"NAME", "value"} pairs for the child's environment.
-#define API_TEST_ALONE_WITH(fixture, name, ...)                                    \
-  CONSORT_API_TEST(fixture, name, bool is_alone() const override { return true; } \
-                   AloneOptions alone() const override { return {{__VA_ARGS__}}; })
+#define API_TEST_ALONE_WITH(fixture, name, ...)                            \
+  CONSORT_API_TEST(                                                        \
+      fixture, name,                                                       \
+      bool is_alone() const override { return true; } AloneOptions alone() \
+          const override { return {{__VA_ARGS__}}; })
 
 // ---- Fixtures ----
 
@@ -140,8 +155,8 @@ class DriverTest : public testing::Test {
   CUdevice device_ = 0;
 };
 
-// The primary context of device 0 is current, and the only one on the calling thread's stack. It is retained once a process
-// and kept. After the case no error may be pending.
+// The primary context of device 0 is current, and the only one on the calling thread's stack. It is
+// retained once a process and kept. After the case no error may be pending.
 class ContextTest : public DriverTest {
  protected:
   void SetUp() override;
@@ -152,12 +167,14 @@ class ContextTest : public DriverTest {
   CUcontext context_ = nullptr;
 };
 
-// The primary context of device 0, retained once a process. Ends the case as failed if that does not work.
+// The primary context of device 0, retained once a process. Ends the case as failed if that does
+// not work.
 CUcontext PrimaryContext();
 // Empties the calling thread's context stack.
 void PopAllContexts();
 
-// ---- Owners. Each is thread compatible, frees in its destructor and ignores the result of that. ----
+// ---- Owners. Each is thread compatible, frees in its destructor and ignores the result of that.
+// ----
 
 class DeviceBuffer {
  public:
@@ -168,7 +185,8 @@ class DeviceBuffer {
   CUdeviceptr get() const { return address_; }
   operator CUdeviceptr() const { return address_; }  // NOLINT: the cases read better
   size_t bytes() const { return bytes_; }
-  // Synchronous copies of the whole buffer or of its first values.
+  // Copies and fills of the whole buffer or of its first values; complete at return. They wait for
+  // the legacy stream.
   template <typename T>
   void Write(const std::vector<T>& values) const {
     WriteBytes(values.data(), values.size() * sizeof(T));
@@ -265,13 +283,15 @@ class CreatedContext {
 
 // Launches with kernelParams: grid and block in one dimension.
 template <typename... Params>
-CUresult Launch(CUfunction function, unsigned grid, unsigned block, CUstream stream, Params... params) {
+CUresult Launch(CUfunction function, unsigned grid, unsigned block, CUstream stream,
+                Params... params) {
   void* pointers[] = {static_cast<void*>(&params)..., nullptr};
   return Drv().cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, pointers, nullptr);
 }
 
-// Keeps a stream busy until opened, with no assumption about time: enqueues a host function that waits. Functions that may
-// wait for the device (module load, first launch of a kernel, allocation) must not be called while a gate is closed.
+// Keeps a stream busy until opened, with no assumption about time: enqueues a host function that
+// waits. Functions that may wait for the device (module load, first launch of a kernel, allocation)
+// must not be called while a gate is closed.
 class StreamGate {
  public:
   explicit StreamGate(CUstream stream);
@@ -305,7 +325,8 @@ class Signal {
   bool set_ = false;
 };
 
-// Runs body(index) in `count` threads at once and waits for all. The first exception of a thread is rethrown here.
+// Runs body(index) in `count` threads at once and waits for all. The first exception of a thread is
+// rethrown here.
 void RunThreads(int count, const std::function<void(int)>& body);
 
 // ---- Processes ----
@@ -318,7 +339,8 @@ struct ChildOutcome {
   std::string output;  // of stdout and stderr
 };
 
-// Forks; the child runs `body` and leaves by _exit with what it returned. Waits for at most `seconds`, then kills.
+// Forks; the child runs `body` and leaves by _exit with what it returned. Waits for at most
+// `seconds`, then kills.
 ChildOutcome RunForked(const std::function<int()>& body, int seconds);
 std::ostream& operator<<(std::ostream& out, const ChildOutcome& outcome);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads in one process. Source: CUDA Driver API reference 13.0, introduction ("all functions are thread safe"),
-// "Context Management" (a context may be current to several threads; each thread has its own stack).
+// Many threads in one process. Source: CUDA Driver API reference 13.0, introduction ("all functions
+// are thread safe"), "Context Management" (a context may be current to several threads; each thread
+// has its own stack).
 #include <memory>
 
 #include "tests/api/support.h"
@@ -71,7 +72,8 @@ API_TEST(ThreadTest, CopyAtOnce) {
     PinnedBuffer out(kWords * 4);
     for (int round = 0; round < 5; ++round) {
       const unsigned seed = static_cast<unsigned>(index * 1000000 + round);
-      for (size_t at = 0; at < kWords; ++at) in.as<unsigned>()[at] = seed + static_cast<unsigned>(at);
+      for (size_t at = 0; at < kWords; ++at)
+        in.as<unsigned>()[at] = seed + static_cast<unsigned>(at);
       EXPECT_OK(Drv().cuMemcpyHtoDAsync_v2(buffer, in.get(), kWords * 4, stream));
       EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(out.get(), buffer, kWords * 4, stream));
       EXPECT_OK(Drv().cuStreamSynchronize(stream));
@@ -90,7 +92,8 @@ API_TEST(ThreadTest, LoadModulesAtOnce) {
       Module module(index % 2 == 0 ? kBasicPtx : kBasicFatbinSize);
       DeviceBuffer out(4);
       Stream stream;
-      EXPECT_OK(Launch(module.Function("store"), 1, 1, stream, out.get(), static_cast<unsigned>(index)));
+      EXPECT_OK(
+          Launch(module.Function("store"), 1, 1, stream, out.get(), static_cast<unsigned>(index)));
       EXPECT_OK(Drv().cuStreamSynchronize(stream));
       EXPECT_EQ(out.ReadWord(), static_cast<unsigned>(index));
     }
@@ -100,7 +103,8 @@ API_TEST(ThreadTest, LoadModulesAtOnce) {
 API_TEST(ThreadTest, HaveTheirOwnCurrentContexts) {
   constexpr int kContexts = 3;
   std::vector<std::unique_ptr<CreatedContext>> contexts;
-  for (int index = 0; index < kContexts; ++index) contexts.push_back(std::make_unique<CreatedContext>(device()));
+  for (int index = 0; index < kContexts; ++index)
+    contexts.push_back(std::make_unique<CreatedContext>(device()));
   RunThreads(kContexts, [&](int index) {
     const CUcontext mine = contexts[static_cast<size_t>(index)]->get();
     Require(Drv().cuCtxPushCurrent_v2(mine), "cuCtxPushCurrent");
@@ -167,7 +171,8 @@ API_TEST(ThreadTest, ComeAndGo) {
   for (int round = 0; round < 20; ++round) {
     RunThreads(4, [&](int) {
       Require(Drv().cuCtxSetCurrent(current), "cuCtxSetCurrent");
-      EXPECT_OK(Drv().cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD, nullptr, nullptr));
+      EXPECT_OK(
+          Drv().cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD, nullptr, nullptr));
       EXPECT_OK(Drv().cuStreamSynchronize(CU_STREAM_PER_THREAD));
     });
   }

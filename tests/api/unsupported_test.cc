@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Consort does not do it says: CUDA_ERROR_NOT_SUPPORTED, never success without effect. Only for Consort: NVIDIA's driver
-// supports these. Source: this project's rule that nothing pretends to succeed; the functions are those that need the GPU's
-// own process or machine (checkpoint of the driver, graphics, core dumps).
+// What Consort does not do it says: CUDA_ERROR_NOT_SUPPORTED, never success without effect. Only
+// for Consort: NVIDIA's driver supports these. Source: this project's rule that nothing pretends to
+// succeed; the functions are those that need the GPU's own process or machine (checkpoint of the
+// driver, graphics, core dumps).
 #include "tests/api/support.h"
 
 namespace consort::tests::api {
@@ -26,15 +27,16 @@ API_TEST(UnsupportedTest, CheckpointOfTheDriver) {
 API_TEST(UnsupportedTest, GraphicsInterop) {
   SKIP_ON_ORACLE("NVIDIA's driver supports it");
   CUgraphicsResource resource = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED, Find<CUresult (*)(CUgraphicsResource*, unsigned, unsigned)>(
-                                              "cuGraphicsGLRegisterBuffer")(&resource, 1, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED,
+                Find<CUresult (*)(CUgraphicsResource*, unsigned, unsigned)>(
+                    "cuGraphicsGLRegisterBuffer")(&resource, 1, 0));
 }
 
 API_TEST(UnsupportedTest, EglStreams) {
   SKIP_ON_ORACLE("NVIDIA's driver supports it");
   void* connection = nullptr;
-  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED,
-                Find<CUresult (*)(void**, void*)>("cuEGLStreamConsumerConnect")(&connection, nullptr));
+  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED, Find<CUresult (*)(void**, void*)>(
+                                              "cuEGLStreamConsumerConnect")(&connection, nullptr));
 }
 
 API_TEST(UnsupportedTest, GraphsWorkOrSayThatTheyDoNot) {

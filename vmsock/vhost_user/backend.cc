@@ -52,14 +52,14 @@ Backend::Backend(const Options& options, EventSet* events, Counters* counters)
 
 absl::StatusOr<std::vector<std::byte>> Backend::Handle(Message message) {
   const Request request = message.request;
-  VLOG(2) << "vhost-user: request " << static_cast<uint32_t>(request) << ", "
+  VLOG(2) << options_.name << ": vhost-user request " << static_cast<uint32_t>(request) << ", "
           << message.payload.size() << " bytes, " << message.fds.size() << " descriptors";
   if (IsGet(request)) return HandleGet(message);
   const absl::Status status = HandleSet(message);
   if (!status.ok()) {
     if (!message.need_reply) return status;
     counters_->protocol_errors.Add();
-    LOG(WARNING) << "vhost-user: request " << static_cast<uint32_t>(request)
+    LOG(WARNING) << options_.name << ": vhost-user request " << static_cast<uint32_t>(request)
                  << " refused: " << status;
   }
   if (!message.need_reply) return std::vector<std::byte>();
@@ -255,8 +255,8 @@ void Backend::TryStart(uint32_t index) {
   queue.stopped.reset();
   queue.ring = *std::move(ring);
   if (!continues) reset_ = true;
-  VLOG(1) << "vhost-user: queue " << index << (continues ? " continues" : " starts") << " at "
-          << queue.base;
+  VLOG(1) << options_.name << ": queue " << index << (continues ? " continues" : " starts")
+          << " at " << queue.base;
 }
 
 bool Backend::TakeReset() { return std::exchange(reset_, false); }
@@ -275,7 +275,9 @@ void Backend::Interrupt(uint32_t index) {
 }
 
 void Backend::Break(const absl::Status& why) {
-  LOG(WARNING) << "vsock device of guest " << options_.guest_cid << " stops: " << why;
+  if (++breaks_ <= kBreaksLoggedMax) {
+    LOG(WARNING) << "vsock device of " << options_.name << " stops: " << why;
+  }
   counters_->broken_rings.Add();
   reset_ = true;
   for (Queue& queue : queues_) {

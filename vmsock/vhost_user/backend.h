@@ -7,10 +7,10 @@
 //   running, paused -> (GET_VRING_BASE) stopped -> (as configuring) running
 //   running -> (the guest breaks its ring) broken -> (GET_VRING_BASE) stopped
 //
-// QEMU stops and starts queues in the same way when a VM is paused and resumed and when the guest resets
-// the device. A queue that starts where it was stopped (same rings, same index, used ring untouched) continues and
-// its connections live; any other start is a reset.
-// Source: vhost-user specification, "Starting and stopping rings" and the messages; order observed with QEMU 7.2.
+// QEMU stops and starts queues in the same way when a VM is paused and resumed and when the guest
+// resets the device. A queue that starts where it was stopped (same rings, same index, used ring
+// untouched) continues and its connections live; any other start is a reset. Source: vhost-user
+// specification, "Starting and stopping rings" and the messages; order observed with QEMU 7.2.
 #ifndef CONSORT_VMSOCK_VHOST_USER_BACKEND_H_
 #define CONSORT_VMSOCK_VHOST_USER_BACKEND_H_
 
@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,7 @@ inline constexpr uint64_t kProtocolFeaturesOffered =
 class Backend {
  public:
   struct Options {
+    std::string name;  // of the VM, for log lines
     uint32_t guest_cid = 0;
     bool require_sealed_memory = false;
     uint64_t kick_token = 0;  // kicks of queue i are reported under kick_token + i
@@ -63,8 +65,8 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  // Carries out one message. The bytes to send back, none if it has no reply. An error means that the frontend broke
-  // the protocol in a way that it cannot be told of: end its connection.
+  // Carries out one message. The bytes to send back, none if it has no reply. An error means that
+  // the frontend broke the protocol in a way that it cannot be told of: end its connection.
   absl::StatusOr<std::vector<std::byte>> Handle(Message message);
 
   // True once after a queue started anew: the guest remembers no connection.
@@ -77,7 +79,8 @@ class Backend {
   Virtqueue& tx() { return *queues_[kTxQueue].ring; }
   // Interrupts the guest for queue `index`.
   void Interrupt(uint32_t index);
-  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`.
+  // The guest broke a ring: rests until the frontend stops and starts the queues. Logs `why`, the
+  // first kBreaksLoggedMax times.
   void Break(const absl::Status& why);
 
   const MemoryMap& memory() const { return memory_; }
@@ -123,6 +126,7 @@ class Backend {
   Counters* const counters_;
   uint64_t features_ = 0;
   bool reset_ = false;
+  uint32_t breaks_ = 0;
   MemoryMap memory_;
   std::array<Queue, kQueueCount> queues_;
 };

@@ -22,8 +22,8 @@ Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch
       watch_(std::move(watch)) {}
 
 bool Connection::TakePeerCredit(const PacketHeader& header) {
-  // SendableBytes keeps what is in flight within kPeerWindowBytesMax, so a larger difference is a count
-  // ahead of ours.
+  // SendableBytes keeps what is in flight within kPeerWindowBytesMax, so a larger difference is a
+  // count ahead of ours.
   if (sent_ - header.fwd_cnt > kPeerWindowBytesMax) return false;
   peer_window_ = std::min(header.buf_alloc, kPeerWindowBytesMax);
   peer_forwarded_ = header.fwd_cnt;
@@ -64,8 +64,8 @@ uint32_t Connection::ReportForwarded() {
 }
 
 bool Connection::NeedsCreditUpdate() const {
-  // Recent guests cap their send window at their own receive buffer (Linux c0e42fb0e0): a threshold from our window
-  // alone might never be reached.
+  // Recent guests cap their send window at their own receive buffer (Linux c0e42fb0e0): a threshold
+  // from our window alone might never be reached.
   const uint32_t guest_sends_at_most = std::min(window_bytes_, peer_window_);
   return !(guest_shutdown_ & kShutdownSend) &&
          forwarded_ - forwarded_reported_ >= std::max<uint32_t>(guest_sends_at_most / 2, 1);

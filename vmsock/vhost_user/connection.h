@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/connection.h: one stream between a port of the guest and a descriptor of the host.
+// vmsock/vhost_user/connection.h: one stream between a port of the guest and a descriptor of the
+// host.
 //
-// Owned by the device's thread (Muxer). Moves bytes and keeps both credit accounts; packets and rings are the
-// muxer's. The two directions end apart:
+// Owned by the device's thread (Muxer). Moves bytes and keeps both credit accounts; packets and
+// rings are the muxer's. The two directions end apart:
 //
 //   guest->host: open -> (guest: SHUTDOWN send) finishing -> (backlog written, SHUT_WR) closed
 //   host->guest: open -> (host: end of file; or guest: SHUTDOWN receive) closed
 //
-// Guest bytes that the host descriptor does not take at once are copied into a backlog and their chain is
-// returned: the tx ring's 128 entries are shared by all connections, so a slow reader must not keep any.
-// The backlog is bounded by the window that the guest was granted; what lies in it is not yet credited back,
-// so a slow reader stops its own guest socket and nobody else.
+// Guest bytes that the host descriptor does not take at once are copied into a backlog and their
+// chain is returned: the tx ring's 128 entries are shared by all connections, so a slow reader must
+// not keep any. The backlog is bounded by the window that the guest was granted; what lies in it is
+// not yet credited back, so a slow reader stops its own guest socket and nobody else.
 // Source: virtio 1.2, section 5.10.6.3 (Buffer Space Management).
 #ifndef CONSORT_VMSOCK_VHOST_USER_CONNECTION_H_
 #define CONSORT_VMSOCK_VHOST_USER_CONNECTION_H_
@@ -44,9 +45,10 @@ struct PortPair {
 
 class Connection {
  public:
-  // `fd` is a connected, non-blocking stream socket that `watch` reports edges of; `window_bytes` is what the guest
-  // may have undelivered.
-  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch, uint32_t window_bytes);
+  // `fd` is a connected, non-blocking stream socket that `watch` reports edges of; `window_bytes`
+  // is what the guest may have undelivered.
+  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
+             uint32_t window_bytes);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -56,7 +58,8 @@ class Connection {
 
   // --- credit ---
 
-  // Takes buf_alloc and fwd_cnt of any packet of the guest. False: it claims to have read what was never sent.
+  // Takes buf_alloc and fwd_cnt of any packet of the guest. False: it claims to have read what was
+  // never sent.
   [[nodiscard]] bool TakePeerCredit(const PacketHeader& header);
   // Bytes and packets that the guest has room for now.
   uint32_t SendableBytes() const;
@@ -73,14 +76,15 @@ class Connection {
   // --- moving bytes ---
 
   enum class IoResult {
-    kOk,       // all that could be moved was
-    kEnd,      // ReadInto only: no more bytes will come
-    kFailed,   // the host side is gone; reset the connection
+    kOk,      // all that could be moved was
+    kEnd,     // ReadInto only: no more bytes will come
+    kFailed,  // the host side is gone; reset the connection
   };
-  // Sends `pieces` (`bytes` in all) to the host, behind the backlog; keeps the rest. kFailed also when the guest sends
-  // more than its window, or after its SHUTDOWN.
+  // Sends `pieces` (`bytes` in all) to the host, behind the backlog; keeps the rest. kFailed also
+  // when the guest sends more than its window, or after its SHUTDOWN.
   IoResult Forward(std::span<const iovec> pieces, uint64_t bytes);
-  // Sends as much of the backlog as the host takes, then the end of stream if the guest has ended it.
+  // Sends as much of the backlog as the host takes, then the end of stream if the guest has ended
+  // it.
   IoResult Flush();
   // Fills `pieces` from the host. `received` is 0 when there is nothing now (kOk).
   IoResult ReadInto(std::span<iovec> pieces, uint64_t& received);
@@ -95,7 +99,9 @@ class Connection {
   bool guest_done() const { return guest_shutdown_ == kShutdownBoth; }
   bool backlog_empty() const { return backlog_begin_ == backlog_.size(); }
   // Host bytes may be waiting and the guest wants them.
-  bool readable() const { return readable_ && !host_ended_ && !(guest_shutdown_ & kShutdownReceive); }
+  bool readable() const {
+    return readable_ && !host_ended_ && !(guest_shutdown_ & kShutdownReceive);
+  }
   // Flags for the SHUTDOWN packet that the guest should get now, 0 for none. Marks them as told.
   uint32_t TakeShutdownToTell();
   bool HasShutdownToTell() const { return ShutdownToTell() != 0; }
@@ -110,9 +116,9 @@ class Connection {
   bool credit_update_pending = false;  // the guest asked, or needs to hear
   bool credit_request_pending = false;
   bool credit_requested = false;  // and no packet of the guest has come since
-  bool queued = false;    // is in the muxer's list of connections with something to send
-  bool stalled = false;   // is in the muxer's list of connections blocked on the packet limit
-  bool detached = false;  // the guest has forgotten it; only the backlog is still to be written
+  bool queued = false;            // is in the muxer's list of connections with something to send
+  bool stalled = false;      // is in the muxer's list of connections blocked on the packet limit
+  bool detached = false;     // the guest has forgotten it; only the backlog is still to be written
   uint32_t read_chains = 1;  // rx buffers to try next time: grows while reads fill them
 
  private:
@@ -131,11 +137,11 @@ class Connection {
   // guest->host
   std::vector<std::byte> backlog_;
   size_t backlog_begin_ = 0;
-  uint32_t forwarded_ = 0;           // modulo 2^32, as all counters of the protocol
+  uint32_t forwarded_ = 0;  // modulo 2^32, as all counters of the protocol
   uint32_t forwarded_reported_ = 0;
   bool writable_ = true;
-  bool write_ended_ = false;         // SHUT_WR is done
-  bool host_refuses_ = false;        // the host side closed, or will not read any more
+  bool write_ended_ = false;   // SHUT_WR is done
+  bool host_refuses_ = false;  // the host side closed, or will not read any more
 
   // host->guest
   uint32_t peer_window_ = 0;
@@ -143,7 +149,7 @@ class Connection {
   uint32_t sent_ = 0;
   std::deque<uint32_t> unread_ends_;  // value of sent_ behind each packet that is not wholly read
   bool readable_ = false;
-  bool host_ended_ = false;          // end of file was read
+  bool host_ended_ = false;  // end of file was read
 
   uint32_t guest_shutdown_ = 0;
   uint32_t told_shutdown_ = 0;

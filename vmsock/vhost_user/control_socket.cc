@@ -43,7 +43,7 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
 
 // Removes a socket file without a listener.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
-  struct stat file{};
+  struct stat file {};
   if (lstat(path.c_str(), &file) != 0) return absl::OkStatus();  // bind tells what else is wrong
   if (!S_ISSOCK(file.st_mode)) return absl::AlreadyExistsError(absl::StrCat(path, " is no socket"));
   UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -78,8 +78,8 @@ absl::StatusOr<std::optional<Message>> ControlSocket::Receive() {
     if (message.msg_flags & MSG_CTRUNC) {
       return absl::InvalidArgumentError("too many descriptors in one message");
     }
-    RETURN_IF_ERROR(assembler_.Consume(std::span(bytes).first(static_cast<size_t>(count)),
-                                       std::move(fds)));
+    RETURN_IF_ERROR(
+        assembler_.Consume(std::span(bytes).first(static_cast<size_t>(count)), std::move(fds)));
     if (std::optional<Message> complete = assembler_.Take()) return complete;
   }
 }
@@ -108,7 +108,7 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Create(const Options& options) 
     if (errno == EADDRINUSE) return absl::AlreadyExistsError(options.path);
     return SystemError("bind", options.path);
   }
-  struct stat file{};
+  struct stat file {};
   if (lstat(options.path.c_str(), &file) != 0) return SystemError("lstat", options.path);
   ListeningSocket result(std::move(fd), options.path, file.st_dev, file.st_ino);
   // Nobody can connect before listen, so there is no moment with other permissions.
@@ -117,7 +117,8 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Create(const Options& options) 
     return SystemError("chown", options.path);
   }
   if (chmod(options.path.c_str(), options.mode) != 0) return SystemError("chmod", options.path);
-  // One frontend is served at a time; one more, started before its predecessor is quite gone, may wait.
+  // One frontend is served at a time; one more, started before its predecessor is quite gone, may
+  // wait.
   if (listen(result.fd(), 1) != 0) return SystemError("listen", options.path);
   return result;
 }
@@ -130,7 +131,7 @@ ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
 
 ListeningSocket::~ListeningSocket() {
   if (path_.empty()) return;
-  struct stat file{};
+  struct stat file {};
   if (lstat(path_.c_str(), &file) == 0 && file.st_dev == dev_ && file.st_ino == inode_) {
     unlink(path_.c_str());
   }

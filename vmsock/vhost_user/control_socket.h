@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/control_socket.h: the UNIX socket that vhost-user messages and descriptors travel on.
+// vmsock/vhost_user/control_socket.h: the UNIX socket that vhost-user messages and descriptors
+// travel on.
 //
-// Owned by the device's thread. Never blocks: a frontend that stops in the middle of a message, or does not read its
-// replies, cannot keep the thread from the rings or from Stop.
+// Owned by the device's thread. Never blocks: a frontend that stops in the middle of a message, or
+// does not read its replies, cannot keep the thread from the rings or from Stop.
 #ifndef CONSORT_VMSOCK_VHOST_USER_CONTROL_SOCKET_H_
 #define CONSORT_VMSOCK_VHOST_USER_CONTROL_SOCKET_H_
 
@@ -45,8 +46,9 @@ class ListeningSocket {
     mode_t mode = 0600;
     std::optional<gid_t> group;  // owner of the socket file; the process's own if not given
   };
-  // Replaces a socket that nobody listens on any more. kAlreadyExists: somebody does, or the path is something else.
-  // kInvalidArgument: path empty or too long. kPermissionDenied and kInternal: as the system says.
+  // Replaces a socket that nobody listens on any more. kAlreadyExists: somebody does, or the path
+  // is something else. kInvalidArgument: path empty or too long. kPermissionDenied and kInternal:
+  // as the system says.
   static absl::StatusOr<ListeningSocket> Create(const Options& options);
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/vhost_user/event_set.h: an epoll instance whose registrations end with their owner.
 //
-// Owned by the device's thread. Closing a descriptor does not end its registration while another process holds the
-// same open file, and QEMU holds all of ours: hence a Watch, which removes what it added.
+// Owned by the device's thread. Closing a descriptor does not end its registration while another
+// process holds the same open file, and QEMU holds all of ours: hence a Watch, which removes what
+// it added.
 #ifndef CONSORT_VMSOCK_VHOST_USER_EVENT_SET_H_
 #define CONSORT_VMSOCK_VHOST_USER_EVENT_SET_H_
 
@@ -23,8 +24,7 @@ class EventSet {
   class Watch {
    public:
     Watch() = default;
-    Watch(Watch&& other) noexcept
-        : epoll_fd_(other.epoll_fd_), fd_(std::exchange(other.fd_, -1)) {}
+    Watch(Watch&& other) noexcept : epoll_fd_(other.epoll_fd_), fd_(std::exchange(other.fd_, -1)) {}
     Watch& operator=(Watch&& other) noexcept;
     ~Watch() { Reset(); }
     void Reset();
@@ -43,7 +43,8 @@ class EventSet {
   // descriptor that cannot be waited for. kResourceExhausted: the system's limit.
   absl::StatusOr<Watch> Add(int fd, uint32_t events, uint64_t token);
 
-  // Waits until there is an event or timeout_ms have passed (-1: no limit); the filled part of `events`.
+  // Waits until there is an event or timeout_ms have passed (-1: no limit); the filled part of
+  // `events`.
   std::span<epoll_event> Wait(std::span<epoll_event> events, int timeout_ms);
 
  private:

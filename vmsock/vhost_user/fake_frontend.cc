@@ -46,8 +46,7 @@ FakeFrontend::FakeFrontend(const std::string& socket_path, uint64_t features)
   memory_.Reset(memfd_create("guest-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   PCHECK(ftruncate(memory_.get(), kRamBytes) == 0);
   PCHECK(fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
-  void* ram =
-      mmap(nullptr, kRamBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+  void* ram = mmap(nullptr, kRamBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   PCHECK(ram != MAP_FAILED);
   ram_ = static_cast<std::byte*>(ram);
   for (uint32_t i = 0; i < kQueueCount; ++i) {
@@ -69,10 +68,8 @@ uint64_t FakeFrontend::UserAddr(uint64_t ram_offset) {
 }
 
 std::array<MemoryRegionSpec, 2> FakeFrontend::DefaultRegions() {
-  return {MemoryRegionSpec{.guest_addr = 0,
-                           .bytes = kHalfBytes,
-                           .user_addr = kLowUserAddr,
-                           .mmap_offset = 0},
+  return {MemoryRegionSpec{
+              .guest_addr = 0, .bytes = kHalfBytes, .user_addr = kLowUserAddr, .mmap_offset = 0},
           MemoryRegionSpec{.guest_addr = kHighGuestAddr,
                            .bytes = kHalfBytes,
                            .user_addr = kHighUserAddr,

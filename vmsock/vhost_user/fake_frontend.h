@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/fake_frontend.h: the VMM's half of vhost-user for tests: guest RAM, ring descriptors and messages in
-// the order in which QEMU 7.2 sends them. One thread. For tests only.
+// vmsock/vhost_user/fake_frontend.h: the VMM's half of vhost-user for tests: guest RAM, ring
+// descriptors and messages in the order in which QEMU 7.2 sends them. One thread. For tests only.
 //
 // Guest RAM is one memfd in two regions, as QEMU has it above the low split:
-//   RAM offset [0, half): guest-physical 0,  [half, end): guest-physical 4 GiB; user addresses are made up.
+//   RAM offset [0, half): guest-physical 0,  [half, end): guest-physical 4 GiB; user addresses are
+//   made up.
 #ifndef CONSORT_VMSOCK_VHOST_USER_FAKE_FRONTEND_H_
 #define CONSORT_VMSOCK_VHOST_USER_FAKE_FRONTEND_H_
 
@@ -47,7 +48,8 @@ class FakeFrontend {
 
   // What QEMU does when it starts. Returns the CID from the device's configuration.
   uint64_t Initialise();
-  // What it does when the guest's driver starts, or the VM continues; each queue begins at its base.
+  // What it does when the guest's driver starts, or the VM continues; each queue begins at its
+  // base.
   void StartQueues(std::array<uint16_t, kQueueCount> bases = {0, 0});
   // What it does on stop and on reset: the bases that the device answers.
   std::array<uint16_t, kQueueCount> StopQueues();

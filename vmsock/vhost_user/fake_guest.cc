@@ -13,8 +13,8 @@ namespace consort::vhost_user {
 namespace {
 
 constexpr uint32_t kEntries = FakeFrontend::kRingEntries;
-// RAM: rings below 1 MiB, then receive buffers, indirect tables, and areas for packets to send, half of
-// which lie in the second region.
+// RAM: rings below 1 MiB, then receive buffers, indirect tables, and areas for packets to send,
+// half of which lie in the second region.
 constexpr uint64_t kRxBuffersOffset = 1 * kMiB;
 constexpr uint64_t kRxBufferStride = 64 * kKiB;
 constexpr uint32_t kRxBufferBytes = 3776;
@@ -42,12 +42,12 @@ uint32_t TotalBytes(const std::vector<RawDescriptor>& pieces) {
 
 uint16_t GuestRing::Load(uint64_t ram_offset) const {
   return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(frontend_->At(ram_offset)))
-      .load(std::memory_order_acquire);
+      .load(std::memory_order_seq_cst);
 }
 
 void GuestRing::Store(uint64_t ram_offset, uint16_t value) {
   std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(frontend_->At(ram_offset)))
-      .store(value, std::memory_order_release);
+      .store(value, std::memory_order_seq_cst);
 }
 
 void GuestRing::Reset() {
@@ -65,7 +65,6 @@ void GuestRing::Publish(uint16_t old_index) {
   const uint64_t available = offset() + FakeFrontend::kAvailableOffset;
   const uint64_t used = offset() + FakeFrontend::kUsedOffset;
   Store(available + 2, available_index_);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   bool kick = false;
   if (frontend_->event_idx()) {
     const uint16_t avail_event = Load(used + 4 + 8 * kEntries);
@@ -95,7 +94,6 @@ std::optional<GuestRing::Used> GuestRing::TakeUsed() {
   if (Load(used + 2) == last_used_) {
     // Ask for an interrupt at the next one, then look again.
     Store(offset() + FakeFrontend::kAvailableOffset + 4 + 2 * kEntries, last_used_);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (Load(used + 2) == last_used_) return std::nullopt;
   }
   Used element;
@@ -157,7 +155,8 @@ void FakeGuest::OfferRx(uint32_t buffer) {
     return;
   }
   auto& pieces = rx_layouts_[buffer];
-  pieces = LayOut(kRxBuffersOffset + buffer * kRxBufferStride, kRxBufferBytes, rx_shape_, kFlagWrite);
+  pieces =
+      LayOut(kRxBuffersOffset + buffer * kRxBufferStride, kRxBufferBytes, rx_shape_, kFlagWrite);
   // Two ring entries a buffer: enough for direct chains of two pieces.
   const uint16_t head = static_cast<uint16_t>(buffer * (kEntries / kRxBuffers));
   rx_buffer_of_head_[head] = buffer;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/fake_guest.h: a guest's virtio-vsock driver and stream sockets for tests, on a FakeFrontend's RAM.
-// One thread. For tests only.
+// vmsock/vhost_user/fake_guest.h: a guest's virtio-vsock driver and stream sockets for tests, on a
+// FakeFrontend's RAM. One thread. For tests only.
 //
-// Kicks only when the device asks for it and waits for interrupts: a notification that the device forgets shows as
-// a test that times out. Credit is kept as Linux 6.1 does it, which reports reads late.
+// Kicks only when the device asks for it and waits for interrupts: a notification that the device
+// forgets shows as a test that times out. Credit is kept as Linux 6.1 does it, which reports reads
+// late.
 #ifndef CONSORT_VMSOCK_VHOST_USER_FAKE_GUEST_H_
 #define CONSORT_VMSOCK_VHOST_USER_FAKE_GUEST_H_
 
@@ -65,8 +66,8 @@ class GuestRing {
   uint16_t last_used_ = 0;
 };
 
-// How a packet is laid out: lengths of the descriptors in order; the last is repeated as often as needed, and cut
-// to what is left.
+// How a packet is laid out: lengths of the descriptors in order; the last is repeated as often as
+// needed, and cut to what is left.
 struct Shape {
   std::vector<uint32_t> lengths = {44, 65536};
   bool indirect = true;
@@ -85,13 +86,14 @@ class FakeGuest {
   static constexpr int kTimeoutMs = 20000;
 
   // `rx_shape` is how receive buffers (44 + 3,732 bytes) are laid out.
-  FakeGuest(FakeFrontend* frontend, uint64_t cid, Shape rx_shape = {.lengths = {3776},
-                                                                   .indirect = true});
+  FakeGuest(FakeFrontend* frontend, uint64_t cid,
+            Shape rx_shape = {.lengths = {3776}, .indirect = true});
 
   // As a driver that starts: empty rings, all rx buffers offered. Forgets all streams' packets.
   void Start();
   // Sends one packet; waits for a free slot. False after kTimeoutMs.
-  bool Send(const PacketHeader& header, std::span<const std::byte> payload, const Shape& shape = {});
+  bool Send(const PacketHeader& header, std::span<const std::byte> payload,
+            const Shape& shape = {});
   // A header from us to the host's `host_port`.
   PacketHeader Header(uint32_t guest_port, uint32_t host_port, uint16_t op) const;
   // The next packet for no open stream, waiting for it; nothing after timeout_ms.
@@ -142,15 +144,16 @@ class FakeGuest {
 // A stream socket of the guest.
 class GuestStream {
  public:
-  GuestStream(FakeGuest* guest, uint32_t guest_port, uint32_t host_port, uint32_t buf_alloc = 262144);
+  GuestStream(FakeGuest* guest, uint32_t guest_port, uint32_t host_port,
+              uint32_t buf_alloc = 262144);
   ~GuestStream();
   GuestStream(const GuestStream&) = delete;
   GuestStream& operator=(const GuestStream&) = delete;
 
   // Sends REQUEST and waits for the answer; true if it was RESPONSE.
   bool Connect();
-  // Sends as much as credit allows, at least one byte, waiting for credit if there is none; the count, 0 after
-  // FakeGuest::kTimeoutMs or once reset.
+  // Sends as much as credit allows, at least one byte, waiting for credit if there is none; the
+  // count, 0 after FakeGuest::kTimeoutMs or once reset.
   size_t SendSome(std::span<const std::byte> bytes, const Shape& shape = {});
   bool SendAll(std::span<const std::byte> bytes, const Shape& shape = {});
   // What has come, waiting for something; empty at end of stream, reset or time-out.

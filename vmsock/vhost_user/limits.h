@@ -2,8 +2,9 @@
 // vmsock/vhost_user/limits.h: every bound of the device, with its reason. Immutable.
 //
 // What one VM can make the device hold at most: kReceiveBudgetBytes of undelivered stream bytes,
-// kConnectionsPerVmMax connections (a descriptor and about 1 KiB each), kMessagePayloadBytesMax of an
-// unfinished vhost-user message. Reaching a bound is normal: the request that would pass it is refused.
+// kConnectionsPerVmMax connections (a descriptor and about 1 KiB each), kMessagePayloadBytesMax of
+// an unfinished vhost-user message. Reaching a bound is normal: the request that would pass it is
+// refused.
 #ifndef CONSORT_VMSOCK_VHOST_USER_LIMITS_H_
 #define CONSORT_VMSOCK_VHOST_USER_LIMITS_H_
 
@@ -16,27 +17,34 @@ namespace consort::vhost_user {
 
 // --- vhost-user messages ---
 
-// The largest message that we accept is SET_MEM_TABLE with 8 regions (264 bytes); GET_CONFIG may carry
-// up to 256 bytes of device configuration behind its 12 bytes.
+// The largest message that we accept is SET_MEM_TABLE with 8 regions (264 bytes); GET_CONFIG may
+// carry up to 256 bytes of device configuration behind its 12 bytes.
 inline constexpr size_t kMessagePayloadBytesMax = 512;
-// VHOST_MEMORY_BASELINE_NREGIONS of the vhost-user specification: without CONFIGURE_MEM_SLOTS, which we
-// do not offer, a frontend never sends more. It is also the most descriptors in one message.
+// VHOST_MEMORY_BASELINE_NREGIONS of the vhost-user specification: without CONFIGURE_MEM_SLOTS,
+// which we do not offer, a frontend never sends more. It is also the most descriptors in one
+// message.
 inline constexpr size_t kMemoryRegionsMax = 8;
-// Messages served in one round of the device's loop; a start-up takes about 20. A frontend that never stops talking
-// must not keep the thread from Stop.
+// Messages served in one round of the device's loop; a start-up takes about 20. A frontend that
+// never stops talking must not keep the thread from Stop.
 inline constexpr int kMessagesPerRound = 64;
-// Wait before the listening socket is tried again when the process has no descriptor left for a frontend.
+// Wait before the listening socket is tried again when the process has no descriptor left for a
+// frontend.
 inline constexpr int kAcceptRetryMs = 100;
 
 // --- virtqueues ---
 
 // QEMU gives a vhost-user-vsock queue 128 entries and no device more than 1,024.
 inline constexpr uint32_t kRingEntriesMax = 1024;
-// Descriptors that one chain may visit. The specification bounds a chain by the queue's size, so this
-// refuses only rings larger than QEMU's that are also used in an odd way; Linux uses at most 18.
+// Descriptors that one chain may visit. The specification bounds a chain by the queue's size, so
+// this refuses only rings larger than QEMU's that are also used in an odd way; Linux uses at
+// most 18.
 inline constexpr uint32_t kDescriptorsPerChainMax = 1024;
 // Entries of an indirect table: the same bound for the same reason.
 inline constexpr uint32_t kIndirectEntriesMax = 1024;
+
+// Log lines about broken rings for one frontend: a guest may break its rings and reset its device
+// for ever.
+inline constexpr uint32_t kBreaksLoggedMax = 16;
 
 // --- virtio-vsock ---
 
@@ -44,44 +52,49 @@ inline constexpr uint32_t kIndirectEntriesMax = 1024;
 // connection's smallest window must take one whole packet.
 inline constexpr uint32_t kPacketPayloadBytesMax = 64 * kKiB;
 
-// Connections of one VM, those being closed included. Each costs a host descriptor, and a host process
-// commonly may open 1,024 to 4,096 of them for all of its VMs.
+// Connections of one VM, those being closed included. Each costs a host descriptor, and a host
+// process commonly may open 1,024 to 4,096 of them for all of its VMs.
 inline constexpr size_t kConnectionsPerVmMax = 1024;
 // Undelivered guest->host bytes of one VM: the sum of all receive windows never passes it.
 inline constexpr Bytes kReceiveBudgetBytes = 256 * kMiB;
-// Every connection has a window of at least one packet; beyond that, a new one gets this part of what the budget has
-// left when all connections that may still come have theirs. Few connections get large windows.
+// Every connection has a window of at least one packet; beyond that, a new one gets this part of
+// what the budget has left when all connections that may still come have theirs. Few connections
+// get large windows.
 inline constexpr Bytes kReceiveBudgetShare = 64;
 inline constexpr Bytes kReceiveWindowBytesMin = kPacketPayloadBytesMax;
-// Default for VsockDeviceOptions::receive_window_bytes_max. Guests cap their send window at their own
-// socket buffer (256 KiB unless raised), so more helps only guests that raise it.
+// Default for VsockDeviceOptions::receive_window_bytes_max. Guests cap their send window at their
+// own socket buffer (256 KiB unless raised), so more helps only guests that raise it.
 inline constexpr Bytes kReceiveWindowBytesDefault = kMiB;
 
 // Most that we believe of a guest's announced receive buffer. It bounds bytes in flight, so that
 // a `fwd_cnt` that runs ahead of what was sent is recognised despite 32-bit wrap-around.
 inline constexpr uint32_t kPeerWindowBytesMax = 64 * kMiB;
-// A guest from Linux 6.12.92 on resets a connection whose unread packets, counted at SKB_TRUESIZE(0)
-// (about 576 bytes) each, exceed its buffer, whatever they carry. One packet per KiB of buffer stays clear of it.
+// A guest from Linux 6.12.92 on resets a connection whose unread packets, counted at
+// SKB_TRUESIZE(0) (about 576 bytes) each, exceed its buffer, whatever they carry. One packet per
+// KiB of buffer stays clear of it.
 inline constexpr uint32_t kPeerBytesPerUnreadPacket = 1024;
 // Unread packets that we keep book of for one connection (4 bytes each), however large its buffer:
 // 4,096 full rx buffers are about 15 MiB.
 inline constexpr uint32_t kUnreadPacketsMax = 4096;
-// Guests before Linux 6.8 report small reads late, so a connection that is blocked on unread packets asks
-// again at this interval. Rare: it takes hundreds of small packets in one direction without any answer.
+// Guests before Linux 6.8 report small reads late, so a connection that is blocked on unread
+// packets asks again at this interval. Rare: it takes hundreds of small packets in one direction
+// without any answer.
 inline constexpr int kCreditRequestIntervalMs = 10;
 
-// Resets waiting for an rx buffer that answer packets of no connection. When as many wait, the tx queue
-// rests until the guest supplies rx buffers: a guest cannot make this list grow.
+// Resets waiting for an rx buffer that answer packets of no connection. When as many wait, the tx
+// queue rests until the guest supplies rx buffers: a guest cannot make this list grow.
 inline constexpr size_t kPendingResetsMax = 256;
 
 // --- batching ---
 
-// Packets of one connection that go to the host in one system call, and rx buffers filled by one. 18 rx
-// buffers of Linux (3,732 bytes each) hold 64 KiB; beyond that the system call no longer shows.
+// Packets of one connection that go to the host in one system call, and rx buffers filled by one.
+// 18 rx buffers of Linux (3,732 bytes each) hold 64 KiB; beyond that the system call no longer
+// shows.
 inline constexpr size_t kPacketsPerBatchMax = 18;
 // Payload that one connection may move in one turn before the next one is served.
 inline constexpr size_t kBytesPerTurn = 256 * kKiB;
-// Packets that one pass takes from or puts into a queue before the control socket is looked at again.
+// Packets that one pass takes from or puts into a queue before the control socket is looked at
+// again.
 inline constexpr uint32_t kPacketsPerPass = 256;
 
 static_assert(kReceiveBudgetBytes / kReceiveWindowBytesMin >= kConnectionsPerVmMax);

@@ -66,7 +66,7 @@ class MemoryMap::Mapping {
  public:
   // kInvalidArgument: the file is shorter than the range. kResourceExhausted: mmap failed.
   static absl::StatusOr<std::shared_ptr<Mapping>> Create(int fd, const MappingKey& key) {
-    struct statfs fs{};
+    struct statfs fs {};
     if (fstatfs(fd, &fs) != 0) {
       return absl::InvalidArgumentError(absl::StrCat("fstatfs: ", std::strerror(errno)));
     }
@@ -114,7 +114,7 @@ absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs,
   std::vector<Region> next;
   uint64_t made = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
-    struct stat file{};
+    struct stat file {};
     if (fstat(fds[i].get(), &file) != 0 || !S_ISREG(file.st_mode)) {
       return absl::InvalidArgumentError(absl::StrCat("region ", i, " is not a file"));
     }

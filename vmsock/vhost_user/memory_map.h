@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/memory_map.h: a VM's RAM in our address space, and its two address translations.
+// vmsock/vhost_user/memory_map.h: a VM's RAM in our address space, and its two address
+// translations.
 //
 // Owned by the device's thread. Ring addresses are the frontend's virtual addresses (user), buffer
-// addresses are guest-physical (guest); both are looked up here with every length checked, and nothing
-// else turns a number of the other side into a pointer. Bound: kMemoryRegionsMax regions.
-// A frontend repeats SET_MEM_TABLE on each resume: a region that is the same file range keeps its mapping,
-// because a mapping may be registered with a device driver and costs much to make again.
+// addresses are guest-physical (guest); both are looked up here with every length checked, and
+// nothing else turns a number of the other side into a pointer. Bound: kMemoryRegionsMax regions.
+// A frontend repeats SET_MEM_TABLE on each resume: a region that is the same file range keeps its
+// mapping, because a mapping may be registered with a device driver and costs much to make again.
 // Source: vhost-user specification, "Memory regions description".
 #ifndef CONSORT_VMSOCK_VHOST_USER_MEMORY_MAP_H_
 #define CONSORT_VMSOCK_VHOST_USER_MEMORY_MAP_H_
@@ -31,23 +32,24 @@ class MemoryMap {
   MemoryMap(const MemoryMap&) = delete;
   MemoryMap& operator=(const MemoryMap&) = delete;
 
-  // Replaces all regions; keeps those mappings that stay the same. `fds` has one descriptor for each of `specs`
-  // and none is kept. On error nothing changes. `require_sealed`: refuse memory that its owner could still
-  // shrink (touching it afterwards would be a SIGBUS); only a memfd can be sealed.
-  // kInvalidArgument: empty, wrapping or overlapping regions, or beyond the end of the file.
-  // kFailedPrecondition: not sealed. kResourceExhausted: mmap refused.
+  // Replaces all regions; keeps those mappings that stay the same. `fds` has one descriptor for
+  // each of `specs` and none is kept. On error nothing changes. `require_sealed`: refuse memory
+  // that its owner could still shrink (touching it afterwards would be a SIGBUS); only a memfd can
+  // be sealed. kInvalidArgument: empty, wrapping or overlapping regions, or beyond the end of the
+  // file. kFailedPrecondition: not sealed. kResourceExhausted: mmap refused.
   absl::Status Update(std::span<const MemoryRegionSpec> specs, std::span<const UniqueFd> fds,
                       bool require_sealed);
   // Unmaps everything.
   void Clear();
 
-  // The address of `bytes` contiguous bytes at a frontend's address; null if not all inside one region.
-  // Valid until the next Update or Clear.
+  // The address of `bytes` contiguous bytes at a frontend's address; null if not all inside one
+  // region. Valid until the next Update or Clear.
   std::byte* FromUser(uint64_t user_addr, uint64_t bytes) const;
   // The same for a guest-physical address.
   std::byte* FromGuest(uint64_t guest_addr, uint64_t bytes) const;
-  // Appends the pieces of a guest buffer to `out`: one, or several where adjacent regions are mapped apart.
-  // False, with `out` in an unspecified but valid state, if any byte lies outside. bytes == 0 appends nothing.
+  // Appends the pieces of a guest buffer to `out`: one, or several where adjacent regions are
+  // mapped apart. False, with `out` in an unspecified but valid state, if any byte lies outside.
+  // bytes == 0 appends nothing.
   bool AppendGuest(uint64_t guest_addr, uint64_t bytes, std::vector<iovec>& out) const;
 
   size_t region_count() const { return regions_.size(); }
@@ -60,7 +62,8 @@ class MemoryMap {
   struct Region {
     MemoryRegionSpec spec;
     std::byte* base = nullptr;
-    // Shared while Update builds the next list beside the present one; afterwards there is one owner.
+    // Shared while Update builds the next list beside the present one; afterwards there is one
+    // owner.
     std::shared_ptr<Mapping> mapping;
   };
 

@@ -32,7 +32,8 @@ absl::Status Update(MemoryMap& map, const UniqueFd& memory, std::vector<MemoryRe
   return map.Update(specs, fds, require_sealed);
 }
 
-const MemoryRegionSpec kLow{.guest_addr = 0, .bytes = 4 * kPage, .user_addr = kGiB, .mmap_offset = 0};
+const MemoryRegionSpec kLow{
+    .guest_addr = 0, .bytes = 4 * kPage, .user_addr = kGiB, .mmap_offset = 0};
 const MemoryRegionSpec kHigh{
     .guest_addr = 4 * kGiB, .bytes = 4 * kPage, .user_addr = 3 * kGiB, .mmap_offset = 4 * kPage};
 
@@ -91,7 +92,8 @@ TEST(MemoryMap, RepeatedTableKeepsItsMappings) {
   ASSERT_TRUE(Update(map, memory, {kHigh, kLow}).ok());
   EXPECT_EQ(map.FromGuest(0, 1), low);
   EXPECT_EQ(map.mappings_made(), 2u);
-  // Another place in the guest is still the same memory; another part of the file, or another file, is not.
+  // Another place in the guest is still the same memory; another part of the file, or another file,
+  // is not.
   MemoryRegionSpec moved = kLow;
   moved.guest_addr = kGiB;
   moved.user_addr = 9 * kGiB;
@@ -114,7 +116,9 @@ TEST(MemoryMap, MapsRangesThatBeginInsideAPage) {
   ASSERT_EQ(pwrite(memory.get(), "x", 1, kPage + 100), 1);
   MemoryMap map;
   ASSERT_TRUE(
-      Update(map, memory, {{.guest_addr = 0, .bytes = kPage, .user_addr = 0, .mmap_offset = kPage + 100}}).ok());
+      Update(map, memory,
+             {{.guest_addr = 0, .bytes = kPage, .user_addr = 0, .mmap_offset = kPage + 100}})
+          .ok());
   EXPECT_EQ(*map.FromGuest(0, kPage), std::byte{'x'});
 }
 

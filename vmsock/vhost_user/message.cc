@@ -110,8 +110,8 @@ absl::StatusOr<std::vector<MemoryRegionSpec>> DecodeMemoryTable(const Message& m
   uint32_t count = 0;
   std::memcpy(&count, message.payload.data(), sizeof(count));
   if (count == 0 || count > kMemoryRegionsMax || message.fds.size() != count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory table of ", count, " regions with ", message.fds.size(), " descriptors"));
+    return absl::InvalidArgumentError(absl::StrCat("memory table of ", count, " regions with ",
+                                                   message.fds.size(), " descriptors"));
   }
   if (message.payload.size() != kCountBytes + count * sizeof(MemoryRegionSpec)) {
     return WrongSize(message);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/message.h: vhost-user messages, from bytes of the control socket to checked values.
+// vmsock/vhost_user/message.h: vhost-user messages, from bytes of the control socket to checked
+// values.
 //
 //   offset 0  u32 request
 //          4  u32 flags: bits 0-1 version (1), bit 2 reply, bit 3 need_reply
 //          8  u32 size of the payload
 //         12  payload; descriptors ride as SCM_RIGHTS on the message's first bytes
 //
-// The sender is the VMM: trusted with its VM's memory, not with this process. A message that is too long,
-// of another version, or with more descriptors than any message has ends the control connection.
-// Thread compatible. Source: vhost-user specification, "Message Specification".
+// The sender is the VMM: trusted with its VM's memory, not with this process. A message that is too
+// long, of another version, or with more descriptors than any message has ends the control
+// connection. Thread compatible. Source: vhost-user specification, "Message Specification".
 #ifndef CONSORT_VMSOCK_VHOST_USER_MESSAGE_H_
 #define CONSORT_VMSOCK_VHOST_USER_MESSAGE_H_
 

@@ -57,7 +57,8 @@ TEST(MessageAssembler, PutsTogetherWhatComesByteByByte) {
 TEST(MessageAssembler, AcceptsTheLargestPayloadAndNoLargerOne) {
   const std::vector<std::byte> payload(kMessagePayloadBytesMax + 1);
   MessageAssembler assembler;
-  auto bytes = Bytes(Request::kSetOwner, kMessageVersion, std::span(payload).first(kMessagePayloadBytesMax));
+  auto bytes =
+      Bytes(Request::kSetOwner, kMessageVersion, std::span(payload).first(kMessagePayloadBytesMax));
   ASSERT_TRUE(assembler.Consume(std::span(bytes).first(kMessageHeaderBytes), {}).ok());
   EXPECT_EQ(assembler.wanted_bytes(), kMessagePayloadBytesMax);
   ASSERT_TRUE(assembler.Consume(std::span(bytes).subspan(kMessageHeaderBytes), {}).ok());
@@ -114,7 +115,8 @@ TEST(MessagePayload, MemoryTableAgreesWithItsCount) {
     return DecodeMemoryTable(WithPayload(payload, fds));
   };
   EXPECT_EQ(decode(1, 1, 1)->size(), 1u);
-  EXPECT_EQ(decode(kMemoryRegionsMax, kMemoryRegionsMax, kMemoryRegionsMax)->size(), kMemoryRegionsMax);
+  EXPECT_EQ(decode(kMemoryRegionsMax, kMemoryRegionsMax, kMemoryRegionsMax)->size(),
+            kMemoryRegionsMax);
   EXPECT_FALSE(decode(0, 0, 0).ok());
   EXPECT_FALSE(decode(kMemoryRegionsMax + 1, kMemoryRegionsMax + 1, kMemoryRegionsMax + 1).ok());
   EXPECT_FALSE(decode(2, 1, 2).ok());

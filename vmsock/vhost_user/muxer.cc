@@ -220,8 +220,8 @@ void Muxer::TakeControlPacket(const PacketHeader& header, const PortPair& ports)
     OpenConnection(header, ports);
     return;
   }
-  const bool known = header.op == kOpShutdown || header.op == kOpCreditUpdate ||
-                     header.op == kOpCreditRequest;
+  const bool known =
+      header.op == kOpShutdown || header.op == kOpCreditUpdate || header.op == kOpCreditRequest;
   if (!known || header.len != 0 || !connection->TakePeerCredit(header)) {
     counters_->protocol_errors.Add();
     VLOG(1) << "vsock: reset of guest port " << ports.guest_port << ": operation " << header.op
@@ -305,8 +305,9 @@ absl::StatusOr<bool> Muxer::PopRx(Virtqueue& rx, Chain& chain) {
   ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
   if (!popped) return false;
   if (chain.readable_bytes > 0 || chain.writable_bytes <= kPacketHeaderBytes) {
-    return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes, " writable and ",
-                                            chain.readable_bytes, " readable bytes"));
+    return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes,
+                                            " writable and ", chain.readable_bytes,
+                                            " readable bytes"));
   }
   return true;
 }
@@ -424,8 +425,8 @@ absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& con
   if (connection.readable() && connection.SendablePackets() == 0 && !connection.stalled) {
     connection.stalled = true;
     if (stalled_.empty()) {
-      stalled_deadline_ = std::chrono::steady_clock::now() +
-                          std::chrono::milliseconds(kCreditRequestIntervalMs);
+      stalled_deadline_ =
+          std::chrono::steady_clock::now() + std::chrono::milliseconds(kCreditRequestIntervalMs);
     }
     stalled_.push_back(&connection);
   }
@@ -446,8 +447,8 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
     Chain& chain = rx_chains_[chain_count];
     ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
     if (!popped) break;
-    const uint64_t bytes = std::min<uint64_t>({chain.writable_bytes - kPacketHeaderBytes,
-                                               kPacketPayloadBytesMax, credit - room_total});
+    const uint64_t bytes = std::min<uint64_t>(
+        {chain.writable_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - room_total});
     AppendPayload(chain.writable, bytes, rx_pieces_);
     room[chain_count] = static_cast<uint32_t>(bytes);
     room_total += bytes;
@@ -479,8 +480,8 @@ int Muxer::TakeTime(std::chrono::steady_clock::time_point now) {
   if (now >= stalled_deadline_) {
     for (Connection* connection : std::exchange(stalled_, {})) {
       connection->stalled = false;
-      connection->credit_request_pending = connection->readable() &&
-                                           connection->SendablePackets() == 0;
+      connection->credit_request_pending =
+          connection->readable() && connection->SendablePackets() == 0;
       QueueIfReady(*connection);
     }
     return 0;
@@ -499,8 +500,8 @@ Connection* Muxer::Find(const PortPair& ports) {
 
 void Muxer::QueueIfReady(Connection& connection) {
   if (connection.queued || connection.detached) return;
-  const bool can_send_data = connection.readable() && connection.SendableBytes() > 0 &&
-                             connection.SendablePackets() > 0;
+  const bool can_send_data =
+      connection.readable() && connection.SendableBytes() > 0 && connection.SendablePackets() > 0;
   const bool ready = connection.response_pending || can_send_data ||
                      connection.HasShutdownToTell() || connection.credit_update_pending ||
                      connection.NeedsCreditUpdate() || connection.credit_request_pending;

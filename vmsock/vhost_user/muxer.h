@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/vhost_user/muxer.h: virtio-vsock packets to and from the connections of one VM.
 //
-// Owned by the device's thread. Holds no chain and no pointer into guest memory between two calls, so the memory
-// map may change between them. Nothing that a guest sends is fatal: a packet that breaks the protocol resets its
-// connection, is counted, and the next one is looked at.
-// Fairness: connections with something to send stand in one queue and each has a bounded turn.
-// Source: virtio 1.2, section 5.10.6 (Socket Device, Device Operation).
+// Owned by the device's thread. Holds no chain and no pointer into guest memory between two calls,
+// so the memory map may change between them. Nothing that a guest sends is fatal: a packet that
+// breaks the protocol resets its connection, is counted, and the next one is looked at. Fairness:
+// connections with something to send stand in one queue and each has a bounded turn. Source:
+// virtio 1.2, section 5.10.6 (Socket Device, Device Operation).
 #ifndef CONSORT_VMSOCK_VHOST_USER_MUXER_H_
 #define CONSORT_VMSOCK_VHOST_USER_MUXER_H_
 
@@ -52,16 +52,19 @@ class Muxer {
   };
 
   // All pointers and the handler are borrowed for the object's life.
-  Muxer(const Options& options, const ConnectHandler* handler, EventSet* events, Counters* counters);
+  Muxer(const Options& options, const ConnectHandler* handler, EventSet* events,
+        Counters* counters);
   ~Muxer();
   Muxer(const Muxer&) = delete;
   Muxer& operator=(const Muxer&) = delete;
 
-  // Takes packets from `tx`, fills buffers of `rx`, publishes both. kDataLoss: one of the rings is broken.
+  // Takes packets from `tx`, fills buffers of `rx`, publishes both. kDataLoss: one of the rings is
+  // broken.
   absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx);
   // An edge of connection `id`'s host descriptor; ids of connections that have gone are ignored.
   void TakeHostEvents(uint64_t id, uint32_t events);
-  // Asks again for credit where that is due. Returns when to call next, in ms from now, or -1 for never.
+  // Asks again for credit where that is due. Returns when to call next, in ms from now, or -1 for
+  // never.
   int TakeTime(std::chrono::steady_clock::time_point now);
   // The guest has started anew: ends all connections without a word to it.
   void Reset();

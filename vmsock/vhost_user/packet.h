@@ -3,8 +3,8 @@
 //
 //   offset  0  u64 src_cid      offset 28  u16 type (1 stream)
 //           8  u64 dst_cid             30  u16 op
-//          16  u32 src_port            32  u32 flags (SHUTDOWN: 1 will not receive, 2 will not send)
-//          20  u32 dst_port            36  u32 buf_alloc: the sender's receive buffer, bytes
+//          16  u32 src_port            32  u32 flags (SHUTDOWN: 1 will not receive, 2 will not
+//          send) 20  u32 dst_port            36  u32 buf_alloc: the sender's receive buffer, bytes
 //          24  u32 len (payload)       40  u32 fwd_cnt: bytes its reader has taken, modulo 2^32
 //
 // Little-endian. Source: virtio 1.2, section 5.10.6 (Socket Device, Device Operation).

@@ -32,8 +32,8 @@ constexpr size_t UsedBytes(uint32_t entries) {
   return kRingOffset + kUsedElementBytes * entries + 2;
 }
 
-// The 16-bit cells that both sides touch at once. Acquire and release pair with the guest's own
-// barriers around its indices (virtio 1.2, sections 2.7.13 and 2.7.14).
+// The 16-bit cells that both sides touch at once. Their order pairs with the guest's own barriers
+// around its indices (virtio 1.2, sections 2.7.13 and 2.7.14).
 uint16_t Load16(std::byte* cell, std::memory_order order) {
   return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(cell)).load(order);
 }
@@ -79,7 +79,7 @@ absl::Status Virtqueue::Translate() {
 }
 
 uint16_t Virtqueue::AvailableIndex() const {
-  return Load16(available_ + kIndexOffset, std::memory_order_acquire);
+  return Load16(available_ + kIndexOffset, std::memory_order_seq_cst);
 }
 
 Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
@@ -117,8 +117,8 @@ absl::Status Virtqueue::Walk(uint16_t head, Chain& chain) const {
     if (index >= table_entries) return Broken("descriptor index", index);
     const Descriptor descriptor = ReadDescriptor(table, index);
     if (descriptor.flags & kDescriptorIndirect) {
-      // Section 2.7.5.3: no table inside a table, and none in a chain that goes on. Linux puts one first
-      // in its chain; the specification also allows direct descriptors before it.
+      // Section 2.7.5.3: no table inside a table, and none in a chain that goes on. Linux puts one
+      // first in its chain; the specification also allows direct descriptors before it.
       if (in_indirect || !options_.indirect) return Broken("unexpected indirect table at", index);
       if (descriptor.flags & kDescriptorNext) return Broken("chain after indirect table at", index);
       if (descriptor.len == 0 || descriptor.len % kDescriptorBytes != 0 ||
@@ -163,16 +163,16 @@ void Virtqueue::Push(uint16_t head, uint32_t written_bytes) {
 bool Virtqueue::Publish() {
   const uint16_t old_index = std::exchange(published_index_, used_index_);
   if (old_index == used_index_) return false;
-  Store16(used_ + kIndexOffset, used_index_, std::memory_order_release);
-  // The guest must see the index before we look at what it wants: it does the reverse.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The guest must see the index before we look at what it wants, as it does the reverse: each
+  // store and the load after it are sequentially consistent, which keeps them in order.
+  Store16(used_ + kIndexOffset, used_index_, std::memory_order_seq_cst);
   if (std::exchange(interrupt_owed_, false)) return true;
   if (!options_.event_idx) {
-    return !(Load16(available_ + kFlagsOffset, std::memory_order_relaxed) & kAvailableNoInterrupt);
+    return !(Load16(available_ + kFlagsOffset, std::memory_order_seq_cst) & kAvailableNoInterrupt);
   }
   // Section 2.7.10: interrupt if the index passed used_event just now.
-  const uint16_t used_event = Load16(available_ + kRingOffset + 2 * options_.layout.entries,
-                                     std::memory_order_relaxed);
+  const uint16_t used_event =
+      Load16(available_ + kRingOffset + 2 * options_.layout.entries, std::memory_order_seq_cst);
   return static_cast<uint16_t>(used_index_ - used_event - 1) <
          static_cast<uint16_t>(used_index_ - old_index);
 }
@@ -185,14 +185,13 @@ void Virtqueue::DisableKicks() {
 }
 
 bool Virtqueue::EnableKicks() {
+  // The guest must see the request before we look for chains, as in Publish.
   if (options_.event_idx) {
     Store16(used_ + kRingOffset + kUsedElementBytes * options_.layout.entries, next_available_,
-            std::memory_order_relaxed);
+            std::memory_order_seq_cst);
   } else {
-    Store16(used_ + kFlagsOffset, 0, std::memory_order_relaxed);
+    Store16(used_ + kFlagsOffset, 0, std::memory_order_seq_cst);
   }
-  // The guest must see the request before we look for chains: it does the reverse.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   return AvailableIndex() != next_available_;
 }
 

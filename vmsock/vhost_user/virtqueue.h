@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/vhost_user/virtqueue.h: the device's side of one split virtqueue.
 //
-// Owned by the device's thread. The rings lie in guest memory: all that is read there is copied once, then
-// checked, and no value is read twice. A ring that breaks the rules (index jump, loop, address outside
-// memory, nested indirect table, readable after writable) yields kDataLoss; the queue is then useless until it is
-// attached again. Chains are returned to the guest in the order in which they were taken.
+// Owned by the device's thread. The rings lie in guest memory: all that is read there is copied
+// once, then checked, and no value is read twice. A ring that breaks the rules (index jump, loop,
+// address outside memory, nested indirect table, readable after writable) yields kDataLoss; the
+// queue is then useless until it is attached again. Chains are returned to the guest in the order
+// in which they were taken.
 //
-//   offset in the descriptor table, 16 bytes each: u64 addr, u32 len, u16 flags (1 next, 2 write, 4 indirect), u16 next
+//   descriptors:    {u64 addr, u32 len, u16 flags (1 next, 2 write, 4 indirect), u16 next}[num]
 //   available ring: u16 flags, u16 idx, u16 ring[num], u16 used_event
 //   used ring:      u16 flags, u16 idx, {u32 id, u32 len} ring[num], u16 avail_event
 //
@@ -26,8 +27,8 @@
 
 namespace consort::vhost_user {
 
-// One buffer of the guest. The pieces point into guest memory and are valid until the memory map changes.
-// Reused from one Pop to the next, so that the vectors keep their storage.
+// One buffer of the guest. The pieces point into guest memory and are valid until the memory map
+// changes. Reused from one Pop to the next, so that the vectors keep their storage.
 struct Chain {
   uint16_t head = 0;
   std::vector<iovec> readable;  // the device reads
@@ -54,25 +55,30 @@ class Virtqueue {
     bool indirect = false;        // VIRTIO_F_INDIRECT_DESC was negotiated
   };
 
-  // Begins at options.next_available, continuing with the guest's own used index. `memory` must outlive the queue.
-  // kInvalidArgument: the rings are not all inside memory, misaligned, or of a size that is no ring's.
+  // Begins at options.next_available, continuing with the guest's own used index. `memory` must
+  // outlive the queue. kInvalidArgument: the rings are not all inside memory, misaligned, or of a
+  // size that is no ring's.
   static absl::StatusOr<Virtqueue> Attach(const MemoryMap* memory, const Options& options);
 
-  // Looks the rings up again after the memory map has changed. Errors as Attach; the queue is then unusable.
+  // Looks the rings up again after the memory map has changed. Errors as Attach; the queue is then
+  // unusable.
   absl::Status Translate();
 
-  // Takes the next chain: true and `chain` set, or false if there is none. kDataLoss: the ring is broken.
+  // Takes the next chain: true and `chain` set, or false if there is none. kDataLoss: the ring is
+  // broken.
   absl::StatusOr<bool> Pop(Chain& chain);
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
-  // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after Publish.
+  // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after
+  // Publish.
   void Push(uint16_t head, uint32_t written_bytes);
   // Makes pushed chains visible. True if the guest wants an interrupt for them.
   bool Publish();
 
   // Asks the guest for no kicks, while the queue is being looked at anyway.
   void DisableKicks();
-  // Asks for a kick at the next chain. True if there already is one, so that no kick may come: look again.
+  // Asks for a kick at the next chain. True if there already is one, so that no kick may come: look
+  // again.
   bool EnableKicks();
 
   uint16_t next_available() const { return next_available_; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer entry: the ring walker over memory that the input writes.
 //
-// Input: byte 0 flags (1 event_idx, 2 indirect, 4 take before giving back), byte 1 log2 of the ring's size (0 to 15),
-// bytes 2-3 first index, the rest the first bytes of guest memory: descriptors at 0, available ring at 2 KiB,
-// used ring at 3 KiB, buffers anywhere. Two regions that meet at 32 KiB.
-// Every piece of every chain lies in guest memory, sums agree, and the walk ends.
+// Input: byte 0 flags (1 event_idx, 2 indirect, 4 take before giving back), byte 1 log2 of the
+// ring's size (0 to 15), bytes 2-3 first index, the rest the first bytes of guest memory:
+// descriptors at 0, available ring at 2 KiB, used ring at 3 KiB, buffers anywhere. Two regions that
+// meet at 32 KiB. Every piece of every chain lies in guest memory, sums agree, and the walk ends.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -79,7 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                           .indirect = (flags & 2) != 0});
   if (!queue.ok()) return 0;
   Chain chain;
-  // Used entries land in memory that descriptors may share: at most a ring of chains, whatever the guest writes.
+  // Used entries land in memory that descriptors may share: at most a ring of chains, whatever the
+  // guest writes.
   for (uint32_t i = 0; i < 2 * kRingEntriesMax; ++i) {
     const auto popped = queue->Pop(chain);
     if (!popped.ok() || !*popped) break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walker alone, on rings in a memfd. Broken chains are in vsock_device_test.cc, where their effect shows.
+// The walker alone, on rings in a memfd. Broken chains are in vsock_device_test.cc, where their
+// effect shows.
 #include "vmsock/vhost_user/virtqueue.h"
 
 #include <sys/mman.h>
@@ -32,10 +33,9 @@ class VirtqueueTest : public testing::Test {
     ASSERT_TRUE(memory_.Update({&spec, 1}, fds, false).ok());
   }
   absl::StatusOr<Virtqueue> Attach(uint16_t base, bool event_idx = true) {
-    return Virtqueue::Attach(&memory_, {.layout = layout_,
-                                        .next_available = base,
-                                        .event_idx = event_idx,
-                                        .indirect = true});
+    return Virtqueue::Attach(
+        &memory_,
+        {.layout = layout_, .next_available = base, .event_idx = event_idx, .indirect = true});
   }
   uint16_t& Cell(uint64_t offset) {
     return *reinterpret_cast<uint16_t*>(memory_.FromGuest(offset, 2));

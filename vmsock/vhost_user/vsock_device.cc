@@ -42,7 +42,8 @@ struct VsockDevice::Frontend {
   Frontend(UniqueFd fd, const VsockDeviceOptions& options, const ConnectHandler* handler,
            EventSet* events, Counters* counters)
       : socket(std::move(fd)),
-        backend({.guest_cid = options.guest_cid,
+        backend({.name = options.socket_path,
+                 .guest_cid = options.guest_cid,
                  .require_sealed_memory = options.require_sealed_memory,
                  .kick_token = kKickToken},
                 events, counters),
@@ -110,8 +111,7 @@ absl::Status VsockDevice::Run() {
   while (true) {
     int timeout_ms = -1;
     if (frontend_ != nullptr) {
-      timeout_ms =
-          pump_again_ ? 0 : frontend_->muxer.TakeTime(std::chrono::steady_clock::now());
+      timeout_ms = pump_again_ ? 0 : frontend_->muxer.TakeTime(std::chrono::steady_clock::now());
     } else if (!listener_watch_.valid()) {
       timeout_ms = kAcceptRetryMs;
     }
@@ -156,13 +156,14 @@ absl::Status VsockDevice::DropFrontend(const absl::Status& why) {
 void VsockDevice::AcceptFrontend() {
   absl::StatusOr<UniqueFd> fd = listener_->Accept();
   if (!fd.ok()) {
-    // Gone again, or there are no descriptors: then it stays, and an event at once would be a busy loop.
+    // Gone again, or there are no descriptors: then it stays, and an event at once would be a busy
+    // loop.
     LOG(WARNING) << "vhost-user: " << options_.socket_path << ": " << fd.status();
     listener_watch_.Reset();
     return;
   }
-  auto frontend = std::make_unique<Frontend>(*std::move(fd), options_, &handler_, events_.get(),
-                                             &counters_);
+  auto frontend =
+      std::make_unique<Frontend>(*std::move(fd), options_, &handler_, events_.get(), &counters_);
   absl::StatusOr<EventSet::Watch> watch =
       events_->Add(frontend->socket.fd(), EPOLLIN, kFrontendToken);
   if (!watch.ok()) {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/vhost_user/vsock_device.h: the virtio-vsock device of one VM, as a vhost-user backend for QEMU 7.2 and later.
+// vmsock/vhost_user/vsock_device.h: the virtio-vsock device of one VM, as a vhost-user backend for
+// QEMU 7.2 and later.
 //
-// One object and one thread (that of Run) for each VM. The VM's identity is the socket that its VMM connects to: nothing
-// that the guest says names it. Serves one frontend after the other; when a frontend goes, so do all of
-// its connections. Guests open streams to host ports; the device opens none towards a guest.
+// One object and one thread (that of Run) for each VM. The VM's identity is the socket that its VMM
+// connects to: nothing that the guest says names it. Serves one frontend after the other; when a
+// frontend goes, so do all of its connections. Guests open streams to host ports; the device opens
+// none towards a guest.
 //
-//   socket file --vhost-user messages--> Backend --rings--> Muxer --bytes--> descriptors of ConnectHandler
+//   socket file --messages--> Backend --rings--> Muxer --bytes--> descriptors of ConnectHandler
 //
-// QEMU: -chardev socket,id=vs,path=SOCKET -device vhost-user-vsock-pci,chardev=vs, and guest RAM that is
-// shared (memory-backend-memfd,share=on). The socket must exist before QEMU starts.
-// All bounds: limits.h. What must be known of QEMU and of guests is said where it is used.
+// QEMU: -chardev socket,id=vs,path=SOCKET -device vhost-user-vsock-pci,chardev=vs, and guest RAM
+// that is shared (memory-backend-memfd,share=on). The socket must exist before QEMU starts. All
+// bounds: limits.h. What must be known of QEMU and of guests is said where it is used.
 #ifndef CONSORT_VMSOCK_VHOST_USER_VSOCK_DEVICE_H_
 #define CONSORT_VMSOCK_VHOST_USER_VSOCK_DEVICE_H_
 
@@ -36,38 +38,38 @@ struct VsockDeviceOptions {
   std::optional<gid_t> socket_group;
   // The guest's own address, 3 or more. It need not be unique on the host.
   uint32_t guest_cid = 3;
-  // Most bytes that a connection's guest may have undelivered; from kReceiveWindowBytesMin to kReceiveBudgetBytes.
-  // Many connections at once get less (limits.h).
+  // Most bytes that a connection's guest may have undelivered; from kReceiveWindowBytesMin to
+  // kReceiveBudgetBytes. Many connections at once get less (limits.h).
   Bytes receive_window_bytes_max = kReceiveWindowBytesDefault;
-  // Refuse guest RAM that the VMM could still shrink, which would end this process with SIGBUS. memory-backend-memfd
-  // is sealed unless told otherwise; memory-backend-file cannot be.
+  // Refuse guest RAM that the VMM could still shrink, which would end this process with SIGBUS.
+  // memory-backend-memfd is sealed unless told otherwise; memory-backend-file cannot be.
   bool require_sealed_memory = false;
 };
 
 // Since the device was created.
 struct VsockDeviceStats {
-  uint64_t frontends = 0;             // VMMs that have connected
+  uint64_t frontends = 0;  // VMMs that have connected
   uint64_t connections_opened = 0;
-  uint64_t connections_refused = 0;   // by the handler or a bound
-  uint64_t connections_reset = 0;     // by us: a protocol error, or the host side failed
-  uint64_t connections_now = 0;       // those being closed included
+  uint64_t connections_refused = 0;  // by the handler or a bound
+  uint64_t connections_reset = 0;    // by us: a protocol error, or the host side failed
+  uint64_t connections_now = 0;      // those being closed included
   uint64_t packets_from_guest = 0;
   uint64_t packets_to_guest = 0;
-  uint64_t bytes_from_guest = 0;      // payload
+  uint64_t bytes_from_guest = 0;  // payload
   uint64_t bytes_to_guest = 0;
   uint64_t interrupts = 0;
-  uint64_t device_resets = 0;         // queues that started anew, the first start included
-  uint64_t protocol_errors = 0;       // of guest and frontend
+  uint64_t device_resets = 0;    // queues that started anew, the first start included
+  uint64_t protocol_errors = 0;  // of guest and frontend
   uint64_t broken_rings = 0;
 };
 
 class VsockDevice {
  public:
-  // `handler` is called on Run's thread when the guest connects to (CID 2, host_port). It returns a connected,
-  // non-blocking SOCK_STREAM descriptor whose bytes the device then moves both ways, or an error, upon which the guest's
-  // connect() fails with ECONNRESET. It must not block: all of the VM's streams wait for it.
-  // Listens when it returns: start QEMU any time after.
-  // kInvalidArgument: options out of range. Else as ListeningSocket::Create.
+  // `handler` is called on Run's thread when the guest connects to (CID 2, host_port). It returns a
+  // connected, non-blocking SOCK_STREAM descriptor whose bytes the device then moves both ways, or
+  // an error, upon which the guest's connect() fails with ECONNRESET. It must not block: all of the
+  // VM's streams wait for it. Listens when it returns: start QEMU any time after. kInvalidArgument:
+  // options out of range. Else as ListeningSocket::Create.
   static absl::StatusOr<std::unique_ptr<VsockDevice>> Create(const VsockDeviceOptions& options,
                                                              ConnectHandler handler);
   // Removes the socket file. Run must have returned.

@@ -31,6 +31,14 @@ void InitialiseLlvmOnce() {
   });
 }
 
+// Malformed code is a bug of an emit function; found here, it is an error of one module only.
+absl::Status Verify(const llvm::Function& function) {
+  std::string problems;
+  llvm::raw_string_ostream stream(problems);
+  if (!llvm::verifyFunction(function, &stream)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("generated code is not well-formed: ", problems));
+}
+
 // Declares `functions` (indices into ptx.functions) in `ir`, and the table for indirect calls.
 EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout,
                       const std::vector<void*>& addresses, llvm::Module& ir,
@@ -133,6 +141,7 @@ absl::Status Compiler::Check() {
   for (const uint32_t index : all) {
     if (shared.functions[index] == nullptr) continue;
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
+    RETURN_IF_ERROR(Verify(*shared.functions[index]));
     // The body has served: a large module is never whole in memory.
     shared.functions[index]->deleteBody();
   }
@@ -149,11 +158,6 @@ absl::StatusOr<KernelEntry> Compiler::Compile(uint32_t function) {
   for (const uint32_t index : functions) {
     if (shared.functions[index] == nullptr) continue;
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
-  }
-  std::string problems;
-  llvm::raw_string_ostream stream(problems);
-  if (llvm::verifyModule(*ir, &stream)) {
-    return absl::InternalError(absl::StrCat("generated code is not well-formed: ", problems));
   }
   jit_->Optimise(*ir);
   if (auto error = jit_->jit->addIRModule(

@@ -30,7 +30,7 @@ class Compiler {
   Compiler& operator=(const Compiler&) = delete;
 
   // Emits every function and throws the code away: finds what this device does not support.
-  // kUnimplemented, kInvalidArgument, kOutOfRange with "line N: ".
+  // kUnimplemented, kInvalidArgument, kOutOfRange with "line N: ". kInternal: malformed LLVM IR.
   absl::Status Check();
 
   // The kernel's code, valid for the Compiler's life. `function` indexes ptx.functions.

@@ -85,6 +85,11 @@ TEST(ConvertInstructions, FloatsToFloats) {
       {"cvt.f32.f16 %d, %ah;", 0x3555, 0, 0, F(0x1.554p-2f)},
       {"cvt.rn.f16.f32 %dh, %a;", F(65520.0f), 0, 0, 0x7C00},
       {"cvt.rz.f16.f32 %dh, %a;", F(65520.0f), 0, 0, 0x7BFF},
+      // One rounding: by way of the nearest float this would be a tie, and go down.
+      {"cvt.rn.f16.f64 %dh, %ad;", D(1.0 + 0x1p-11 + 0x1p-40), 0, 0, 0x3C01},
+      {"cvt.rn.f16.f64 %dh, %ad;", D(-1.0 - 0x1p-11), 0, 0, 0xBC00},
+      {"cvt.rn.f16.f64 %dh, %ad;", D(1e300), 0, 0, 0x7C00},
+      {"cvt.rz.f16.f64 %dh, %ad;", D(1.0 + 0x1p-11 + 0x1p-40), 0, 0, 0x3C00},
       {"cvt.rn.bf16.f32 %dh, %a;", F(1.00390625f), 0, 0, 0x3F80},
       {"cvt.rn.f16x2.f32 %d, %a, %b;", F(1.0f), F(2.0f), 0, 0x3C004000},
       {"cvt.rn.relu.f16.f32 %dh, %a;", F(-1.0f), 0, 0, 0},

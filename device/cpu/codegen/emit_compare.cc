@@ -41,13 +41,16 @@ constexpr CompareRow kCompareRows[] = {
     {"nan", kNotThere, kNotThere, CmpInst::FCMP_UNO},
 };
 
-// The comparison of operands 1 and 2 as `type`; null after an error.
+bool IsPacked(Type type) { return type == Type::kF16x2 || type == Type::kBf16x2; }
+
+// The comparison of operands 1 and 2 as `type`: an i1, or a pair of them for packed types.
 Value* Compare(Step& step, Type type) {
   // The comparison is the first modifier; `and`, `or` and `xor` after it join a predicate.
   const std::string_view name = step.instruction.modifiers[0];
   for (const CompareRow& row : kCompareRows) {
     if (row.name != name) continue;
-    const CmpInst::Predicate predicate = ptx::IsFloat(type)    ? row.floats
+    const bool is_float = ptx::IsFloat(type) || IsPacked(type);
+    const CmpInst::Predicate predicate = is_float              ? row.floats
                                          : ptx::IsSigned(type) ? row.signed_ints
                                                                : row.unsigned_ints;
     if (predicate == kNotThere) break;
@@ -57,11 +60,13 @@ Value* Compare(Step& step, Type type) {
       a = FlushSubnormal(step, a);
       b = FlushSubnormal(step, b);
     }
-    return ptx::IsFloat(type) ? step.ir().CreateFCmp(predicate, a, b)
-                              : step.ir().CreateICmp(predicate, a, b);
+    return is_float ? step.ir().CreateFCmp(predicate, a, b)
+                    : step.ir().CreateICmp(predicate, a, b);
   }
   step.Unsupported();
-  return step.ir().getFalse();
+  return llvm::Constant::getNullValue(
+      IsPacked(type) ? llvm::FixedVectorType::get(step.ir().getInt1Ty(), 2)
+                     : static_cast<llvm::Type*>(step.ir().getInt1Ty()));
 }
 
 Value* Join(Step& step, Value* compared, Value* with) {
@@ -83,8 +88,13 @@ void EmitSetp(Step& step) {
   const ptx::Operand& to = step.operand(0);
   const bool is_pair = to.kind == ptx::OperandKind::kPair;
   // p|q: q gets the complement of the comparison, joined in the same way.
-  Value* first = joins ? Join(step, compared, with) : compared;
-  Value* second = ir.CreateNot(compared);
+  // Of packed halves p gets the lower one's comparison and q the upper one's.
+  const bool is_packed = IsPacked(step.type());
+  if (is_packed && !is_pair) return step.Unsupported();
+  Value* first = is_packed ? ir.CreateExtractElement(compared, uint64_t{0}) : compared;
+  Value* second = is_packed ? ir.CreateExtractElement(compared, uint64_t{1})
+                            : ir.CreateNot(compared);
+  if (joins) first = Join(step, first, with);
   if (joins) second = Join(step, second, with);
   step.f.Write(is_pair ? to.elements[0] : to, Type::kPred, first);
   if (is_pair) step.f.Write(to.elements[1], Type::kPred, second);
@@ -95,10 +105,22 @@ void EmitSet(Step& step) {
   if (step.types.size() != 2) return step.Unsupported();
   const bool joins = !step.OneOf("and or xor").empty();
   if (joins != (step.operand_count() == 4)) return step.Unsupported();
-  Value* compared = Compare(step, step.types[1]);
-  if (joins) compared = Join(step, compared, step.Read(3, Type::kPred));
   const Type to = step.types[0];
   llvm::Type* type = step.f.IrType(to);
+  Value* compared = Compare(step, step.types[1]);
+  if (IsPacked(step.types[1])) {
+    // Each half of the result is the answer for that half.
+    if (joins || (to != step.types[1] && ptx::IsFloat(to)) || ptx::TypeBits(to) != 32) {
+      return step.Unsupported();
+    }
+    auto* halves = llvm::FixedVectorType::get(step.f.IntType(16), 2);
+    step.Write(0, to,
+               IsPacked(to) ? ir.CreateUIToFP(compared, type)
+                            : ir.CreateBitCast(ir.CreateSExt(compared, halves), type));
+    return;
+  }
+  if (joins) compared = Join(step, compared, step.Read(3, Type::kPred));
+  if (IsPacked(to)) return step.Unsupported();
   // True is 1.0 for a float destination and all ones for an integer one.
   Value* result = ptx::IsFloat(to) ? ir.CreateUIToFP(compared, type) : ir.CreateSExt(compared, type);
   step.Write(0, to, result);

@@ -206,6 +206,15 @@ void EmitCallTo(Step& step, const CallParts& parts, Value* target, const ptx::Fu
 }  // namespace
 
 void EmitBranch(Step& step) {
+  // A thread that goes back to poll again lets others of its block run from time to time. Only there:
+  // between a load and the store that depends on it, lanes of a warp must not change places, as
+  // code that was written for warps in lockstep (tags in shared memory) relies on that.
+  const std::vector<uint32_t>& polling = step.f.function_layout().polling_branches;
+  const auto index =
+      static_cast<uint32_t>(&step.instruction - step.f.function().instructions.data());
+  if (std::binary_search(polling.begin(), polling.end(), index)) {
+    step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
+  }
   step.ir().CreateBr(step.f.LabelBlock(step.operand(0)));
   step.f.StartUnreachableBlock();
 }
@@ -277,7 +286,7 @@ void EmitNothing(Step&) {}
 
 void EmitNanosleep(Step& step) {
   // A hint to wait; other threads of the block may run meanwhile, where there are fibers for it.
-  if (step.f.function_layout().has_spin_loop) {
+  if (!step.f.function_layout().polling_branches.empty()) {
     step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
   }
 }

@@ -73,6 +73,20 @@ Value* IntegerToFloat(Step& step, Value* value, Type to, Type from) {
   return ptx::IsSigned(from) ? ir.CreateSIToFP(value, type) : ir.CreateUIToFP(value, type);
 }
 
+// A double to a float, an inexact one to the odd neighbour. A further rounding to 16 bits then gives
+// what one rounding of the double would: 24 bits are more than twice the 11 of a half.
+Value* NarrowToOdd(Step& step, Value* value) {
+  llvm::IRBuilder<>& ir = step.ir();
+  Value* nearest = ir.CreateFPTrunc(value, ir.getFloatTy());
+  Value* back = ir.CreateFPExt(nearest, value->getType());
+  Value* grew = ir.CreateFCmpOGT(ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back),
+                                 ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, value));
+  Value* bits = ir.CreateBitCast(nearest, ir.getInt32Ty());
+  bits = ir.CreateSub(bits, ir.CreateZExt(grew, ir.getInt32Ty()));
+  Value* inexact = ir.CreateZExt(ir.CreateFCmpONE(back, value), ir.getInt32Ty());
+  return ir.CreateBitCast(ir.CreateOr(bits, inexact), ir.getFloatTy());
+}
+
 Value* FloatToFloat(Step& step, Value* value, Type to, Type from) {
   llvm::IRBuilder<>& ir = step.ir();
   llvm::Type* type = step.f.IrType(to);
@@ -85,10 +99,13 @@ Value* FloatToFloat(Step& step, Value* value, Type to, Type from) {
     // f16 and bf16: by way of float, which holds both.
     return ir.CreateFPTrunc(ir.CreateFPExt(value, ir.getFloatTy()), type);
   }
+  if (from == Type::kF64 && to_bits == 16) {
+    value = NarrowToOdd(step, value);
+    from = Type::kF32;
+  }
   if (!HasDirectedRounding(step)) return ir.CreateFPTrunc(value, type);
   if (from == Type::kF64 && to == Type::kF32) {
-    const ptx::Type as = Type::kF32;
-    return DirectedOperation(step, "from_double", as, {value});
+    return DirectedOperation(step, "from_double", Type::kF32, {value});
   }
   if (from == Type::kF32 && step.Has("rz")) {
     // Round to zero by hand: round to nearest, and step back if that grew the magnitude.

@@ -4,10 +4,7 @@
 // Weak accesses are plain LLVM ones; the calls that barriers and shuffles become keep the compiler
 // from moving them across. Volatile and relaxed ones are atomic, so that a loop may poll memory.
 // Source: PTX ISA 9.0, 8 "Memory Consistency Model", 9.7.9.8 ld, st, 9.7.13 membar, atom, red.
-#include <cstddef>
-
 #include "device/cpu/codegen/emit.h"
-#include "device/cpu/engine/thread_context.h"
 
 namespace consort::cpu {
 namespace {
@@ -20,12 +17,6 @@ uint32_t VectorWidth(const Step& step) { return step.Has("v4") ? 4 : step.Has("v
 
 bool IsStrong(const Step& step) {
   return !step.OneOf("volatile relaxed acquire release mmio").empty();
-}
-
-// Lets other threads of the block run from time to time where a loop may wait for one of them.
-void YieldIfPolling(Step& step) {
-  if (!step.f.function_layout().has_spin_loop) return;
-  step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
 }
 
 AtomicOrdering OrderOf(const Step& step, AtomicOrdering otherwise) {
@@ -83,7 +74,7 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
     return nullptr;
   }
   const std::string_view name = step.OneOf("add min max inc dec exch and or xor");
-  const bool is_float = ptx::IsFloat(type) || ptx::TypeName(type).ends_with("x2");
+  const bool is_float = ptx::IsFloat(type);
   for (const AtomicRow& row : kAtomicRows) {
     if (row.name != name) continue;
     const auto operation = is_float                ? row.float_op
@@ -125,7 +116,6 @@ void EmitLoad(Step& step) {
   if (IsStrong(step) && bytes <= 8) {
     load->setVolatile(step.Has("volatile"));
     load->setAtomic(OrderOf(step, AtomicOrdering::Monotonic));
-    YieldIfPolling(step);
   }
   if (type == Type::kB128) {
     step.f.WritePacked(to, type, load);
@@ -167,7 +157,6 @@ void EmitAtomic(Step& step) {
   Value* old = EmitReadModifyWrite(step, 1);
   if (old == nullptr) return;
   step.Write(step.f.Cast(old, step.f.IrType(step.type())));
-  if (!step.OneOf("cas exch").empty()) YieldIfPolling(step);
 }
 
 void EmitReduction(Step& step) {

@@ -217,6 +217,10 @@ TEST(FloatInstructions, HalfPrecision) {
       {"add.f16x2 %d, %a, %b;", 0x3C004000, 0x40003C00, 0, 0x42004200},
       {"setp.lt.f16 %p, %ah, %bh;", 0x3C00, 0x4000, 0, 1},
       {"add.bf16 %dh, %ah, %bh;", 0x3F80, 0x4000, 0, 0x4040},
+      {"set.eq.f16x2.f16x2 %d, %a, %b;", 0x3C004000, 0x3C003C00, 0, 0x3C000000},
+      {"set.gt.u32.f16x2 %d, %a, %b;", 0x3C004000, 0x3C003C00, 0, 0xFFFF},
+      {"setp.gt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2;", 0x3C004000,
+       0x3C003C00, 0, 2},
       {"neg.f16x2 %d, %a;", 0x3C004000, 0, 0, 0xBC00C000},
   });
 }

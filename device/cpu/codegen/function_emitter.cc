@@ -41,7 +41,8 @@ FunctionEmitter::FunctionEmitter(EmitterShared& shared, uint32_t function_index)
       ir_function_(shared.functions[function_index]),
       builder_(shared.ir.getContext()),
       storage_(function_.symbols.size(), nullptr),
-      label_blocks_(function_.labels.size(), nullptr) {}
+      label_blocks_(function_.labels.size(), nullptr),
+      is_temporary_(function_.symbols.size(), false) {}
 
 void FunctionEmitter::Fail(absl::StatusCode code, std::string_view message) {
   if (!status_.ok()) return;
@@ -50,7 +51,62 @@ void FunctionEmitter::Fail(absl::StatusCode code, std::string_view message) {
                          Text(message)));
 }
 
+// Marks the registers that live in one straight run of instructions, which begins with an
+// unconditional write. They need no zero at the entry, without which mem2reg handles them at once:
+// most registers of large unrolled kernels are such ones.
+void FunctionEmitter::FindTemporaries() {
+  static constexpr std::string_view kNoDestination[] = {
+      "bar", "barrier", "bra", "brx", "call", "cp", "nanosleep", "pmevent", "red", "st"};
+  std::vector<bool> is_target(function_.instructions.size() + 1, false);
+  for (const ptx::Label& label : function_.labels) is_target[label.instruction] = true;
+  std::vector<uint32_t> run_of(function_.symbols.size(), ptx::kNone);
+  uint32_t run = 0;
+  for (size_t i = 0; i < function_.instructions.size(); ++i) {
+    const ptx::Instruction& instruction = function_.instructions[i];
+    if (is_target[i]) ++run;
+    auto read = [&](auto&& self, const Operand& operand) -> void {
+      for (const Operand& element : operand.elements) self(self, element);
+      if (operand.kind != OperandKind::kSymbol) return;
+      if (run_of[operand.symbol] != run) is_temporary_[operand.symbol] = false;
+      run_of[operand.symbol] = run;
+    };
+    auto write = [&](const Operand& operand) {
+      if (operand.kind != OperandKind::kSymbol) return read(read, operand);
+      const bool is_first = run_of[operand.symbol] == ptx::kNone;
+      const bool is_whole = instruction.guard == ptx::kNone && operand.component == 0;
+      if (is_first && is_whole) {
+        is_temporary_[operand.symbol] = true;
+        run_of[operand.symbol] = run;
+      }
+      read(read, operand);
+    };
+    if (instruction.guard != ptx::kNone) {
+      if (run_of[instruction.guard] != run) is_temporary_[instruction.guard] = false;
+      run_of[instruction.guard] = run;
+    }
+    const bool has_destination =
+        std::find(std::begin(kNoDestination), std::end(kNoDestination), instruction.opcode) ==
+        std::end(kNoDestination);
+    for (size_t k = has_destination ? 1 : 0; k < instruction.operands.size(); ++k) {
+      read(read, instruction.operands[k]);
+    }
+    if (has_destination && !instruction.operands.empty()) {
+      const Operand& to = instruction.operands[0];
+      if (to.kind == OperandKind::kPair || to.kind == OperandKind::kVector) {
+        for (const Operand& element : to.elements) write(element);
+      } else {
+        write(to);
+      }
+    }
+    if (instruction.opcode == "bra" || instruction.opcode == "brx" || instruction.opcode == "ret" ||
+        instruction.opcode == "exit" || instruction.opcode == "trap") {
+      ++run;
+    }
+  }
+}
+
 absl::Status FunctionEmitter::Emit() {
+  FindTemporaries();
   EmitPrologue();
   std::vector<uint32_t> order(function_.labels.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -196,7 +252,10 @@ llvm::AllocaInst* FunctionEmitter::Register(uint32_t symbol) {
   if (declared.vector_width > 1) type = llvm::ArrayType::get(type, declared.vector_width);
   llvm::IRBuilder<> at_entry(entry_end_);
   slot = at_entry.CreateAlloca(type);
-  at_entry.CreateStore(llvm::Constant::getNullValue(type), slot);
+  // A parameter in a register is also used where no instruction names it.
+  if (!is_temporary_[symbol] || declared.kind != SymbolKind::kRegister) {
+    at_entry.CreateStore(llvm::Constant::getNullValue(type), slot);
+  }
   return slot;
 }
 

@@ -107,6 +107,7 @@ class FunctionEmitter {
   void StartUnreachableBlock();
 
  private:
+  void FindTemporaries();
   void EmitPrologue();
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);
@@ -126,6 +127,7 @@ class FunctionEmitter {
   llvm::Value* returns_ = nullptr;
   std::vector<llvm::AllocaInst*> storage_;        // by symbol
   std::vector<llvm::BasicBlock*> label_blocks_;   // by label
+  std::vector<bool> is_temporary_;  // by symbol: written before it is read, in one straight run
   absl::flat_hash_map<size_t, llvm::Value*> fields_;
   llvm::AllocaInst* carry_ = nullptr;
   const ptx::Instruction* current_ = nullptr;

@@ -25,6 +25,8 @@ constexpr string_view kMemoryTypes =
 constexpr string_view kRegisterTypes =
     "pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
 constexpr string_view kCompareTypes = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f16 bf16 f32 f64";
+constexpr string_view kSetTypes =
+    "b16 b32 b64 u16 u32 u64 s16 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
 constexpr string_view kConvertTypes = "u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 f16x2 bf16x2";
 constexpr string_view kCompares =
     "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
@@ -39,8 +41,8 @@ constexpr string_view kStoreModifiers =
     "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first";
 constexpr string_view kAtomicModifiers =
     "global shared generic shared::cta relaxed acquire release acq_rel cta cluster gpu sys add min "
-    "max inc dec exch cas and or xor noftz";
-constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
+    "max inc dec exch cas and or xor";
+constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f32 f64";
 
 // Sorted by chapter of the ISA. An opcode may have several rows: the first that takes all modifiers
 // and types is used.
@@ -94,8 +96,8 @@ constexpr InstructionRow kRows[] = {
     {"ex2", "approx ftz", "f32 f16 f16x2", 1, 2, 2, EmitTranscendental},
     {"tanh", "approx", "f32 f16 f16x2", 1, 2, 2, EmitTranscendental},
     // 9.7.6, 9.7.7 Comparison and selection
-    {"setp", kCompares, kCompareTypes, 1, 3, 4, EmitSetp},
-    {"set", kCompares, kCompareTypes, 2, 3, 4, EmitSet},
+    {"setp", kCompares, kSetTypes, 1, 3, 4, EmitSetp},
+    {"set", kCompares, kSetTypes, 2, 3, 4, EmitSet},
     {"selp", kNoModifiers, kCompareTypes, 1, 4, 4, EmitSelp},
     {"slct", "ftz", "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64", 2, 4, 4, EmitSlct},
     // 9.7.8 Logic and shift

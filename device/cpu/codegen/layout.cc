@@ -118,6 +118,10 @@ class Analysis {
       if (symbol.kind == SymbolKind::kLocal) out.local_bytes += static_cast<uint32_t>(symbol.bytes);
       if (symbol.kind == SymbolKind::kRegister) ++out.register_count;
     }
+    std::vector<uint32_t> polls_before(function.instructions.size() + 1, 0);
+    for (uint32_t i = 0; i < function.instructions.size(); ++i) {
+      polls_before[i + 1] = polls_before[i] + (MayPoll(function.instructions[i]) ? 1 : 0);
+    }
     for (uint32_t i = 0; i < function.instructions.size(); ++i) {
       const Instruction& instruction = function.instructions[i];
       if (IsCollective(instruction) || (instruction.opcode == "exit" && !function.is_entry)) {
@@ -132,8 +136,8 @@ class Analysis {
         RETURN_IF_ERROR(VisitOperand(operand, instruction, function, out, is_target));
         if (operand.kind == OperandKind::kLabel && instruction.opcode == "bra") {
           const uint32_t target = function.labels[operand.label].instruction;
-          for (uint32_t j = target; j <= i && !out.has_spin_loop; ++j) {
-            out.has_spin_loop = MayPoll(function.instructions[j]);
+          if (target <= i && polls_before[i] > polls_before[target]) {
+            out.polling_branches.push_back(i);
           }
         }
       }
@@ -152,7 +156,7 @@ class Analysis {
       open.pop_back();
       kernel.functions.push_back(at);
       const FunctionLayout& function = layout_.functions[at];
-      kernel.needs_fibers |= function.has_collective || function.has_spin_loop;
+      kernel.needs_fibers |= function.has_collective || !function.polling_branches.empty();
       kernel.local_bytes += function.local_bytes;
       for (const uint32_t next : function.references) {
         if (seen.insert(next).second) open.push_back(next);

@@ -27,7 +27,9 @@ struct FunctionLayout {
   std::vector<uint32_t> shared_variables;  // module variables named in the body, sorted
   bool has_indirect_call = false;
   bool has_collective = false;  // barriers, shuffles, votes, exit below the kernel
-  bool has_spin_loop = false;   // a loop that reads memory which another thread may change
+  // Instructions that branch back over a load or atomic with which a thread may wait for memory that
+  // another one changes; sorted.
+  std::vector<uint32_t> polling_branches;
   uint32_t local_bytes = 0;     // .local variables
   uint32_t register_count = 0;
 };

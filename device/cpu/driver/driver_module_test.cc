@@ -310,7 +310,7 @@ TEST_F(ModuleTest, ErrorsOfImagesAreExplained) {
   EXPECT_EQ(log, "image holds only sm_90 machine code and no PTX");
   EXPECT_EQ(LoadWithLog("garbage", &log), CUDA_ERROR_INVALID_IMAGE);
   std::vector<char> damaged = ReadTestData("kernels_size.fatbin");
-  std::memset(damaged.data() + 16 + 80, 0xFF, 64);
+  std::memset(damaged.data() + damaged.size() - 64, 0xFF, 64);  // the PTX is the last entry
   EXPECT_EQ(LoadWithLog(damaged.data(), &log), CUDA_ERROR_INVALID_IMAGE);
 
   EXPECT_EQ(LoadWithLog(".version 99.0\n.target sm_75\n.address_size 64\n", &log),

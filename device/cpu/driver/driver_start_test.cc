@@ -102,8 +102,8 @@ TEST(DriverOptionsTest, BoundsAndNonsense) {
   for (const char* devices : {"17", "-1", "x", "1x", "1 "}) {
     EXPECT_FALSE(ParseOptions(devices, "").ok()) << devices;
   }
-  for (const char* memory : {"1MiB", "GiB", "4 GiB", "4GB", "99999999999999TiB", ",4GiB", "4GiB,"}) {
-    EXPECT_FALSE(ParseOptions("2", memory).ok() && std::string(memory) != "4GiB,") << memory;
+  for (const char* memory : {"1MiB", "GiB", "4 GiB", "4GB", "99999999999999TiB", ",4GiB", "4GiB,x"}) {
+    EXPECT_FALSE(ParseOptions("2", memory).ok()) << memory;
   }
 }
 

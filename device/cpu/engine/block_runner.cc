@@ -111,9 +111,19 @@ void BlockRunner::LoopBody(void* argument) {
   BlockRunner& runner = *thread.runner;
   const KernelEntry entry = runner.job_->entry;
   const uint8_t* params = runner.job_->params;
+  ThreadContext& context = thread.context;
+  SetThreadIndex(context, 0);
   for (uint32_t i = 0; i < runner.thread_count_; ++i) {
-    SetThreadIndex(thread.context, i);
-    entry(&thread.context, params, nullptr);
+    context.lane = i % kWarpLanes;
+    context.warp = i / kWarpLanes;
+    context.thread_index = i;
+    entry(&context, params, nullptr);
+    // Counts tid up without the divisions of SetThreadIndex, which cost as much as a small kernel.
+    if (++context.tid[0] < context.ntid[0]) continue;
+    context.tid[0] = 0;
+    if (++context.tid[1] < context.ntid[1]) continue;
+    context.tid[1] = 0;
+    ++context.tid[2];
   }
   thread.fiber.Suspend(true);
 }

@@ -111,9 +111,6 @@ absl::Status Fiber::Allocate(size_t stack_bytes, size_t color) {
   // An odd number of cache lines steps through all of them.
   constexpr size_t kColorBytes = 5 * 64;
   stack_high_ = mapping_ + bytes - color * kColorBytes % page;
-#if defined(__SANITIZE_THREAD__)
-  tsan_fiber_ = __tsan_create_fiber(0);
-#endif
   return absl::OkStatus();
 }
 
@@ -123,6 +120,11 @@ void Fiber::Start(Body body, void* argument) {
 #if defined(__SANITIZE_ADDRESS__)
   // Frames that were dropped leave their red zones behind.
   ASAN_UNPOISON_MEMORY_REGION(stack_low_, stack_bytes());
+#endif
+#if defined(__SANITIZE_THREAD__)
+  // A new one each time: functions of a dropped stack never return, and would pile up in its records.
+  if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
+  tsan_fiber_ = __tsan_create_fiber(0);
 #endif
   fake_stack_ = nullptr;
   // Six registers and the return address, such that the thunk starts with an aligned stack, as after

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose results the host can compute: used by most cases. Names are C names, so no demangling is needed.
+// Kernels whose results the host can compute: used by most cases. Names are C names, so no
+// demangling is needed.
 
 extern "C" {
 
@@ -31,12 +32,14 @@ __global__ void times_factor(unsigned* out, unsigned n) {
   if (i < n) out[i] = i * factor;
 }
 
-// One word per thread of the whole grid: block.x, block.y, block.z, thread.x, thread.y, thread.z in 5 bits each.
+// One word per thread of the whole grid: block.x, block.y, block.z, thread.x, thread.y, thread.z in
+// 5 bits each.
 __global__ void coordinates(unsigned* out) {
   unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] = blockIdx.x | blockIdx.y << 5 | blockIdx.z << 10 |
-                                                                 threadIdx.x << 15 | threadIdx.y << 20 | threadIdx.z << 25;
+  out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] =
+      blockIdx.x | blockIdx.y << 5 | blockIdx.z << 10 | threadIdx.x << 15 | threadIdx.y << 20 |
+      threadIdx.z << 25;
 }
 
 // out[i] = in[blockDim.x - 1 - i] through static shared memory; at most 256 threads.

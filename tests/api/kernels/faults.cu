@@ -3,7 +3,9 @@
 
 extern "C" {
 
-__global__ void store_at(unsigned long long address) { *reinterpret_cast<volatile unsigned*>(address) = 1; }
+__global__ void store_at(unsigned long long address) {
+  *reinterpret_cast<volatile unsigned*>(address) = 1;
+}
 
 __global__ void trap_now() { asm volatile("trap;"); }
 

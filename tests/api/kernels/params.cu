@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels with parameters of every shape that a launch must pack: mixed alignment, structs by value, many, more than 4 KB.
+// Kernels with parameters of every shape that a launch must pack: mixed alignment, structs by
+// value, many, more than 4 KB.
 
 struct Mixed {
   char tag;
@@ -37,10 +38,10 @@ __global__ void big(Big b, unsigned* out) {
   *out = sum;
 }
 
-__global__ void many(unsigned* out, int a0, int a1, int a2, int a3, int a4, int a5, int a6, int a7, int a8, int a9, int a10,
-                     int a11, int a12, int a13, int a14, int a15) {
-  *out = a0 + 2 * a1 + 3 * a2 + 4 * a3 + 5 * a4 + 6 * a5 + 7 * a6 + 8 * a7 + 9 * a8 + 10 * a9 + 11 * a10 + 12 * a11 + 13 * a12 +
-         14 * a13 + 15 * a14 + 16 * a15;
+__global__ void many(unsigned* out, int a0, int a1, int a2, int a3, int a4, int a5, int a6, int a7,
+                     int a8, int a9, int a10, int a11, int a12, int a13, int a14, int a15) {
+  *out = a0 + 2 * a1 + 3 * a2 + 4 * a3 + 5 * a4 + 6 * a5 + 7 * a6 + 8 * a7 + 9 * a8 + 10 * a9 +
+         11 * a10 + 12 * a11 + 13 * a12 + 14 * a13 + 15 * a14 + 16 * a15;
 }
 
 // A pointer inside a struct: nothing on the way may translate it.

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs nvcc_kernels_for_test.cu, compiled to PTX for two architectures, against C++ references.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "device/cpu/program.h"
+
+namespace consort::cpu {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr uint32_t kSeed = 20240607;
+
+class NvccKernels : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::ifstream file(GetParam());
+    ASSERT_TRUE(file) << GetParam();
+    std::stringstream text;
+    text << file.rdbuf();
+    auto program = Program::Load(text.str());
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = std::move(*program);
+  }
+
+  // Packs the arguments at the offsets that the kernel declares.
+  template <typename... Arguments>
+  LaunchFault Run(const std::string& name, LaunchShape shape, Arguments... arguments) {
+    for (size_t k = 0; k < program_->kernels().size(); ++k) {
+      const KernelInfo& kernel = program_->kernels()[k];
+      if (kernel.name != name) continue;
+      EXPECT_EQ(kernel.params.size(), sizeof...(arguments));
+      std::vector<uint8_t> buffer(kernel.param_bytes);
+      size_t i = 0;
+      auto put = [&](auto value) {
+        EXPECT_EQ(kernel.params[i].bytes, sizeof(value));
+        std::memcpy(buffer.data() + kernel.params[i++].offset, &value, sizeof(value));
+      };
+      (put(arguments), ...);
+      return program_->Run(k, shape, buffer.data(), kWorkers);
+    }
+    ADD_FAILURE() << "no kernel " << name;
+    return LaunchFault::kTrap;
+  }
+
+  std::vector<float> RandomFloats(size_t count, float low, float high) {
+    std::uniform_real_distribution<float> distribution(low, high);
+    std::vector<float> values(count);
+    for (float& value : values) value = distribution(random_);
+    return values;
+  }
+
+  static LaunchShape Shape(uint32_t grid, uint32_t block, uint32_t dynamic_shared_bytes = 0) {
+    LaunchShape shape;
+    shape.grid[0] = grid;
+    shape.block[0] = block;
+    shape.dynamic_shared_bytes = dynamic_shared_bytes;
+    return shape;
+  }
+
+  std::mt19937 random_{kSeed};
+  std::unique_ptr<Program> program_;
+};
+
+TEST_P(NvccKernels, VectorAdd) {
+  constexpr int kCount = 50000;
+  const auto a = RandomFloats(kCount, -1, 1);
+  const auto b = RandomFloats(kCount, -1, 1);
+  std::vector<float> c(kCount, 0);
+  ASSERT_EQ(Run("VectorAdd", Shape((kCount + 255) / 256, 256), a.data(), b.data(), c.data(),
+                kCount),
+            LaunchFault::kNone);
+  for (int i = 0; i < kCount; ++i) ASSERT_EQ(c[i], a[i] + b[i]);
+}
+
+TEST_P(NvccKernels, MatrixMultiply) {
+  constexpr int kRows = 64, kInner = 96, kColumns = 128;
+  const auto a = RandomFloats(kRows * kInner, -1, 1);
+  const auto b = RandomFloats(kInner * kColumns, -1, 1);
+  std::vector<float> c(kRows * kColumns, 0);
+  LaunchShape shape = Shape(kColumns / 32, 32);
+  shape.block[1] = 32;
+  shape.grid[1] = kRows / 32;
+  ASSERT_EQ(Run("MatrixMultiply", shape, c.data(), a.data(), b.data(), kInner, kColumns),
+            LaunchFault::kNone);
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kColumns; ++column) {
+      float sum = 0;
+      for (int k = 0; k < kInner; ++k) {
+        sum = std::fma(a[row * kInner + k], b[k * kColumns + column], sum);
+      }
+      ASSERT_EQ(c[row * kColumns + column], sum) << row << " " << column;
+    }
+  }
+}
+
+TEST_P(NvccKernels, ReduceWithSharedMemoryAndShuffles) {
+  std::vector<int> in(100000);
+  std::iota(in.begin(), in.end(), -30000);
+  for (const uint32_t block : {64u, 256u, 1024u}) {
+    std::vector<int> out(16, 0);
+    ASSERT_EQ(Run("Reduce", Shape(16, block, block * 4), in.data(), out.data(),
+                  static_cast<unsigned>(in.size())),
+              LaunchFault::kNone);
+    EXPECT_EQ(std::accumulate(out.begin(), out.end(), 0), std::accumulate(in.begin(), in.end(), 0));
+  }
+}
+
+TEST_P(NvccKernels, CoalescedGroupsCountOnce) {
+  std::vector<int> in(10000);
+  std::uniform_int_distribution<int> distribution(0, 1000);
+  for (int& value : in) value = distribution(random_);
+  int counter = 0;
+  ASSERT_EQ(Run("CountOdd", Shape(40, 256), in.data(), &counter, 10000), LaunchFault::kNone);
+  EXPECT_EQ(counter, std::count_if(in.begin(), in.end(), [](int v) { return v % 2 != 0; }));
+}
+
+TEST_P(NvccKernels, Histograms) {
+  std::vector<unsigned> data(20000);
+  for (unsigned& word : data) word = random_() & random_();
+  const unsigned words = static_cast<unsigned>(data.size());
+  std::vector<unsigned> expected64(64, 0), expected256(256, 0);
+  for (const unsigned word : data) {
+    for (int byte = 0; byte < 4; ++byte) {
+      ++expected64[word >> (8 * byte + 2) & 0x3F];
+      ++expected256[word >> 8 * byte & 0xFF];
+    }
+  }
+  // A byte counter holds 255: blocks * 64 threads must see at most 63 words each.
+  std::vector<unsigned> partial(64 * 256, 0), histogram(256, 0);
+  ASSERT_EQ(Run("Histogram64", Shape(8, 64), partial.data(), data.data(), words),
+            LaunchFault::kNone);
+  ASSERT_EQ(Run("MergeHistograms", Shape(64, 256), histogram.data(), partial.data(), 8u, 64u),
+            LaunchFault::kNone);
+  EXPECT_EQ(std::vector<unsigned>(histogram.begin(), histogram.begin() + 64), expected64);
+  for (const char* kernel : {"Histogram256", "Histogram256Tagged"}) {
+    std::fill(histogram.begin(), histogram.end(), 0);
+    ASSERT_EQ(Run(kernel, Shape(10, 192), partial.data(), data.data(), words), LaunchFault::kNone);
+    ASSERT_EQ(Run("MergeHistograms", Shape(256, 256), histogram.data(), partial.data(), 10u, 256u),
+              LaunchFault::kNone);
+    EXPECT_EQ(histogram, expected256) << kernel;
+  }
+}
+
+TEST_P(NvccKernels, BlackScholes) {
+  constexpr int kCount = 4000;
+  const auto price = RandomFloats(kCount, 5, 30);
+  const auto strike = RandomFloats(kCount, 1, 100);
+  const auto years = RandomFloats(kCount, 0.25, 10);
+  std::vector<float> call(kCount, 0), put(kCount, 0);
+  constexpr float kRate = 0.02f, kVolatility = 0.30f;
+  ASSERT_EQ(Run("BlackScholes", Shape((kCount / 2 + 127) / 128, 128), call.data(), put.data(),
+                price.data(), strike.data(), years.data(), kRate, kVolatility, kCount / 2),
+            LaunchFault::kNone);
+  auto normal = [](double d) { return 0.5 * std::erfc(-d / std::sqrt(2.0)); };
+  double difference = 0, sum = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const double s = price[i], x = strike[i], t = years[i];
+    const double d1 = (std::log(s / x) + (kRate + 0.5 * kVolatility * kVolatility) * t) /
+                      (kVolatility * std::sqrt(t));
+    const double d2 = d1 - kVolatility * std::sqrt(t);
+    const double discount = std::exp(-kRate * t);
+    const double expected = s * normal(d1) - x * discount * normal(d2);
+    difference += std::fabs(expected - call[i]);
+    sum += std::fabs(expected);
+    ASSERT_NEAR(put[i], expected - s + x * discount, 2e-4) << i;
+  }
+  EXPECT_LT(difference / sum, 1e-6);
+}
+
+TEST_P(NvccKernels, CallsWithLocalArraysAndConstants) {
+  std::vector<double> out(32, 0);
+  ASSERT_EQ(Run("CallFunctions", Shape(1, 32), out.data(), 3), LaunchFault::kNone);
+  for (int thread = 0; thread < 32; ++thread) {
+    double expected = 0;
+    for (int i = 0; i < 8; ++i) {
+      expected += std::ldexp(0.5, -((i + 3 + thread) & 3)) * (thread * 8 + i);
+    }
+    EXPECT_EQ(out[thread], expected) << thread;
+  }
+  for (const VariableInfo& variable : program_->variables()) {
+    if (variable.name != "calls") continue;
+    EXPECT_EQ(*static_cast<int*>(variable.address), 32);
+  }
+}
+
+TEST_P(NvccKernels, MathLibrary) {
+  constexpr int kCount = 500;
+  const auto in = RandomFloats(kCount, -4, 4);
+  std::vector<float> out(kCount * 8, 0);
+  ASSERT_EQ(Run("MathLibrary", Shape(1, 512), in.data(), out.data(), kCount), LaunchFault::kNone);
+  for (int i = 0; i < kCount; ++i) {
+    const float x = in[i];
+    const double w = static_cast<double>(x);
+    const double expected[8] = {std::exp(w),
+                                std::log(std::fabs(x) + 0.1f),
+                                std::sin(static_cast<double>(x * 100.0f)),
+                                std::pow(std::fabs(w), static_cast<double>(1.7f)),
+                                std::erf(w),
+                                std::exp(w),
+                                std::fmod(x, 0.7f),
+                                std::sqrt(std::fabs(w)) + std::cbrt(w)};
+    for (int f = 0; f < 8; ++f) {
+      EXPECT_NEAR(out[i * 8 + f], expected[f], std::max(1e-6, std::fabs(expected[f]) * 1e-6))
+          << "function " << f << " of " << x;
+    }
+  }
+}
+
+TEST_P(NvccKernels, Print) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Run("Print", Shape(1, 4), 5), LaunchFault::kNone);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "thread 1 of 4:  1.25 text x 1099511627776\n");
+}
+
+TEST_P(NvccKernels, LastBlockSumsWithCompareAndSwap) {
+  const auto in = RandomFloats(20 * 96, 0, 1);
+  std::vector<double> partial(20, 0);
+  double total = 0;
+  ASSERT_EQ(Run("LastBlockSums", Shape(20, 96), in.data(), partial.data(), &total),
+            LaunchFault::kNone);
+  double expected = 0;
+  for (const float value : in) expected += static_cast<double>(value);
+  EXPECT_NEAR(total, expected, 1e-9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, NvccKernels,
+                         testing::Values(CONSORT_TEST_PTX_75, CONSORT_TEST_PTX_90),
+                         [](const auto& info) { return info.index == 0 ? "sm_75" : "sm_90"; });
+
+}  // namespace
+}  // namespace consort::cpu
