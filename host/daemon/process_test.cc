@@ -18,6 +18,8 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,25 @@ using ::testing::HasSubstr;
 
 // A test that waits so long has failed. A worker starts within a second on an idle machine.
 constexpr Nanos kPatience = 60 * kSecond;
+
+// Kernels without parameters: one that writes where nothing is, one that never ends.
+constexpr char kPtx[] = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry fault()
+{
+  .reg .b64 %rd1;
+  mov.u64 %rd1, 64;
+  st.global.u32 [%rd1], 1;
+  ret;
+}
+.visible .entry endless()
+{
+again:
+  bra again;
+}
+)";
 
 std::string ReadAll(const std::string& path) {
   std::ifstream in(path);
@@ -130,13 +151,12 @@ class ProcessTest : public ::testing::Test {
     return channel;
   }
 
-  // One synchronisation through the channel.
-  static bool Works(Channel* channel) {
-    wire::StreamSynchronizeRequest request;
-    request.stream = 1;
+  // Sends a request and waits for its reply's result; nothing if the channel ends.
+  template <class Request>
+  static std::optional<uint32_t> Ask(Channel* channel, const Request& request) {
     const uint32_t bytes = wire::FrameBytes(request.BodyBytes());
     std::byte* at = channel->TryReserve(bytes);
-    if (at == nullptr) return false;
+    if (at == nullptr) return std::nullopt;
     const wire::FrameHeader header{bytes, static_cast<uint16_t>(request.kOpcode), 0, 1, 1};
     std::memcpy(at, &header, sizeof(header));
     wire::Encoder encoder(at + sizeof(header), bytes - sizeof(header));
@@ -146,12 +166,46 @@ class ProcessTest : public ::testing::Test {
     Frame frame;
     ChannelStatus status;
     while ((status = channel->TryReceive(&frame)) == ChannelStatus::kAgain) {
-      if (channel->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) return false;
+      if (channel->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
+        return std::nullopt;
+      }
     }
-    if (status != ChannelStatus::kOk) return false;
-    const bool ok = frame.header.value == 0 && frame.header.call == 1;
+    if (status != ChannelStatus::kOk) return std::nullopt;
+    const uint32_t result = frame.header.value;
     channel->Release(frame);
-    return ok;
+    return result;
+  }
+
+  static std::optional<uint32_t> Synchronize(Channel* channel) {
+    wire::StreamSynchronizeRequest request;
+    request.stream = 1;
+    return Ask(channel, request);
+  }
+  static bool Works(Channel* channel) { return Synchronize(channel) == 0u; }
+
+  // Loads kPtx and launches its kernel `name` on the default stream.
+  static void Launch(Channel* channel, const std::string& name) {
+    const std::string ptx(kPtx, sizeof(kPtx));
+    wire::ImageDataRequest image;
+    image.image = 1;
+    image.total = ptx.size();
+    image.data = std::as_bytes(std::span(ptx.data(), ptx.size()));
+    ASSERT_EQ(Ask(channel, image), 0u);
+    wire::LibraryLoadRequest load;
+    load.library = 10;
+    load.image = 1;
+    ASSERT_EQ(Ask(channel, load), 0u);
+    wire::KernelGetRequest get;
+    get.library = 10;
+    get.kernel = 11;
+    get.name = std::as_bytes(std::span(name.data(), name.size()));
+    ASSERT_EQ(Ask(channel, get), 0u);
+    wire::LaunchRequest launch;
+    launch.kernel = 11;
+    launch.stream = 1;
+    launch.grid_x = launch.grid_y = launch.grid_z = 1;
+    launch.block_x = launch.block_y = launch.block_z = 1;
+    ASSERT_EQ(Ask(channel, launch), 0u);
   }
 
   // The pids of consortd's children.
@@ -220,6 +274,57 @@ TEST_F(ProcessTest, ReplacesAWorkerThatWasKilled) {
   const std::vector<pid_t> after = Workers();
   ASSERT_EQ(after.size(), 1u);
   EXPECT_NE(after[0], before[0]);
+}
+
+TEST_F(ProcessTest, AFaultIsStickyForItsWorkersSessionsAndNewOnesGetAnotherWorker) {
+  constexpr uint32_t kIllegalAddress = 700;
+  Start();
+  const std::vector<pid_t> before = Workers();
+  DialResult result;
+  auto bystander = Open(0, &result);
+  auto guilty = Open(0, &result);
+  ASSERT_NE(bystander, nullptr);
+  ASSERT_NE(guilty, nullptr);
+  ASSERT_TRUE(Works(bystander.get()));
+  Launch(guilty.get(), "fault");
+  EXPECT_EQ(Synchronize(guilty.get()), kIllegalAddress);
+  EXPECT_EQ(Synchronize(guilty.get()), kIllegalAddress);
+  // They share a context, as packed tenants do.
+  EXPECT_EQ(Synchronize(bystander.get()), kIllegalAddress);
+  auto fresh = Open(0, &result);
+  ASSERT_NE(fresh, nullptr) << result.text;
+  EXPECT_TRUE(Works(fresh.get()));
+  EXPECT_EQ(Synchronize(guilty.get()), kIllegalAddress);
+  // The broken worker goes with its last session.
+  guilty.reset();
+  bystander.reset();
+  const Nanos deadline = MonotonicNow() + kPatience;
+  while (Workers().size() != 1 && MonotonicNow() < deadline) usleep(10000);
+  const std::vector<pid_t> after = Workers();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_NE(after[0], before[0]);
+  EXPECT_TRUE(Works(fresh.get()));
+}
+
+TEST_F(ProcessTest, AKernelThatNeverEndsCostsItsWorkerAndNobodyElseATurn) {
+  Start();
+  DialResult result;
+  const std::vector<pid_t> before = Workers();
+  auto endless = Open(0, &result);
+  ASSERT_NE(endless, nullptr);
+  Launch(endless.get(), "endless");
+  endless.reset();  // leaves with the kernel running
+  const Nanos deadline = MonotonicNow() + kPatience;
+  std::vector<pid_t> after = Workers();
+  while ((after.size() != 1 || after == before) && MonotonicNow() < deadline) {
+    usleep(50000);
+    after = Workers();
+  }
+  EXPECT_NE(after, before) << Log();
+  EXPECT_THAT(Log(), HasSubstr("did not end within"));
+  auto fresh = Open(0, &result);
+  ASSERT_NE(fresh, nullptr) << result.text;
+  EXPECT_TRUE(Works(fresh.get()));
 }
 
 TEST_F(ProcessTest, ASilentClientHoldsUpNobody) {
