@@ -79,6 +79,8 @@ void Read() {
   }
   const char* loading = getenv("CUDA_MODULE_LOADING");
   config.eager_loading = loading != nullptr && strcmp(loading, "EAGER") == 0;
+  const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
+  config.launch_blocking = blocking != nullptr && strtol(blocking, nullptr, 10) != 0;
   if (const char* visible = getenv("CUDA_VISIBLE_DEVICES")) {
     config.visible_set = true;
     snprintf(config.visible, sizeof config.visible, "%s", visible);

@@ -20,6 +20,8 @@ struct Config {
   bool log = true;
   // CUDA_MODULE_LOADING=EAGER
   bool eager_loading = false;
+  // CUDA_LAUNCH_BLOCKING=1: a launch returns when the kernel has ended
+  bool launch_blocking = false;
   // CUDA_VISIBLE_DEVICES as given; `visible_set` tells an empty value from none.
   bool visible_set = false;
   char visible[512] = {};

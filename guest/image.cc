@@ -63,12 +63,9 @@ bool LooksLikeText(const void* code) {
 
 std::vector<std::byte> FlattenImage(const void* code) {
   std::vector<std::byte> flat;
-  // Text may be shorter than four bytes, so it is looked at byte by byte first.
-  if (LooksLikeText(code)) {
-    Append(code, strlen(static_cast<const char*>(code)) + 1, &flat);
-    return flat;
-  }
-  const uint32_t magic = Read<uint32_t>(code, 0);
+  // Text may be shorter than a magic number, and a fat binary begins with the letter P.
+  const char* text = static_cast<const char*>(code);
+  const uint32_t magic = strnlen(text, 4) == 4 ? Read<uint32_t>(code, 0) : 0;
   if (magic == kWrapperMagic) {
     const void* data = Read<const void*>(code, 8);
     if (data == nullptr) return flat;
@@ -81,8 +78,10 @@ std::vector<std::byte> FlattenImage(const void* code) {
   }
   if (magic == kFatBinaryMagic) {
     Append(code, FatBinaryBytes(code), &flat);
-  } else if (memcmp(code, ELFMAG, SELFMAG) == 0) {
+  } else if (magic != 0 && memcmp(code, ELFMAG, SELFMAG) == 0) {
     Append(code, ElfBytes(code), &flat);
+  } else if (LooksLikeText(code)) {
+    Append(code, strlen(text) + 1, &flat);
   }
   return flat;
 }

@@ -60,6 +60,7 @@ class Call:
     note: str
     params: list                # generated calls only
     as_call: str                # answered as this generated call, on the default stream
+    same_context: bool          # its stream and event must be of one context
 
 
 @dataclasses.dataclass
@@ -118,7 +119,8 @@ def parse_param(where, name, text):
 
 
 KEYS = {
-    "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply"},
+    "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
+             "same_context"},
     "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error"},
     "event": {"doc", "fields"},
 }
@@ -156,7 +158,7 @@ def load(api_dir):
             params = [parse_param(where, n, t) for n, t in entry.get("params", {}).items()]
             call = Call(name, section, entry["guest"], entry.get("before_init", False),
                         entry.get("aliases", []), entry.get("sends", []), entry.get("note", ""), params,
-                        entry.get("as", ""))
+                        entry.get("as", ""), entry.get("same_context", False))
             calls[name] = call
             if call.guest == "generated" and not call.as_call:
                 reply = entry.get("reply")

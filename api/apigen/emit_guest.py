@@ -92,7 +92,11 @@ def generated_body(call, description, symbols):
         lines.append(f"  if (CUresult result = FindEvent({p.name}, &{p.name}_ref){fail}")
         context = context or f"{p.name}_ref.context"
         if context != f"{p.name}_ref.context":
-            lines.append(f"  if (!SameSession({context}, {p.name}_ref.context)) return AcrossDevices(\"{call.name}\");")
+            if call.same_context:
+                lines.append(f"  if ({context} != {p.name}_ref.context) return CUDA_ERROR_INVALID_HANDLE;")
+            else:
+                lines.append(f"  if (!SameSession({context}, {p.name}_ref.context)) return "
+                             f"AcrossDevices(\"{call.name}\");")
     if context is None:
         lines.append("  Context* context = nullptr;")
         lines.append(f"  if (CUresult result = CurrentContext(&context){fail}")

@@ -7,6 +7,7 @@
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/config.h"
 #include "guest/modules.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
@@ -152,6 +153,10 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   if (CUresult result = FindStream(config.hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
   Kernel* kernel = nullptr;
   if (CUresult result = FindKernel(f, &kernel); result != CUDA_SUCCESS) return result;
+  // A module's function belongs to the module's context; a library's kernel to all.
+  const Library* library = GetRuntime()->libraries.Find(kernel->library_id);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (library->module_context != 0 && library->module_context != stream.context->id) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult result = EnsureKernel(kernel, stream.context->device); result != CUDA_SUCCESS) return result;
   if (CUresult result = CheckShape(config, kernel, stream.context->device); result != CUDA_SUCCESS) return result;
 
@@ -174,7 +179,12 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   request.grid_x = config.gridDimX, request.grid_y = config.gridDimY, request.grid_z = config.gridDimZ;
   request.block_x = config.blockDimX, request.block_y = config.blockDimY, request.block_z = config.blockDimZ;
   request.shared_bytes = config.sharedMemBytes;
-  return Post(stream.context, request);
+  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+  if (!GetConfig().launch_blocking) return CUDA_SUCCESS;
+  wire::StreamSynchronizeRequest wait;
+  wire::EmptyReply reply;
+  wait.stream = stream.id;
+  return Ask(stream.context, wait, &reply);
 }
 
 CUlaunchConfig Config(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,

@@ -176,6 +176,17 @@ void UnknownAttribute(CUpointer_attribute attribute, void* data) {
 
 }  // namespace
 
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  wire::MemGetInfoRequest request;
+  wire::MemGetInfoReply reply;
+  if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
+  if (free != nullptr) *free = reply.free;
+  if (total != nullptr) *total = reply.total;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;

@@ -398,7 +398,7 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel handle) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel handle) {
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (name == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Kernel* kernel = FindCuKernel(handle);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   *name = kernel->name;

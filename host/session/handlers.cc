@@ -452,6 +452,18 @@ CUresult Session::MemAlloc(const wire::FrameHeader& header, const wire::MemAlloc
   return result;
 }
 
+CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,
+                             wire::MemGetInfoReply* reply) {
+  // Frees whose work has finished count.
+  if (frees_pending_ != 0) pending_.Poll();
+  size_t free = 0;
+  size_t total = 0;
+  const CUresult result = driver_.cuMemGetInfo_v2(&free, &total);
+  reply->free = free + window_->cached_bytes();
+  reply->total = total;
+  return result;
+}
+
 CUresult Session::MemFree(const wire::FrameHeader&, const wire::MemFreeRequest& request) {
   if (allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
   ++frees_pending_;

@@ -115,6 +115,8 @@ class Session final : private Handlers, private PendingSink {
                              wire::OccupancyClustersReply* reply) override;
   CUresult MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request,
                     wire::MemAllocReply* reply) override;
+  CUresult MemGetInfo(const wire::FrameHeader& header, const wire::MemGetInfoRequest& request,
+                      wire::MemGetInfoReply* reply) override;
   CUresult MemFree(const wire::FrameHeader& header, const wire::MemFreeRequest& request) override;
   CUresult HostAlloc(const wire::FrameHeader& header, const wire::HostAllocRequest& request,
                      wire::HostAllocReply* reply) override;
