@@ -81,7 +81,7 @@ class PendingList {
   bool Poll();
   // Hands up every finished copy to the host: before a reply that is made at once.
   void PollCopiesOut();
-  // Hands up everything as if it were reached, with `result`: the device is broken.
+  // Hands up everything as if it were reached, with `result`: the device is broken, or nobody waits.
   void FailAll(CUresult result);
 
   bool empty() const { return items_.empty(); }

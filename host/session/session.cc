@@ -289,7 +289,8 @@ bool Session::Drain() {
 
 // Everything that needs the device, on this thread, whose context is current.
 void Session::ReleaseAll() {
-  if (outbox_ != nullptr) pending_.FailAll(CUDA_ERROR_DEINITIALIZED);
+  // The guest is gone: what was for it is dropped. Not an error of the device.
+  if (outbox_ != nullptr) pending_.FailAll(CUDA_ERROR_NOT_READY);
   user_events_.clear();
   if (!registered_rings_.empty()) driver_.cuMemHostUnregister(registered_rings_.data());
   registered_rings_ = {};

@@ -94,15 +94,13 @@ void SessionPeer::SendRaw(uint16_t opcode, uint32_t call, uint32_t context,
   while ((at = channel_->TryReserve(header.bytes)) == nullptr) {
     while (Take()) {
     }
-    if (channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPatience) ==
-        ChannelStatus::kClosed) {
-      return;
-    }
+    if (channel_ended_) return;
+    channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPatience);
   }
   std::memcpy(at, &header, sizeof(header));
   if (!body.empty()) std::memcpy(at + sizeof(header), body.data(), body.size());
   channel_->Commit();
-  while (channel_->Flush() == ChannelStatus::kAgain) {
+  while (channel_->Flush() == ChannelStatus::kAgain && !channel_ended_) {
     while (Take()) {
     }
     channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPatience);
@@ -111,7 +109,11 @@ void SessionPeer::SendRaw(uint16_t opcode, uint32_t call, uint32_t context,
 
 bool SessionPeer::Take() {
   Frame frame;
-  if (channel_->TryReceive(&frame) != ChannelStatus::kOk) return false;
+  const ChannelStatus received = channel_->TryReceive(&frame);
+  if (received != ChannelStatus::kOk) {
+    channel_ended_ = received != ChannelStatus::kAgain;
+    return false;
+  }
   wire::Decoder decoder(frame.body);
   if ((frame.header.flags & wire::kFrameReply) != 0) {
     replies_[frame.header.call] = {static_cast<CUresult>(frame.header.value),
@@ -134,12 +136,11 @@ bool SessionPeer::Take() {
 std::optional<CUresult> SessionPeer::Await(uint32_t call, std::vector<std::byte>* body) {
   while (!replies_.contains(call)) {
     if (Take()) continue;
-    const ChannelStatus waited = channel_->Wait(Channel::kReadable, 0, kPatience);
-    if (waited == ChannelStatus::kAgain) {
+    if (channel_ended_) return std::nullopt;
+    if (channel_->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
       ADD_FAILURE() << "no reply to call " << call;
       return std::nullopt;
     }
-    if (waited != ChannelStatus::kOk && !Take()) return std::nullopt;
   }
   Reply reply = std::move(replies_[call]);
   replies_.erase(call);
@@ -177,7 +178,9 @@ std::vector<std::byte> SessionPeer::Transfer(uint64_t transfer) {
 std::optional<uint64_t> SessionPeer::AwaitHostFunction() {
   while (host_functions_.empty()) {
     if (Take()) continue;
-    if (channel_->Wait(Channel::kReadable, 0, kPatience) != ChannelStatus::kOk && !Take()) {
+    if (channel_ended_) return std::nullopt;
+    if (channel_->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
+      ADD_FAILURE() << "no host function";
       return std::nullopt;
     }
   }

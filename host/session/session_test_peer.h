@@ -107,6 +107,7 @@ class SessionPeer {
   SessionEnded ended_;
   bool clean_ = false;
   std::unique_ptr<Channel> channel_;
+  bool channel_ended_ = false;
   wire::Welcome welcome_;
   uint32_t next_call_ = 1;
   std::vector<std::byte> last_body_;

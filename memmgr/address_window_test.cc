@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Address windows over the CPU driver, whose virtual memory calls are real.
+#include "memmgr/address_window.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "base/log.h"
+#include "device/driver/driver_loader.h"
+#include "memmgr/limits.h"
+
+namespace consort::memmgr {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kBase = 0x3000000000;
+#else
+constexpr uint64_t kBase = 0x300000000000;
+#endif
+constexpr Bytes kWindowBytes = 2 * kGiB;
+
+class AddressWindowTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    auto loaded = device::LoadDriver(device::DriverKind::kCpu,
+                                     (self.parent_path().parent_path() / "lib").string());
+    CHECK(loaded.ok()) << loaded.status();
+    driver_ = new device::LoadedDriver(*std::move(loaded));
+    CUcontext context = nullptr;
+    CHECK_EQ(table().cuDeviceGet(&device_, 0), CUDA_SUCCESS);
+    CHECK_EQ(table().cuDevicePrimaryCtxRetain(&context, device_), CUDA_SUCCESS);
+    CHECK_EQ(table().cuCtxSetCurrent(context), CUDA_SUCCESS);
+  }
+  void SetUp() override {
+    ASSERT_EQ(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &window_),
+              CUDA_SUCCESS);
+    before_ = FreeOnDevice();
+  }
+  static const device::DriverTable& table() { return driver_->table; }
+  static Bytes FreeOnDevice() {
+    size_t free = 0, total = 0;
+    CHECK_EQ(table().cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+    return free;
+  }
+  uint64_t Allocate(Bytes bytes) {
+    uint64_t address = 0;
+    EXPECT_EQ(window_->Allocate(bytes, &address), CUDA_SUCCESS) << bytes;
+    return address;
+  }
+  // Writes and reads one byte through the driver, so that the address is mapped for certain.
+  static void Touch(uint64_t address, unsigned char value) {
+    unsigned char back = 0;
+    ASSERT_EQ(table().cuMemcpyHtoDAsync_v2(address, &value, 1, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(table().cuMemcpyDtoHAsync_v2(&back, address, 1, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(table().cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(back, value);
+  }
+
+  static device::LoadedDriver* driver_;
+  static CUdevice device_;
+  std::unique_ptr<AddressWindow> window_;
+  Bytes before_ = 0;
+};
+
+device::LoadedDriver* AddressWindowTest::driver_ = nullptr;
+CUdevice AddressWindowTest::device_ = 0;
+
+TEST_F(AddressWindowTest, SmallAllocationsShareAGranuleAndLargeOnesHaveTheirOwn) {
+  const uint64_t a = Allocate(1);
+  const uint64_t b = Allocate(513);
+  EXPECT_EQ(b - a, kAllocationAlignment);
+  EXPECT_EQ(window_->used_bytes(), kGranuleBytes);
+  const uint64_t large = Allocate(kSharedAllocationBytesMax + 1);
+  EXPECT_EQ(large % kGranuleBytes, 0u);
+  EXPECT_EQ(window_->used_bytes(), 2 * kGranuleBytes);
+  const uint64_t shared_most = Allocate(kSharedAllocationBytesMax);
+  EXPECT_EQ(shared_most / kGranuleBytes, a / kGranuleBytes);
+  for (const uint64_t address : {a, b, large, large + kSharedAllocationBytesMax, shared_most}) {
+    Touch(address, 0x5a);
+  }
+  EXPECT_EQ(before_ - FreeOnDevice(), 2 * kGranuleBytes);
+}
+
+TEST_F(AddressWindowTest, FindsTheAllocationAroundAnAddress) {
+  const uint64_t a = Allocate(1000);
+  ASSERT_TRUE(window_->Find(a + 999).has_value());
+  EXPECT_EQ(window_->Find(a + 999)->address, a);
+  EXPECT_EQ(window_->Find(a + 999)->bytes, 1000u);
+  EXPECT_FALSE(window_->Find(a + 1000).has_value());
+  EXPECT_FALSE(window_->Find(a - 1).has_value());
+}
+
+TEST_F(AddressWindowTest, KeepsFreedMemoryMappedUpToABoundAndUsesItAgain) {
+  const uint64_t a = Allocate(8 * kMiB);
+  ASSERT_EQ(window_->Free(a), CUDA_SUCCESS);
+  EXPECT_EQ(window_->cached_bytes(), 8 * kMiB);
+  EXPECT_EQ(window_->used_bytes(), 0u);
+  EXPECT_EQ(Allocate(8 * kMiB - 5), a);
+  EXPECT_EQ(window_->cached_bytes(), 0u);
+  // Too much of it would be wasted.
+  ASSERT_EQ(window_->Free(a), CUDA_SUCCESS);
+  EXPECT_NE(Allocate(4 * kMiB), a);
+
+  std::vector<uint64_t> many;
+  for (Bytes bytes = 0; bytes < kCachedBytesMax + 64 * kMiB; bytes += 32 * kMiB) {
+    many.push_back(Allocate(32 * kMiB));
+  }
+  for (const uint64_t address : many) ASSERT_EQ(window_->Free(address), CUDA_SUCCESS);
+  EXPECT_LE(window_->cached_bytes(), kCachedBytesMax);
+  EXPECT_GE(window_->cached_bytes(), kCachedBytesMax - 32 * kMiB);
+  window_->Trim();
+  EXPECT_EQ(window_->cached_bytes(), 0u);
+  EXPECT_EQ(before_ - FreeOnDevice(), window_->used_bytes());
+}
+
+TEST_F(AddressWindowTest, GivesCachedMemoryUpBeforeItIsOutOfMemory) {
+  // All of the device but a little is taken by somebody else.
+  const Bytes rest = 200 * kMiB;
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+  CUmemGenericAllocationHandle other = 0;
+  ASSERT_EQ(table().cuMemCreate(&other, (before_ - rest) / kGranuleBytes * kGranuleBytes,
+                                &properties, 0),
+            CUDA_SUCCESS);
+  const uint64_t a = Allocate(150 * kMiB);
+  ASSERT_EQ(window_->Free(a), CUDA_SUCCESS);
+  EXPECT_EQ(window_->cached_bytes(), 150 * kMiB);
+  // 190 MiB fit only without the cached 150.
+  const uint64_t b = Allocate(190 * kMiB);
+  EXPECT_EQ(window_->cached_bytes(), 0u);
+  uint64_t c = 0;
+  EXPECT_EQ(window_->Allocate(100 * kMiB, &c), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(window_->Free(b), CUDA_SUCCESS);
+  EXPECT_EQ(table().cuMemRelease(other), CUDA_SUCCESS);
+}
+
+TEST_F(AddressWindowTest, RefusesWhatCannotBe) {
+  uint64_t address = 0;
+  EXPECT_EQ(window_->Allocate(0, &address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->Allocate(kWindowBytes + 1, &address), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(window_->Allocate(~uint64_t{0}, &address), CUDA_ERROR_OUT_OF_MEMORY);
+  const uint64_t a = Allocate(4096);
+  EXPECT_EQ(window_->Free(a + 512), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->Free(a), CUDA_SUCCESS);
+  EXPECT_EQ(window_->Free(a), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(window_->Contains(kBase + kWindowBytes - 4, 8));
+  EXPECT_FALSE(window_->Contains(kBase - 1, 1));
+  EXPECT_FALSE(window_->Contains(kBase + 8, ~uint64_t{0}));
+  EXPECT_TRUE(window_->Contains(kBase, kWindowBytes));
+}
+
+TEST_F(AddressWindowTest, RefusesAddressesThatAreTaken) {
+  std::unique_ptr<AddressWindow> second;
+  EXPECT_NE(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &second), CUDA_SUCCESS);
+  EXPECT_EQ(second, nullptr);
+}
+
+// Random use: allocations never overlap, each keeps its contents, all of the device comes back.
+TEST_F(AddressWindowTest, KeepsContentsApartUnderRandomUse) {
+  const char* given = std::getenv("CONSORT_TEST_SEED");
+  const auto seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "CONSORT_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  struct Live {
+    Bytes bytes;
+    unsigned char value;
+  };
+  std::map<uint64_t, Live> live;
+  for (int step = 0; step < 1500; ++step) {
+    if (random() % 5 < 3) {
+      const Bytes bytes = 1 + random() % (random() % 4 == 0 ? 6 * kMiB : 40 * kKiB);
+      const uint64_t address = Allocate(bytes);
+      const auto next = live.lower_bound(address);
+      ASSERT_TRUE(next == live.end() || address + bytes <= next->first);
+      if (next != live.begin()) {
+        const auto previous = std::prev(next);
+        ASSERT_LE(previous->first + previous->second.bytes, address);
+      }
+      const auto value = static_cast<unsigned char>(random());
+      ASSERT_EQ(table().cuMemsetD8Async(address, value, bytes, nullptr), CUDA_SUCCESS);
+      live[address] = {bytes, value};
+    } else if (!live.empty()) {
+      auto it = live.begin();
+      std::advance(it, random() % live.size());
+      unsigned char first = 0, last = 0;
+      ASSERT_EQ(table().cuMemcpyDtoHAsync_v2(&first, it->first, 1, nullptr), CUDA_SUCCESS);
+      ASSERT_EQ(table().cuMemcpyDtoHAsync_v2(&last, it->first + it->second.bytes - 1, 1, nullptr),
+                CUDA_SUCCESS);
+      ASSERT_EQ(table().cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+      ASSERT_EQ(first, it->second.value);
+      ASSERT_EQ(last, it->second.value);
+      ASSERT_EQ(window_->Free(it->first), CUDA_SUCCESS);
+      live.erase(it);
+    }
+  }
+  window_.reset();
+  EXPECT_EQ(FreeOnDevice(), before_);
+}
+
+}  // namespace
+}  // namespace consort::memmgr
