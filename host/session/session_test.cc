@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions over the CPU device, driven by frames: what an honest guest library sends, and what none does.
+// Sessions over the CPU device, driven by frames: what an honest guest library sends, and what none
+// does.
 #include "host/session/session.h"
 
 #include <gmock/gmock.h>
@@ -9,11 +10,11 @@
 
 #include <cstring>
 #include <random>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/limits.h"
-#include "host/session/session_test_peer.h"
+#include "host/session/session_test_support.h"
 
 namespace consort::host {
 namespace {
@@ -65,7 +66,8 @@ template <typename T>
 std::span<const std::byte> BytesOf(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
-std::span<const std::byte> TextBytes(const std::string& text) {
+// `text` must outlive the span.
+std::span<const std::byte> TextBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -113,8 +115,7 @@ void LoadAdd(SessionPeer& peer) {
   wire::ImageDataRequest image;
   image.image = 5;
   image.total = sizeof(kPtx);
-  const std::string text(kPtx, sizeof(kPtx));
-  image.data = TextBytes(text);
+  image.data = TextBytes(std::string_view(kPtx, sizeof(kPtx)));
   peer.Post(image);
   wire::LibraryLoadRequest load;
   load.library = GuestId(kLibraryKind, 1);
@@ -435,8 +436,8 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   const int memory = peer.channel()->ReceiveDescriptor(kSecond);
   ASSERT_GE(memory, 0);
   // This process is the worker too, so the guest's view is mapped elsewhere.
-  auto* words = static_cast<uint32_t*>(
-      mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+  auto* words =
+      static_cast<uint32_t*>(mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
   ASSERT_NE(words, MAP_FAILED);
   EXPECT_NE(ftruncate(memory, 0), 0);  // a guest cannot take pages from under the device
   close(memory);
