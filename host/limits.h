@@ -11,12 +11,14 @@
 
 namespace consort::host {
 
-// Address windows. A session's device addresses lie in a window that no other session of the pool has,
-// at the same addresses in the guest process and in the worker, so that no pointer is ever translated.
+// Address windows. A session's device addresses lie in a window that no other session of the pool
+// has, at the same addresses in the guest process and in the worker, so that no pointer is ever
+// translated.
 //
-// The base is far above what malloc, mmap and the driver's own reservations use in a process without
-// address-space limits, below 2^47, and was honoured by every driver tried (580, CUDA 13.0). 256 GiB
-// holds the memory of any present GPU beside 64 GiB of host memory that both sides map.
+// The base is far above what malloc, mmap and the driver's own reservations use in a process
+// without address-space limits, below 2^47, and was honoured by every driver tried (580,
+// CUDA 13.0). 256 GiB holds the memory of any present GPU beside 64 GiB of host memory that both
+// sides map.
 #if defined(__SANITIZE_THREAD__)
 // ThreadSanitizer keeps most of the address space for its shadow; programs have the lowest 1 TiB.
 inline constexpr uint64_t kWindowBase = 0x1000000000;
@@ -46,15 +48,17 @@ inline constexpr uint32_t kGreetingsMax = 256;
 // A client that says nothing for so long is let go. An honest one sends its Hello at once.
 inline constexpr Nanos kGreetingTimeout = 10 * kSecond;
 
-// How long a connection waits for a worker that is starting. CUDA's start takes 0.3 s on an idle host.
+// How long a connection waits for a worker that is starting. CUDA's start takes 0.3 s on an idle
+// host.
 inline constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
 
-// Back-off between starts of a worker that dies before it is ready: doubles from the first to the last.
+// Back-off between starts of a worker that dies before it is ready: doubles from the first to the
+// last.
 inline constexpr Nanos kWorkerRestartFirst = 5 * kMillisecond;
 inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
 
-// A worker that has closed its control socket exits within this time or is killed. Releasing a device
-// that no work is on takes some 50 ms.
+// A worker that has closed its control socket exits within this time or is killed. Releasing a
+// device that no work is on takes some 50 ms.
 inline constexpr Nanos kWorkerExitTimeout = 2 * kSecond;
 
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
@@ -67,7 +71,8 @@ inline constexpr Nanos kDrainTimeout = 10 * kSecond;
 // Handles of one kind in one session. PyTorch with Triton holds some ten thousand kernels.
 inline constexpr uint32_t kHandlesPerKind = 1 << 20;
 
-// Contexts of one session that are in use at once; each has a default stream. Programs have one or two.
+// Contexts of one session that are in use at once; each has a default stream. Programs have one or
+// two.
 inline constexpr uint32_t kContextsPerSession = 256;
 
 // A device image (cubin, PTX or fat binary) in pieces: cuBLASLt's largest is 0.6 GiB.
@@ -82,7 +87,8 @@ inline constexpr uint32_t kJitLogBytesMax = 128 * 1024;
 // Of a kernel's or variable's name; mangled names of templates reach some KiB.
 inline constexpr uint32_t kNameBytesMax = 64 * 1024;
 
-// Host memory that one session and its guest share; pinned, so missed by everybody else on the host.
+// Host memory that one session and its guest share; pinned, so missed by everybody else on the
+// host.
 inline constexpr Bytes kSharedHostBytesPerSession = 16 * kGiB;
 
 // Pinned host memory through which copies of one session go: enough pieces that the bus stays busy
@@ -102,9 +108,9 @@ inline constexpr uint32_t kPendingPerSession = 4096;
 // Requests that are handled before completions are looked at again.
 inline constexpr uint32_t kRequestsPerTurn = 64;
 
-// While the device is busy: spin so long for a completion, then sleep, doubling from the first to the
-// last. 20 us is two launch-and-synchronise times on an H200; 500 us is what a sleep may add to the end
-// of something that already took longer than that.
+// While the device is busy: spin so long for a completion, then sleep, doubling from the first to
+// the last. 20 us is two launch-and-synchronise times on an H200; 500 us is what a sleep may add to
+// the end of something that already took longer than that.
 inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
 inline constexpr Nanos kPollSleepFirst = 20 * kMicrosecond;
 inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;

@@ -57,12 +57,15 @@ int UsageError(const std::string& what) {
 
 // 0, or the exit status to end with at once (negative: after --help).
 int ParseOptions(int argc, char** argv, DaemonOptions* options) {
-  const option long_options[] = {
-      {"socket", required_argument, nullptr, 's'},  {"vm", required_argument, nullptr, 'm'},
-      {"vsock-port", required_argument, nullptr, 'p'}, {"device", required_argument, nullptr, 'd'},
-      {"devices", required_argument, nullptr, 'n'}, {"account", required_argument, nullptr, 'a'},
-      {"verbose", required_argument, nullptr, 'v'}, {"help", no_argument, nullptr, 'h'},
-      {nullptr, 0, nullptr, 0}};
+  const option long_options[] = {{"socket", required_argument, nullptr, 's'},
+                                 {"vm", required_argument, nullptr, 'm'},
+                                 {"vsock-port", required_argument, nullptr, 'p'},
+                                 {"device", required_argument, nullptr, 'd'},
+                                 {"devices", required_argument, nullptr, 'n'},
+                                 {"account", required_argument, nullptr, 'a'},
+                                 {"verbose", required_argument, nullptr, 'v'},
+                                 {"help", no_argument, nullptr, 'h'},
+                                 {nullptr, 0, nullptr, 0}};
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";

@@ -99,8 +99,7 @@ CUresult AddressWindow::Free(uint64_t address) {
   allocations_.erase(it);
   Extent& extent = extents_.at(placed.extent);
   if (extent.units != nullptr) {
-    const uint64_t unit =
-        (address - base_ - placed.extent * kGranuleBytes) / kAllocationAlignment;
+    const uint64_t unit = (address - base_ - placed.extent * kGranuleBytes) / kAllocationAlignment;
     shared_free_.erase({extent.units->largest_free(), placed.extent});
     extent.units->Return(unit, AlignUp(placed.bytes, kAllocationAlignment) / kAllocationAlignment);
     if (extent.units->free_total() != kUnitsPerGranule) {

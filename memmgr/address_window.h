@@ -5,13 +5,13 @@
 //   extents  [ 2 MiB shared ][ 2 MiB shared ][ 6 MiB of one allocation ]..[cached]......
 //
 // An extent is physical memory made and mapped in one piece. Small allocations share extents of one
-// granule, in units of kAllocationAlignment; a large allocation is an extent. What is freed stays mapped
-// in a bounded cache and goes when a new extent does not fit the device.
+// granule, in units of kAllocationAlignment; a large allocation is an extent. What is freed stays
+// mapped in a bounded cache and goes when a new extent does not fit the device.
 //
-// Results are the driver's. Thread compatible; calls need the worker's context current. What is freed
-// here may be used again at once: the caller frees when the device is done with it. Everything is
-// released in the destructor.
-// Source of the calls: CUDA driver API, Virtual Memory Management; costs in the design notes, 3.6.
+// Results are the driver's. Thread compatible; calls need the worker's context current. What is
+// freed here may be used again at once: the caller frees when the device is done with it.
+// Everything is released in the destructor. Source of the calls: CUDA driver API, Virtual Memory
+// Management; costs in the design notes, 3.6.
 #ifndef CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 #define CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 
@@ -37,9 +37,9 @@ struct Allocation {
 
 class AddressWindow {
  public:
-  // Reserves [base, base + bytes), both multiples of kGranuleBytes, in the current context's process,
-  // for memory of `device`. CUDA_ERROR_OUT_OF_MEMORY: the addresses are not free (the driver would
-  // have given others). `driver` is borrowed for the window's life.
+  // Reserves [base, base + bytes), both multiples of kGranuleBytes, in the current context's
+  // process, for memory of `device`. CUDA_ERROR_OUT_OF_MEMORY: the addresses are not free (the
+  // driver would have given others). `driver` is borrowed for the window's life.
   static CUresult Create(const device::DriverTable& driver, CUdevice device, uint64_t base,
                          Bytes bytes, std::unique_ptr<AddressWindow>* window);
   ~AddressWindow();
@@ -72,7 +72,7 @@ class AddressWindow {
     CUmemGenericAllocationHandle memory = 0;
     std::unique_ptr<RangeAllocator> units;  // of a shared extent; null: one allocation has it all
     bool cached = false;
-    std::list<uint64_t>::iterator age;      // in cache_ages_, while cached
+    std::list<uint64_t>::iterator age;  // in cache_ages_, while cached
   };
   struct Placed {
     Bytes bytes;
@@ -93,11 +93,11 @@ class AddressWindow {
   const Bytes bytes_;
 
   RangeAllocator granules_;
-  std::map<uint64_t, Extent> extents_;                     // by first granule
-  std::set<std::pair<uint64_t, uint64_t>> shared_free_;    // (largest free units, extent)
-  std::set<std::pair<uint64_t, uint64_t>> cached_;         // (granules, extent)
-  std::list<uint64_t> cache_ages_;                         // extents, the longest cached first
-  std::map<uint64_t, Placed> allocations_;                 // by address
+  std::map<uint64_t, Extent> extents_;                   // by first granule
+  std::set<std::pair<uint64_t, uint64_t>> shared_free_;  // (largest free units, extent)
+  std::set<std::pair<uint64_t, uint64_t>> cached_;       // (granules, extent)
+  std::list<uint64_t> cache_ages_;                       // extents, the longest cached first
+  std::map<uint64_t, Placed> allocations_;               // by address
   Bytes mapped_bytes_ = 0;
   Bytes cached_bytes_ = 0;
 };

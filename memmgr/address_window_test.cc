@@ -38,8 +38,7 @@ class AddressWindowTest : public ::testing::Test {
     CHECK_EQ(table().cuCtxSetCurrent(context), CUDA_SUCCESS);
   }
   void SetUp() override {
-    ASSERT_EQ(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &window_),
-              CUDA_SUCCESS);
+    ASSERT_EQ(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &window_), CUDA_SUCCESS);
     before_ = FreeOnDevice();
   }
   static const device::DriverTable& table() { return driver_->table; }
@@ -126,9 +125,9 @@ TEST_F(AddressWindowTest, GivesCachedMemoryUpBeforeItIsOutOfMemory) {
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
   CUmemGenericAllocationHandle other = 0;
-  ASSERT_EQ(table().cuMemCreate(&other, (before_ - rest) / kGranuleBytes * kGranuleBytes,
-                                &properties, 0),
-            CUDA_SUCCESS);
+  ASSERT_EQ(
+      table().cuMemCreate(&other, (before_ - rest) / kGranuleBytes * kGranuleBytes, &properties, 0),
+      CUDA_SUCCESS);
   const uint64_t a = Allocate(150 * kMiB);
   ASSERT_EQ(window_->Free(a), CUDA_SUCCESS);
   EXPECT_EQ(window_->cached_bytes(), 150 * kMiB);

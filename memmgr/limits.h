@@ -7,8 +7,8 @@
 
 namespace consort::memmgr {
 
-// Physical memory is made and mapped in multiples of this: the granularity of every device so far, and
-// no less where a driver names a smaller one, so that addresses look the same on all devices.
+// Physical memory is made and mapped in multiples of this: the granularity of every device so far,
+// and no less where a driver names a smaller one, so that addresses look the same on all devices.
 inline constexpr Bytes kGranuleBytes = 2 * kMiB;
 
 // Alignment of every allocation. cuMemAlloc's is at least 256; programs have come to rely on 512.
@@ -18,9 +18,9 @@ inline constexpr Bytes kAllocationAlignment = 512;
 // mapped elsewhere without touching others. At half a granule at most half of one is wasted.
 inline constexpr Bytes kSharedAllocationBytesMax = kGranuleBytes / 2;
 
-// Freed memory that one window keeps mapped: making and mapping 2 MiB takes 330 us, a gigabyte 340 us
-// (measured, H200), so what a loop allocates and frees should stay. Memory kept here is missed by other
-// tenants.
+// Freed memory that one window keeps mapped: making and mapping 2 MiB takes 330 us, a gigabyte 340
+// us (measured, H200), so what a loop allocates and frees should stay. Memory kept here is missed
+// by other tenants.
 inline constexpr Bytes kCachedBytesMax = 256 * kMiB;
 
 // A cached extent serves a request that leaves at most 1/8 of it unused.

@@ -2,9 +2,9 @@
 // memmgr/range_allocator.h: which parts of a span of numbers are taken. Pure bookkeeping; thread
 // compatible.
 //
-// Best fit: the smallest free range that is large enough, the lowest among equals; so ranges that were
-// used before are used again before fresh ones. Free neighbours are one range. Cost: logarithmic in the
-// number of free ranges.
+// Best fit: the smallest free range that is large enough, the lowest among equals; so ranges that
+// were used before are used again before fresh ones. Free neighbours are one range. Cost:
+// logarithmic in the number of free ranges.
 #ifndef CONSORT_MEMMGR_RANGE_ALLOCATOR_H_
 #define CONSORT_MEMMGR_RANGE_ALLOCATOR_H_
 
@@ -21,7 +21,8 @@ class RangeAllocator {
   // All of [0, length) is free.
   explicit RangeAllocator(uint64_t length);
 
-  // Takes `length` > 0 numbers in a row; the first of them, or nothing if no free range is that long.
+  // Takes `length` > 0 numbers in a row; the first of them, or nothing if no free range is that
+  // long.
   std::optional<uint64_t> Take(uint64_t length);
   // Gives back a part of what was taken. Giving back what is free is a bug and CHECKed.
   void Return(uint64_t first, uint64_t length);

@@ -43,8 +43,8 @@ TEST(RangeAllocatorDeathTest, RefusesToTakeBackWhatIsFree) {
 // Random use against a plain array of flags. CONSORT_TEST_SEED repeats a run.
 TEST(RangeAllocator, AgreesWithAnArrayOfFlagsUnderRandomUse) {
   const char* given = std::getenv("CONSORT_TEST_SEED");
-  const auto seed = given != nullptr ? static_cast<unsigned>(std::atoi(given))
-                                     : std::random_device()();
+  const auto seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
   SCOPED_TRACE(::testing::Message() << "CONSORT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   constexpr uint64_t kLength = 500;

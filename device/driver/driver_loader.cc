@@ -30,8 +30,9 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   }
   if (dlsym(library, kGuestLibraryMark) != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, " is Consort's guest library, not a driver; the host must not have it in its library "
-              "path"));
+        path,
+        " is Consort's guest library, not a driver; the host must not have it in its library "
+        "path"));
   }
   LoadedDriver driver;
   driver.library = path;
@@ -80,8 +81,7 @@ absl::StatusOr<LoadedDriver> LoadCpu(const std::string& cpu_folder) {
     const absl::Status beside = driver.status();
     driver = Open(kCpuLibrary);
     if (driver.status().code() == absl::StatusCode::kNotFound) {
-      return absl::NotFoundError(
-          absl::StrCat(beside.message(), "; ", driver.status().message()));
+      return absl::NotFoundError(absl::StrCat(beside.message(), "; ", driver.status().message()));
     }
   }
   RETURN_IF_ERROR(driver.status());

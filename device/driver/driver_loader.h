@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/driver/driver_loader.h: finds a driver library and fills the table of its functions.
 //
-// The only file that opens a driver library: NVIDIA's libcuda.so.1, or libconsort-cpu.so, which has the
-// same interface and runs on the CPU. A loaded driver is never unloaded: it has threads of its own.
+// The only file that opens a driver library: NVIDIA's libcuda.so.1, or libconsort-cpu.so, which has
+// the same interface and runs on the CPU. A loaded driver is never unloaded: it has threads of its
+// own.
 #ifndef CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 #define CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 
@@ -23,15 +24,15 @@ absl::StatusOr<DriverKind> ParseDriverKind(std::string_view text);
 
 struct LoadedDriver {
   DriverTable table;
-  std::string library;      // as it was opened, for people
-  uint32_t version = 0;     // as cuDriverGetVersion reports it
+  std::string library;   // as it was opened, for people
+  uint32_t version = 0;  // as cuDriverGetVersion reports it
   uint32_t device_count = 0;
 };
 
-// Opens the driver and initialises it (cuInit). The CPU driver is looked for in `cpu_folder` and then
-// by the dynamic linker. Not thread safe; call once a process.
-// kNotFound: no such library. kFailedPrecondition: it lacks a function that the table requires, or it
-// has no device; the text names what is wrong and what to do.
+// Opens the driver and initialises it (cuInit). The CPU driver is looked for in `cpu_folder` and
+// then by the dynamic linker. Not thread safe; call once a process. kNotFound: no such library.
+// kFailedPrecondition: it lacks a function that the table requires, or it has no device; the text
+// names what is wrong and what to do.
 absl::StatusOr<LoadedDriver> LoadDriver(DriverKind kind, const std::string& cpu_folder);
 
 // The name of a driver result ("CUDA_ERROR_OUT_OF_MEMORY"), or its number if the driver has none.

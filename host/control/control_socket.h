@@ -80,7 +80,8 @@ void SetText(char (&array)[N], std::string_view text) {
   std::memset(array + count, 0, N - count);
 }
 
-// The text in a fixed array that another process filled; ends at the first NUL or at the array's end.
+// The text in a fixed array that another process filled; ends at the first NUL or at the array's
+// end.
 template <size_t N>
 std::string GetText(const char (&array)[N]) {
   return std::string(array, strnlen(array, N));

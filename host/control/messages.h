@@ -4,13 +4,14 @@
 //   worker  -> consortd  StartFailed    no device; the worker exits
 //                        Ready          the device is open, sessions may come
 //                        SessionEnded   with its account; its window may be used again
-//                        Poisoned       the device context is unusable; start another worker for new
+//                        Poisoned       the device context is unusable; start another worker for
+//                        new
 //                                       sessions. The worker stays until its last session leaves
 //   consortd -> worker   OpenSession    with the connection's descriptor
 //                        Shutdown       end all sessions and exit
 //
-// One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it is.
-// Internal: both sides are always of the same build. Plain values.
+// One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it
+// is. Internal: both sides are always of the same build. Plain values.
 #ifndef CONSORT_HOST_CONTROL_MESSAGES_H_
 #define CONSORT_HOST_CONTROL_MESSAGES_H_
 
@@ -50,7 +51,7 @@ struct OpenSession {
   char channel[32] = {};  // the front door: "unix", "vhost-user", "vsock"
   wire::Hello hello;
   uint64_t window_base = 0;
-  uint64_t window_bytes = 0;  // shared-host part included
+  uint64_t window_bytes = 0;       // shared-host part included
   uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
 };
 

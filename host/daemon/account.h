@@ -5,7 +5,8 @@
 //    "device_index":0,"started":"2026-03-01T12:00:00Z","seconds":12.5,"calls":4100,"round_trips":12,
 //    "bytes_to_device":1048576,"bytes_to_host":4096,"kernel_launches":3900,"kernel_seconds":9.25,
 //    "end":"closed"}
-// Each line is one write of an O_APPEND file: several daemons may share one. Owned by consortd's loop.
+// Each line is one write of an O_APPEND file: several daemons may share one. Owned by consortd's
+// loop.
 #ifndef CONSORT_HOST_DAEMON_ACCOUNT_H_
 #define CONSORT_HOST_DAEMON_ACCOUNT_H_
 
@@ -31,8 +32,8 @@ struct SessionIdentity {
   uint32_t device_index = 0;
 };
 
-// The line, newline included. Text is escaped; bytes that are no ASCII become '?', since a guest chose
-// them and they need not be UTF-8.
+// The line, newline included. Text is escaped; bytes that are no ASCII become '?', since a guest
+// chose them and they need not be UTF-8.
 std::string AccountLine(const SessionIdentity& identity, const SessionEnded& ended);
 
 class AccountFile {

@@ -9,12 +9,13 @@
 
 namespace consort::host {
 
-// The identity is the door's, set by the operator or the kernel; nothing that the guest says changes it.
+// The identity is the door's, set by the operator or the kernel; nothing that the guest says
+// changes it.
 struct Connection {
-  UniqueFd fd;             // connected, SOCK_STREAM, non-blocking
-  std::string tenant;      // "local", a VM's name, "cid-3"
-  std::string front_door;  // "unix", "vhost-user", "vsock"
-  std::string peer;        // for people: "uid 1000 pid 4711", "port 1025"
+  UniqueFd fd;                 // connected, SOCK_STREAM, non-blocking
+  std::string tenant;          // "local", a VM's name, "cid-3"
+  std::string front_door;      // "unix", "vhost-user", "vsock"
+  std::string peer;            // for people: "uid 1000 pid 4711", "port 1025"
   bool shares_memory = false;  // descriptors can be passed
 };
 

@@ -66,21 +66,20 @@ absl::Status Daemon::StartWorker(Device* device) {
   worker_options.index = device->index;
   worker_options.cpu_devices = options_.cpu_devices;
   worker_options.verbosity = options_.verbosity;
-  ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
-                   WorkerProcess::Start(
-                       loop_, worker_options,
-                       [this](WorkerProcess* from, ControlPacket& packet) {
-                         OnPacket(from, packet);
-                       },
-                       [this](WorkerProcess* gone) { OnGone(gone); }));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<WorkerProcess> worker,
+      WorkerProcess::Start(
+          loop_, worker_options,
+          [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
+          [this](WorkerProcess* gone) { OnGone(gone); }));
   device->worker = worker.get();
   children_[worker->pid()] = device->index;
   workers_.emplace(worker.get(), std::move(worker));
   return absl::OkStatus();
 }
 
-// A worker that has worked is replaced at once, however short its life: a tenant's kernel may have ended
-// it, and others wait. One that dies before it is ready is tried again later and later.
+// A worker that has worked is replaced at once, however short its life: a tenant's kernel may have
+// ended it, and others wait. One that dies before it is ready is tried again later and later.
 void Daemon::ScheduleStart(Device* device, bool was_ready) {
   if (stopping_) return;
   if (was_ready || device->back_off == 0) {
@@ -273,8 +272,7 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
       return Refuse(std::move(connection), wire::kWelcomeRefused,
                     "the device is starting and too many wait for it; try again");
     }
-    device->waiting.push_back(
-        {std::move(connection), hello, MonotonicNow() + kWorkerStartTimeout});
+    device->waiting.push_back({std::move(connection), hello, MonotonicNow() + kWorkerStartTimeout});
     loop_->After(kWorkerStartTimeout, [this, device] { ExpireWaiting(device); });
     return;
   }

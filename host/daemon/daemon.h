@@ -3,10 +3,11 @@
 //
 //   door ─▶ Greeter ─Hello─▶ decide ─┬─ query: answered here from the workers' snapshots
 //                                    ├─ refused with a text
-//                                    └─ session: window taken, connection passed to the device's worker
+//                                    └─ session: window taken, connection passed to the device's
+//                                    worker
 //
-// A device's worker is replaced when it dies or is poisoned; a poisoned one stays until its sessions
-// have left. Everything runs on the loop's thread. See docs/ARCHITECTURE.md, processes.
+// A device's worker is replaced when it dies or is poisoned; a poisoned one stays until its
+// sessions have left. Everything runs on the loop's thread. See docs/ARCHITECTURE.md, processes.
 #ifndef CONSORT_HOST_DAEMON_DAEMON_H_
 #define CONSORT_HOST_DAEMON_DAEMON_H_
 
@@ -54,10 +55,10 @@ class Daemon {
   };
   struct Device {
     uint32_t index = 0;
-    std::optional<Ready> info;         // of its latest worker
-    WorkerProcess* worker = nullptr;   // that takes new sessions; null while none runs
+    std::optional<Ready> info;        // of its latest worker
+    WorkerProcess* worker = nullptr;  // that takes new sessions; null while none runs
     EventLoop::TimerId restart = 0;
-    Nanos back_off = 0;                // before the last start; 0: the first one
+    Nanos back_off = 0;  // before the last start; 0: the first one
     std::deque<WaitingSession> waiting;
   };
   struct Session {

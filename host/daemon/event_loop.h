@@ -31,8 +31,8 @@ class EventLoop {
 
   static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
 
-  // Calls `on_events` with the EPOLL... events of `fd` (level triggered; EPOLLERR and EPOLLHUP always).
-  // `fd` is borrowed and must be removed before it is closed.
+  // Calls `on_events` with the EPOLL... events of `fd` (level triggered; EPOLLERR and EPOLLHUP
+  // always). `fd` is borrowed and must be removed before it is closed.
   absl::Status Watch(int fd, uint32_t events, std::function<void(uint32_t)> on_events);
   // What to wait for from now on; 0 pauses all but errors.
   void Rearm(int fd, uint32_t events);

@@ -29,7 +29,10 @@ class EventLoopTest : public ::testing::Test {
 
 TEST_F(EventLoopTest, RunsTimersInOrderOfTheirTimesAndNotCancelledOnes) {
   std::string order;
-  loop_->After(3 * kMillisecond, [&] { order += 'c'; loop_->Stop(); });
+  loop_->After(3 * kMillisecond, [&] {
+    order += 'c';
+    loop_->Stop();
+  });
   loop_->After(1 * kMillisecond, [&] { order += 'a'; });
   const EventLoop::TimerId timer = loop_->After(2 * kMillisecond, [&] { order += 'b'; });
   loop_->Cancel(timer);
@@ -44,12 +47,16 @@ TEST_F(EventLoopTest, RunsCallsPostedByAnotherThread) {
 }
 
 TEST_F(EventLoopTest, ReportsReadableDescriptorsUntilTheyAreUnwatched) {
-  ASSERT_TRUE(loop_->Watch(ends_[0], EPOLLIN, [&](uint32_t events) {
-    EXPECT_TRUE(events & EPOLLIN);
-    loop_->Unwatch(ends_[0]);
-    // Still readable: a second report would fail the expectation above by running after Unwatch.
-    loop_->Post([&] { loop_->Stop(); });
-  }).ok());
+  ASSERT_TRUE(loop_
+                  ->Watch(ends_[0], EPOLLIN,
+                          [&](uint32_t events) {
+                            EXPECT_TRUE(events & EPOLLIN);
+                            loop_->Unwatch(ends_[0]);
+                            // Still readable: a second report would fail the expectation above by
+                            // running after Unwatch.
+                            loop_->Post([&] { loop_->Stop(); });
+                          })
+                  .ok());
   ASSERT_EQ(write(ends_[1], "x", 1), 1);
   loop_->Run();
 }

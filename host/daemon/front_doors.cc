@@ -28,8 +28,8 @@ UniqueFd ConnectUnix(const std::string& path) {
   if (path.size() >= sizeof(address.sun_path)) return UniqueFd();
   memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid() || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                             sizeof(address)) != 0) {
+  if (!fd.valid() ||
+      connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return UniqueFd();
   }
   return fd;

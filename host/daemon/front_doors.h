@@ -22,8 +22,8 @@ using OnConnection = std::function<void(Connection)>;
 class Door {
  public:
   // A UNIX socket at `path`, whose folder is made if needed. Whoever may open the file may use the
-  // GPUs: its mode is 0666, as that of a GPU's own device files; the folder is the place to be stricter.
-  // Tenant "local". Errors as Listener::ListenUnix.
+  // GPUs: its mode is 0666, as that of a GPU's own device files; the folder is the place to be
+  // stricter. Tenant "local". Errors as Listener::ListenUnix.
   static absl::StatusOr<std::unique_ptr<Door>> OpenUnix(EventLoop* loop, const std::string& path,
                                                         OnConnection on_connection);
   // AF_VSOCK `port`, for guests of the kernel's vhost-vsock. Tenant "cid-N". Errors as
@@ -50,7 +50,8 @@ class Door {
   EventLoop::TimerId retry_ = 0;
 };
 
-// Connects to the UNIX socket at `path`. The descriptor is non-blocking; empty if nobody listens there.
+// Connects to the UNIX socket at `path`. The descriptor is non-blocking; empty if nobody listens
+// there.
 UniqueFd ConnectUnix(const std::string& path);
 
 }  // namespace consort::host

@@ -61,7 +61,8 @@ void Greeter::Start(std::unique_ptr<Entry> owned, uint32_t events) {
   }
   entry->timer = loop_->After(kGreetingTimeout, [this, entry] {
     entry->timer = 0;
-    Drop(entry, entry->output.empty() ? "said no Hello in time" : "did not take its answer in time");
+    Drop(entry,
+         entry->output.empty() ? "said no Hello in time" : "did not take its answer in time");
   });
   entries_.emplace(entry, std::move(owned));
   on_change_();

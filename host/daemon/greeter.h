@@ -5,8 +5,8 @@
 //        │                                        └─▶ writing the answer ─▶ closed
 //        └──garbage, end of stream, or no progress within kGreetingTimeout──▶ closed
 //
-// A client that is silent or slow costs one entry here and nobody else anything. Owned by consortd's
-// loop. At most kGreetingsMax at a time: full() tells when to stop accepting.
+// A client that is silent or slow costs one entry here and nobody else anything. Owned by
+// consortd's loop. At most kGreetingsMax at a time: full() tells when to stop accepting.
 #ifndef CONSORT_HOST_DAEMON_GREETER_H_
 #define CONSORT_HOST_DAEMON_GREETER_H_
 
@@ -63,7 +63,8 @@ class Greeter {
   std::map<Entry*, std::unique_ptr<Entry>> entries_;
 };
 
-// The bytes of a Welcome that refuses with `status`, one of wire::kWelcome..., and a text for a person.
+// The bytes of a Welcome that refuses with `status`, one of wire::kWelcome..., and a text for a
+// person.
 std::string RefusalBytes(uint32_t status, const std::string& text);
 
 }  // namespace consort::host

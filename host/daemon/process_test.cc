@@ -384,7 +384,8 @@ TEST_F(ProcessTest, ASecondDaemonOnTheSameSocketIsRefused) {
 }
 
 TEST_F(ProcessTest, SaysWhatIsMissingWhenThereIsNoDriver) {
-  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has an NVIDIA driver";
+  if (std::filesystem::exists("/dev/nvidiactl"))
+    GTEST_SKIP() << "this machine has an NVIDIA driver";
   Spawn({"--device=nvidia"});
   EXPECT_EQ(AwaitExit(), EXIT_FAILURE);
   EXPECT_THAT(Log(), HasSubstr("libcuda.so.1"));

@@ -29,11 +29,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     std::function<void(WorkerProcess*)> on_gone) {
   ASSIGN_OR_RETURN(auto pair, ControlSocket::MakePair());
 
-  std::vector<std::string> arguments = {options.binary,
-                                        absl::StrCat("--control=", kControlDescriptor),
-                                        absl::StrCat("--device=", options.device),
-                                        absl::StrCat("--index=", options.index),
-                                        absl::StrCat("--verbose=", options.verbosity)};
+  std::vector<std::string> arguments = {
+      options.binary, absl::StrCat("--control=", kControlDescriptor),
+      absl::StrCat("--device=", options.device), absl::StrCat("--index=", options.index),
+      absl::StrCat("--verbose=", options.verbosity)};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -65,12 +64,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("starting ", options.binary, ": ", strerror(error)));
+    return absl::UnavailableError(absl::StrCat("starting ", options.binary, ": ", strerror(error)));
   }
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, options, std::move(pair.first), pid,
-                                                          std::move(on_packet),
-                                                          std::move(on_gone)));
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(
+      loop, options, std::move(pair.first), pid, std::move(on_packet), std::move(on_gone)));
   WorkerProcess* borrowed = worker.get();
   RETURN_IF_ERROR(loop->Watch(borrowed->control_.fd(), EPOLLIN,
                               [borrowed](uint32_t) { borrowed->OnReadable(); }));

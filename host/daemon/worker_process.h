@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/worker_process.h: one consort-worker, from its start to its end. Owned by consortd's loop.
+// host/daemon/worker_process.h: one consort-worker, from its start to its end. Owned by consortd's
+// loop.
 //
 //   starting ──Ready──▶ ready ──Poisoned──▶ draining
-//      └──────────────────┴────────────────────┴──▶ gone (its control socket ended, or it was reaped)
+//      └──────────────────┴────────────────────┴──▶ gone (its control socket ended, or it was
+//      reaped)
 //
 // What the states mean to sessions is the daemon's business; this class starts, talks and ends.
 #ifndef CONSORT_HOST_DAEMON_WORKER_PROCESS_H_
@@ -33,14 +35,14 @@ class WorkerProcess {
  public:
   enum class State { kStarting, kReady, kDraining };
 
-  // Starts the binary. `on_packet` gets each message; `on_gone` is called once, when the control socket
-  // has ended; neither is called from within Start. The object may be destroyed in on_gone.
+  // Starts the binary. `on_packet` gets each message; `on_gone` is called once, when the control
+  // socket has ended; neither is called from within Start. The object may be destroyed in on_gone.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(
       EventLoop* loop, const WorkerOptions& options,
       std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
       std::function<void(WorkerProcess*)> on_gone);
-  // Takes it off the loop. The process, if it is still there, sees the end of its control socket and
-  // exits; Kill first where that cannot be waited for.
+  // Takes it off the loop. The process, if it is still there, sees the end of its control socket
+  // and exits; Kill first where that cannot be waited for.
   ~WorkerProcess();
 
   ControlSocket& control() { return control_; }

@@ -7,8 +7,8 @@
 //   to the host     through staging, piece by piece, and from there into the channel
 //   on the host     between the device's and shared host memory, by address
 //
-// Source for pageable memory: CUDA driver API, "API synchronization behavior": up to 64 KiB are staged
-// before the call returns and nothing is waited for.
+// Source for pageable memory: CUDA driver API, "API synchronization behavior": up to 64 KiB are
+// staged before the call returns and nothing is waited for.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -42,8 +42,7 @@ bool Session::Reachable(uint64_t address, Bytes bytes) const {
          modules_.ContainsGlobal(address, bytes);
 }
 
-bool Session::RowsReachable(uint64_t address, uint64_t pitch, uint64_t width,
-                            uint64_t rows) const {
+bool Session::RowsReachable(uint64_t address, uint64_t pitch, uint64_t width, uint64_t rows) const {
   uint64_t extent;
   return (rows == 1 || pitch >= width) && Extent(pitch, width, rows, &extent) &&
          Reachable(address, extent);
@@ -52,8 +51,8 @@ bool Session::RowsReachable(uint64_t address, uint64_t pitch, uint64_t width,
 CUresult Session::CopyToDevice(const wire::FrameHeader& header,
                                const wire::CopyToDeviceRequest& request) {
   uint64_t bytes;
-  if (__builtin_mul_overflow(request.width, request.rows, &bytes) ||
-      bytes != request.data.size() || bytes > wire::kBulkBytesMax) {
+  if (__builtin_mul_overflow(request.width, request.rows, &bytes) || bytes != request.data.size() ||
+      bytes > wire::kBulkBytesMax) {
     Fail("CopyToDevice of another size than its data");
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -70,7 +69,8 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   const bool pinned = !registered_rings_.empty();
   const std::byte* source = request.data.data();
   if (contiguous && bytes <= kPageableBytesMax) {
-    // A frame in pinned memory would have to be kept, and would hold up the ring behind a long kernel.
+    // A frame in pinned memory would have to be kept, and would hold up the ring behind a long
+    // kernel.
     std::byte pageable[kPageableBytesMax];
     if (pinned) {
       std::memcpy(pageable, source, bytes);

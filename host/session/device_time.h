@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/device_time.h: how long a session's kernels ran, measured on the device by samples.
 //
-// Two events around a launch cost as much as the launch, so of each kernel the first launch and then one
-// in kLaunchesPerSample is measured; each launch in between counts as long as the latest measured one.
-// Time in which a kernel shares the device with others counts in full, and so does time between the
-// events in which the device did something else: this is occupation, not use.
+// Two events around a launch cost as much as the launch, so of each kernel the first launch and
+// then one in kLaunchesPerSample is measured; each launch in between counts as long as the latest
+// measured one. Time in which a kernel shares the device with others counts in full, and so does
+// time between the events in which the device did something else: this is occupation, not use.
 // Owned by the session loop; calls need the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
 #define CONSORT_HOST_SESSION_DEVICE_TIME_H_
@@ -35,8 +35,9 @@ class DeviceTime {
   DeviceTime(const DeviceTime&) = delete;
   DeviceTime& operator=(const DeviceTime&) = delete;
 
-  // Around a launch on `stream`. `may_sample` is false where events between launches would change what
-  // the program asked for. End only after a launch that succeeded; Begin again forgets the one before.
+  // Around a launch on `stream`. `may_sample` is false where events between launches would change
+  // what the program asked for. End only after a launch that succeeded; Begin again forgets the one
+  // before.
   void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, bool may_sample);
   void EndLaunch(CUstream stream);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/event_pool.h: driver events for the session's own use, made once and used again.
 //
-// Owned by the session loop; calls need the worker's context current. Bound: as many as are out at once.
+// Owned by the session loop; calls need the worker's context current. Bound: as many as are out at
+// once.
 #ifndef CONSORT_HOST_SESSION_EVENT_POOL_H_
 #define CONSORT_HOST_SESSION_EVENT_POOL_H_
 

@@ -34,8 +34,8 @@ bool IsSynchronising(uint16_t opcode) {
   }
 }
 
-// Attributes that are numbers, sizes or device addresses, and so mean the same here as in the guest.
-// The others hold handles.
+// Attributes that are numbers, sizes or device addresses, and so mean the same here as in the
+// guest. The others hold handles.
 bool IsPlainAttribute(uint64_t id) {
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -185,8 +185,7 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       NoteResult(shared_host_->Free(item.value), "HostFree");
       return;
     case PendingItem::Kind::kLibraryUnload:
-      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)),
-                 "LibraryUnload");
+      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)), "LibraryUnload");
       return;
   }
 }
@@ -270,8 +269,7 @@ void Session::ContextSynchronize(const wire::FrameHeader& header,
   ReplyLater(header, PendingItem::Kind::kReply, std::move(fence));
 }
 
-void Session::ContextDestroy(const wire::FrameHeader& header,
-                             const wire::ContextDestroyRequest&) {
+void Session::ContextDestroy(const wire::FrameHeader& header, const wire::ContextDestroyRequest&) {
   std::shared_ptr<Fence> fence;
   const CUresult result = streams_.FenceContext(header.value, &fence);
   if (result != CUDA_SUCCESS) return ReplyNow(header, result);

@@ -15,8 +15,8 @@ HostFunctions::~HostFunctions() {
 CUresult HostFunctions::Make() {
   constexpr size_t kBytes = kHostFunctionsPerSession * 2 * sizeof(uint32_t);
   void* memory = nullptr;
-  CUresult result = driver_.cuMemHostAlloc(&memory, kBytes,
-                                           CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  CUresult result =
+      driver_.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   if (result != CUDA_SUCCESS) return result;
   result = driver_.cuMemHostGetDevicePointer_v2(&device_words_, memory, 0);
   if (result != CUDA_SUCCESS) {
@@ -42,8 +42,8 @@ CUresult HostFunctions::Enqueue(CUstream stream, uint64_t callback, const uint32
   const CUdeviceptr device_reached = device_words_ + taken * 2 * sizeof(uint32_t);
   // Nothing is in the stream yet if the first fails. If only the second fails the device is broken,
   // and the slot stays out of use.
-  CUresult result = driver_.cuStreamWriteValue32_v2(stream, device_reached, 1,
-                                                    CU_STREAM_WRITE_VALUE_DEFAULT);
+  CUresult result =
+      driver_.cuStreamWriteValue32_v2(stream, device_reached, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
   if (result != CUDA_SUCCESS) return result;
   free_.pop_back();
   result = driver_.cuStreamWaitValue32_v2(stream, device_reached + sizeof(uint32_t), 1,

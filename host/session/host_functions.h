@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/session/host_functions.h: host functions of a guest, between two words of pinned memory each.
+// host/session/host_functions.h: host functions of a guest, between two words of pinned memory
+// each.
 //
 //   stream: ... ─▶ write reached = 1 ─▶ wait until go == 1 ─▶ ...
 //   session:   sees reached, tells the guest, which runs the function and answers; sets go = 1
 //
-// So no thread of the driver ever waits for a guest, and a session that dies lets its streams go on.
-// A slot is used again when the stream has passed the wait. Owned by the session loop.
-// Source: CUDA driver API, "Stream Memory Operations".
+// So no thread of the driver ever waits for a guest, and a session that dies lets its streams go
+// on. A slot is used again when the stream has passed the wait. Owned by the session loop. Source:
+// CUDA driver API, "Stream Memory Operations".
 #ifndef CONSORT_HOST_SESSION_HOST_FUNCTIONS_H_
 #define CONSORT_HOST_SESSION_HOST_FUNCTIONS_H_
 

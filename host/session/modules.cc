@@ -21,8 +21,8 @@ namespace {
 // A compiler option as a guest sends it: number and value, packed.
 constexpr size_t kJitOptionBytes = 12;
 
-// Options whose value is a number. The others are pointers, which mean nothing here, or ask for what
-// the logs bring back anyway.
+// Options whose value is a number. The others are pointers, which mean nothing here, or ask for
+// what the logs bring back anyway.
 bool IsPlainJitOption(uint32_t option) {
   switch (option) {
     case CU_JIT_MAX_REGISTERS:
@@ -70,8 +70,8 @@ struct Wrapper {
 static_assert(sizeof(Wrapper) == 24);
 
 // A guest's image in a form that a driver may be given. A driver gets a bare pointer and trusts the
-// lengths in the image; and it takes bytes that begin like a Wrapper for one and follows the pointers in
-// it. So only an image that states its own extent truly gets through.
+// lengths in the image; and it takes bytes that begin like a Wrapper for one and follows the
+// pointers in it. So only an image that states its own extent truly gets through.
 class DriverImage {
  public:
   // Borrows `bytes`. kInvalidArgument: no image, or one that claims more than there is.
@@ -305,9 +305,8 @@ CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,
                                wire::FunctionSetAttributeReply* reply) {
   const Kernel* kernel = FindKernel(request.kernel);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result =
-      driver_.cuKernelSetAttribute(static_cast<CUfunction_attribute>(request.attribute),
-                                   request.value, kernel->handle, device_);
+  const CUresult result = driver_.cuKernelSetAttribute(
+      static_cast<CUfunction_attribute>(request.attribute), request.value, kernel->handle, device_);
   if (result == CUDA_SUCCESS) reply->attributes = ReadAttributes(kernel->handle);
   return result;
 }

@@ -3,8 +3,8 @@
 //
 //   ImageData... ─▶ image ─LibraryLoad─▶ library ─KernelGet─▶ kernel
 //                                            └────GlobalGet─▶ variable
-// Guests name all of them; a name is looked up whole (kind, generation and index), so a stale or foreign
-// one is not found. Owned by the session loop; calls need the worker's context current.
+// Guests name all of them; a name is looked up whole (kind, generation and index), so a stale or
+// foreign one is not found. Owned by the session loop; calls need the worker's context current.
 // Spans in replies are valid until the next call.
 #ifndef CONSORT_HOST_SESSION_MODULES_H_
 #define CONSORT_HOST_SESSION_MODULES_H_
@@ -26,11 +26,12 @@ namespace consort::host {
 
 struct Kernel {
   CUkernel handle = nullptr;
-  uint64_t library = 0;         // the guest's id
+  uint64_t library = 0;          // the guest's id
   uint64_t parameter_bytes = 0;  // of a packed parameter buffer
   std::shared_ptr<DeviceTime::Kernel> time;
 
-  // CUDA takes a kernel for a function, cast. Source: CUDA driver API, cuLaunchKernelEx and occupancy.
+  // CUDA takes a kernel for a function, cast. Source: CUDA driver API, cuLaunchKernelEx and
+  // occupancy.
   CUfunction function() const { return reinterpret_cast<CUfunction>(handle); }
 };
 
@@ -46,8 +47,8 @@ class Modules {
   bool AddImageData(const wire::ImageDataRequest& request);
   CUresult Load(uint32_t context, const wire::LibraryLoadRequest& request,
                 wire::LibraryLoadReply* reply);
-  // Takes the library's and its kernels' names away; the caller gives `library` to the driver when the
-  // device is done with it. CUDA_ERROR_INVALID_HANDLE.
+  // Takes the library's and its kernels' names away; the caller gives `library` to the driver when
+  // the device is done with it. CUDA_ERROR_INVALID_HANDLE.
   CUresult Remove(uint64_t id, CUlibrary* library);
   // As Remove, for all libraries of a context.
   std::vector<CUlibrary> RemoveContext(uint32_t context);
@@ -71,8 +72,8 @@ class Modules {
   struct Library {
     CUlibrary handle = nullptr;
     uint32_t context = 0;
-    std::vector<uint64_t> kernels;   // names of kernels in it
-    std::vector<uint64_t> globals;   // keys of globals_
+    std::vector<uint64_t> kernels;  // names of kernels in it
+    std::vector<uint64_t> globals;  // keys of globals_
   };
   void Forget(const Library& library);
   std::span<const std::byte> ReadAttributes(CUkernel kernel);

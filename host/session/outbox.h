@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/outbox.h: what a session has to say, in order, whether or not the channel has room.
 //
-// Frames go straight into the channel while it has room. What does not fit is kept here and goes first
-// later; while anything is kept the session reads no further request, so the outbox holds at most what
-// one request and the completions in flight produce. Owned by the session loop.
+// Frames go straight into the channel while it has room. What does not fit is kept here and goes
+// first later; while anything is kept the session reads no further request, so the outbox holds at
+// most what one request and the completions in flight produce. Owned by the session loop.
 #ifndef CONSORT_HOST_SESSION_OUTBOX_H_
 #define CONSORT_HOST_SESSION_OUTBOX_H_
 

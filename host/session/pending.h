@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/pending.h: what a session does once the device gets somewhere.
 //
-// Items are in order of submission; each waits for a fence, a guest's event or a word in host memory and
-// is then handed to the sink, out of order where the device finishes out of order, but: results of
-// copies that were finished before a reply's fence are always handed up before that reply. (When a
-// reply's fence is seen reached, the copies before it are asked once more: whatever the fence covers is
-// then reached too, across streams as well.)
-// Owned by the session loop; polling calls the driver.
+// Items are in order of submission; each waits for a fence, a guest's event or a word in host
+// memory and is then handed to the sink, out of order where the device finishes out of order, but:
+// results of copies that were finished before a reply's fence are always handed up before that
+// reply. (When a reply's fence is seen reached, the copies before it are asked once more: whatever
+// the fence covers is then reached too, across streams as well.) Owned by the session loop; polling
+// calls the driver.
 #ifndef CONSORT_HOST_SESSION_PENDING_H_
 #define CONSORT_HOST_SESSION_PENDING_H_
 
@@ -36,16 +36,16 @@ struct UserEvent {
 
 struct PendingItem {
   enum class Kind : uint8_t {
-    kReply,              // to `request`
-    kContextDestroyed,   // its stream work is done: destroy, then reply to `request`
-    kCopyOut,            // `piece` holds bytes of a transfer
-    kReleaseFrame,       // `frame` was the source of a copy
-    kReturnPiece,        // `piece` was
-    kRunHostFunction,    // the stream has come to host function `value`
-    kHostFunctionPassed, // the stream has gone on behind host function `value`
-    kMemFree,            // of the address `value`
-    kHostFree,           // likewise
-    kLibraryUnload,      // of the driver's library `value`
+    kReply,               // to `request`
+    kContextDestroyed,    // its stream work is done: destroy, then reply to `request`
+    kCopyOut,             // `piece` holds bytes of a transfer
+    kReleaseFrame,        // `frame` was the source of a copy
+    kReturnPiece,         // `piece` was
+    kRunHostFunction,     // the stream has come to host function `value`
+    kHostFunctionPassed,  // the stream has gone on behind host function `value`
+    kMemFree,             // of the address `value`
+    kHostFree,            // likewise
+    kLibraryUnload,       // of the driver's library `value`
   };
 
   Kind kind = Kind::kReply;
@@ -81,7 +81,8 @@ class PendingList {
   bool Poll();
   // Hands up every finished copy to the host: before a reply that is made at once.
   void PollCopiesOut();
-  // Hands up everything as if it were reached, with `result`: the device is broken, or nobody waits.
+  // Hands up everything as if it were reached, with `result`: the device is broken, or nobody
+  // waits.
   void FailAll(CUresult result);
 
   bool empty() const { return items_.empty(); }

@@ -98,8 +98,8 @@ absl::Status Session::Open() {
     status = absl::UnavailableError(
         absl::StrCat("the device cannot take a session: ", device::ResultName(driver_, result)));
   } else if (open_.shared_host_bytes != 0) {
-    auto shared = SharedHost::Create(driver_, open_.window_base + device_bytes,
-                                     open_.shared_host_bytes);
+    auto shared =
+        SharedHost::Create(driver_, open_.window_base + device_bytes, open_.shared_host_bytes);
     status = shared.status();
     if (shared.ok()) shared_host_ = *std::move(shared);
   }
@@ -127,9 +127,8 @@ absl::Status Session::OpenChannel() {
                                                        HostChannelOptions{}));
   if (!opened.shared_memory.empty()) {
     // Copies to the device are then read straight from the ring.
-    const CUresult registered =
-        driver_.cuMemHostRegister_v2(opened.shared_memory.data(), opened.shared_memory.size(),
-                                     CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult registered = driver_.cuMemHostRegister_v2(
+        opened.shared_memory.data(), opened.shared_memory.size(), CU_MEMHOSTREGISTER_PORTABLE);
     if (registered == CUDA_SUCCESS) {
       registered_rings_ = opened.shared_memory;
     } else {
@@ -250,14 +249,14 @@ void Session::Fail(const std::string& what) {
 
 void Session::NoteResult(CUresult result, const char* where) {
   if (!IsSticky(result) || health_->result() != CUDA_SUCCESS) return;
-  health_->Poison(result, absl::StrCat(device::ResultName(driver_, result), " in ", where,
-                                       " of session ", open_.session, ", ",
-                                       GetText(open_.hello.application), " of ",
-                                       GetText(open_.tenant)));
+  health_->Poison(result,
+                  absl::StrCat(device::ResultName(driver_, result), " in ", where, " of session ",
+                               open_.session, ", ", GetText(open_.hello.application), " of ",
+                               GetText(open_.tenant)));
 }
 
-// Lets the device finish. False: it did not within kDrainTimeout, or its context is broken, and then
-// releasing anything may wait for ever.
+// Lets the device finish. False: it did not within kDrainTimeout, or its context is broken, and
+// then releasing anything may wait for ever.
 bool Session::Drain() {
   host_functions_.ReleaseAll();
   for (const Frame& frame : backlog_) channel_->Release(frame);
@@ -271,11 +270,11 @@ bool Session::Drain() {
     Nanos sleep = kPollSleepFirst;
     while (!fence->Reached() && device_result() == CUDA_SUCCESS) {
       if (Now() > deadline) {
-        health_->Poison(CUDA_ERROR_LAUNCH_TIMEOUT,
-                        absl::StrCat("work of session ", open_.session, ", ",
-                                     GetText(open_.hello.application), " of ",
-                                     GetText(open_.tenant), ", did not end within ",
-                                     kDrainTimeout / kSecond, " s after it had left"));
+        health_->Poison(
+            CUDA_ERROR_LAUNCH_TIMEOUT,
+            absl::StrCat("work of session ", open_.session, ", ", GetText(open_.hello.application),
+                         " of ", GetText(open_.tenant), ", did not end within ",
+                         kDrainTimeout / kSecond, " s after it had left"));
         return false;
       }
       SleepFor(sleep);

@@ -7,14 +7,14 @@
 //   pending   what was submitted and is watched (pending.h) ─▶ replies, results of copies, frees
 //   outbox    what the guest has not taken yet
 //
-// While anything is in the outbox, a copy to the host is not wholly submitted, or staging is used up,
-// requests are received but kept (backlog), all but one kind: HostFunctionDone, which may be what the
-// device waits for. That cannot deadlock: a guest that is blocked on sending always keeps receiving.
+// While anything is in the outbox, a copy to the host is not wholly submitted, or staging is used
+// up, requests are received but kept (backlog), all but one kind: HostFunctionDone, which may be
+// what the device waits for. That cannot deadlock: a guest that is blocked on sending always keeps
+// receiving.
 //
-// Errors of honest programs are CUresults. Bytes that no honest guest library sends end the session with
-// one log line. A device error that breaks the context is told to the worker's DeviceHealth; all
-// sessions then answer with it until they close.
-// See docs/ARCHITECTURE.md, sessions.
+// Errors of honest programs are CUresults. Bytes that no honest guest library sends end the session
+// with one log line. A device error that breaks the context is told to the worker's DeviceHealth;
+// all sessions then answer with it until they close. See docs/ARCHITECTURE.md, sessions.
 #ifndef CONSORT_HOST_SESSION_SESSION_H_
 #define CONSORT_HOST_SESSION_SESSION_H_
 
@@ -55,8 +55,8 @@ class Session final : private Handlers, private PendingSink {
   ~Session() override;
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
-  // session's number. True: the session has let go of the device. False: its work on the device did not
-  // end in time; the object must then not be destroyed, since the device still uses its memory.
+  // session's number. True: the session has let go of the device. False: its work on the device did
+  // not end in time; the object must then not be destroyed, since the device still uses its memory.
   bool Run(SessionEnded* ended);
 
   // Makes Run return soon. Any thread.
@@ -213,10 +213,10 @@ class Session final : private Handlers, private PendingSink {
   CopyToHostState copy_to_host_;
 
   std::deque<Frame> backlog_;
-  int stalled_ = 0;            // depth of TurnWhileStalled
-  bool keep_frame_ = false;    // the handler of the present frame releases it itself
-  const Frame* frame_ = nullptr;  // the present one
-  uint32_t frees_pending_ = 0;    // of device memory
+  int stalled_ = 0;                         // depth of TurnWhileStalled
+  bool keep_frame_ = false;                 // the handler of the present frame releases it itself
+  const Frame* frame_ = nullptr;            // the present one
+  uint32_t frees_pending_ = 0;              // of device memory
   CUresult deferred_error_ = CUDA_SUCCESS;  // of a request that nobody waited for
   bool device_failure_seen_ = false;
   std::string end_reason_;

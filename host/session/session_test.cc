@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions over the CPU device, driven by frames: what an honest guest library sends, and what none does.
+// Sessions over the CPU device, driven by frames: what an honest guest library sends, and what none
+// does.
 #include "host/session/session.h"
 
 #include <gmock/gmock.h>
@@ -435,8 +436,8 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   const int memory = peer.channel()->ReceiveDescriptor(kSecond);
   ASSERT_GE(memory, 0);
   // This process is the worker too, so the guest's view is mapped elsewhere.
-  auto* words = static_cast<uint32_t*>(
-      mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+  auto* words =
+      static_cast<uint32_t*>(mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
   ASSERT_NE(words, MAP_FAILED);
   EXPECT_NE(ftruncate(memory, 0), 0);  // a guest cannot take pages from under the device
   close(memory);

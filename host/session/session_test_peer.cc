@@ -39,8 +39,8 @@ const WorkerDevice& CpuDevice() {
 
 SessionPeer::SessionPeer(const PeerOptions& options) {
   static std::atomic<int> count{0};
-  const std::string path = ::testing::TempDir() + "/consort-session-" +
-                           std::to_string(getpid()) + "-" + std::to_string(count++) + ".sock";
+  const std::string path = ::testing::TempDir() + "/consort-session-" + std::to_string(getpid()) +
+                           "-" + std::to_string(count++) + ".sock";
   auto listener = Listener::ListenUnix({path, 0600});
   CHECK(listener.ok()) << listener.status();
   const std::string endpoint = (*listener)->endpoint();
@@ -65,8 +65,8 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   open.window_bytes = kWindowBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++poisoned_; });
-  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), open,
-                                       std::move(accepted->socket));
+  session_ =
+      std::make_unique<Session>(CpuDevice(), health_.get(), open, std::move(accepted->socket));
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/session/session_test_peer.h: a session over the CPU device and a guest's end of its channel, for
-// tests that speak frames.
+// host/session/session_test_peer.h: a session over the CPU device and a guest's end of its channel,
+// for tests that speak frames.
 #ifndef CONSORT_HOST_SESSION_SESSION_TEST_PEER_H_
 #define CONSORT_HOST_SESSION_SESSION_TEST_PEER_H_
 
@@ -84,7 +84,8 @@ class SessionPeer {
   // Closes the guest's end.
   void Close() { channel_->Close(); }
 
-  // Bytes of a transfer, in the order of their offsets; those of later frames are there after Await.
+  // Bytes of a transfer, in the order of their offsets; those of later frames are there after
+  // Await.
   std::vector<std::byte> Transfer(uint64_t transfer);
   // Takes the number of a host function that is to run; waits for it.
   std::optional<uint64_t> AwaitHostFunction();

@@ -29,8 +29,8 @@ absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const device::Dri
       mmap(Pointer(base), bytes, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (mapped != Pointer(base)) {
-    return absl::UnavailableError(absl::StrCat("reserving ", bytes, " bytes of addresses at ",
-                                               "0x", absl::Hex(base), ": ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("reserving ", bytes, " bytes of addresses at ", "0x",
+                                               absl::Hex(base), ": ", strerror(errno)));
   }
   return std::unique_ptr<SharedHost>(new SharedHost(driver, base, bytes));
 }
@@ -78,9 +78,8 @@ CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory) {
     LOG(WARNING) << "mapping shared host memory: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  CUresult result =
-      driver_.cuMemHostRegister_v2(Pointer(address), bytes,
-                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  CUresult result = driver_.cuMemHostRegister_v2(
+      Pointer(address), bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
   if (result != CUDA_SUCCESS) return result;
   CUdeviceptr device_address = 0;
   result = driver_.cuMemHostGetDevicePointer_v2(&device_address, Pointer(address), 0);

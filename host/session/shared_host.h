@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/shared_host.h: host memory at one address in guest process, worker and device.
 //
-// It lies in the last part of the session's window. Each allocation is a memfd, mapped here, registered
-// with the driver, and handed to the guest as a descriptor. So pinned memory needs no copy on its way,
-// and pointers to it mean the same everywhere. Owned by the session loop; calls need the worker's
-// context. Everything is released in the destructor.
+// It lies in the last part of the session's window. Each allocation is a memfd, mapped here,
+// registered with the driver, and handed to the guest as a descriptor. So pinned memory needs no
+// copy on its way, and pointers to it mean the same everywhere. Owned by the session loop; calls
+// need the worker's context. Everything is released in the destructor.
 #ifndef CONSORT_HOST_SESSION_SHARED_HOST_H_
 #define CONSORT_HOST_SESSION_SHARED_HOST_H_
 

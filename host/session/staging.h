@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/session/staging.h: pinned pieces of host memory through which copies go that have no better way.
+// host/session/staging.h: pinned pieces of host memory through which copies go that have no better
+// way.
 //
-// Two sizes, so that many small copies can be in flight. Made at first use. Owned by the session loop;
-// calls need the worker's context. Bounds: kStaging... in host/limits.h.
+// Two sizes, so that many small copies can be in flight. Made at first use. Owned by the session
+// loop; calls need the worker's context. Bounds: kStaging... in host/limits.h.
 #ifndef CONSORT_HOST_SESSION_STAGING_H_
 #define CONSORT_HOST_SESSION_STAGING_H_
 

@@ -65,8 +65,9 @@ TEST(StreamOrder, RemovedStreamSaysWhetherItsWorkIsStillToBeWaitedFor) {
   EXPECT_FALSE(order.Remove(1));
 }
 
-// Random programs. A model computes for each piece of work which earlier ones must have ended, straight
-// from the guide's sentences; the edges given must imply exactly those, through what waits for what.
+// Random programs. A model computes for each piece of work which earlier ones must have ended,
+// straight from the guide's sentences; the edges given must imply exactly those, through what waits
+// for what.
 TEST(StreamOrder, ImpliesWhatTheGuideSaysForRandomPrograms) {
   const char* given = std::getenv("CONSORT_TEST_SEED");
   const auto seed =
@@ -83,7 +84,8 @@ TEST(StreamOrder, ImpliesWhatTheGuideSaysForRandomPrograms) {
       std::set<int> after_given;  // transitive
     };
     std::vector<Piece> pieces;
-    std::map<StreamOrder::Key, std::set<int>> ended_before;  // what the stream's present end implies
+    std::map<StreamOrder::Key, std::set<int>>
+        ended_before;  // what the stream's present end implies
     for (int i = 0; i < 60; ++i) {
       Piece piece;
       piece.stream = random() % kStreams;

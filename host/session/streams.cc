@@ -224,7 +224,8 @@ void Streams::DestroyContext(uint32_t context) {
 
 void Streams::CollectDestroyed() {
   for (size_t i = 0; i < nameless_.size();) {
-    if (nameless_[i]->busy() && driver_.cuStreamQuery(nameless_[i]->driver) == CUDA_ERROR_NOT_READY) {
+    if (nameless_[i]->busy() &&
+        driver_.cuStreamQuery(nameless_[i]->driver) == CUDA_ERROR_NOT_READY) {
       ++i;
       continue;
     }

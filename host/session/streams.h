@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/streams.h: the streams of one session, and fences over them.
 //
-// Guests name streams; each is a driver stream of its own, made non-blocking, and stream_order.h says
-// what waits for what. A fence is a point in the work of some streams: it is reached when everything
-// submitted to them before has finished. Owned by the session loop; calls need the worker's context.
+// Guests name streams; each is a driver stream of its own, made non-blocking, and stream_order.h
+// says what waits for what. A fence is a point in the work of some streams: it is reached when
+// everything submitted to them before has finished. Owned by the session loop; calls need the
+// worker's context.
 #ifndef CONSORT_HOST_SESSION_STREAMS_H_
 #define CONSORT_HOST_SESSION_STREAMS_H_
 
@@ -26,9 +27,9 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint32_t context = 0;  // the guest's
   bool blocking = false;
   CUstream driver = nullptr;
-  CUevent order_event = nullptr;  // what others wait for; recorded anew each time
-  uint64_t work = 0;              // pieces of work submitted
-  uint64_t work_finished = 0;     // at least so many of them have finished
+  CUevent order_event = nullptr;    // what others wait for; recorded anew each time
+  uint64_t work = 0;                // pieces of work submitted
+  uint64_t work_finished = 0;       // at least so many of them have finished
   uint64_t unfinished_in_pass = 0;  // PendingList's: the last pass that found it unfinished
 
   bool busy() const { return work != work_finished; }
@@ -40,8 +41,8 @@ class Fence {
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
 
-  // Whether the fence is reached, asking the driver if need be. A driver error other than "not ready"
-  // counts as reached and is kept in result().
+  // Whether the fence is reached, asking the driver if need be. A driver error other than "not
+  // ready" counts as reached and is kept in result().
   bool Reached();
   bool reached() const { return points_.empty(); }
   CUresult result() const { return result_; }
@@ -80,14 +81,16 @@ class Streams {
   // CUDA_ERROR_INVALID_HANDLE.
   CUresult Destroy(uint64_t id);
 
-  // The stream for a piece of work that is submitted next, after what it must wait for by the rules of
-  // the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when first used.
-  // CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT: kContextsPerSession are there.
+  // The stream for a piece of work that is submitted next, after what it must wait for by the rules
+  // of the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when
+  // first used. CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT:
+  // kContextsPerSession are there.
   CUresult Use(uint32_t context, uint64_t id, Stream** stream);
 
   // A fence over one stream's work so far.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
-  // A fence over all work so far of a context, or of the session. Reached at once if nothing is busy.
+  // A fence over all work so far of a context, or of the session. Reached at once if nothing is
+  // busy.
   CUresult FenceContext(uint32_t context, std::shared_ptr<Fence>* fence);
   CUresult FenceAll(std::shared_ptr<Fence>* fence);
 
@@ -116,8 +119,8 @@ class Streams {
   std::map<uint32_t, Context> contexts_;
   std::vector<std::shared_ptr<Stream>> all_;  // with default streams and those without a name
   std::vector<std::shared_ptr<Stream>> nameless_;
-  std::vector<StreamOrder::Key> wait_for_;    // scratch of Use
-  uint64_t work_ = 0;                         // submitted to any stream
+  std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
+  uint64_t work_ = 0;                       // submitted to any stream
   // The latest fence over all, given again while no work has been added.
   std::shared_ptr<Fence> fence_all_;
   uint64_t fence_all_work_ = 0;

@@ -42,8 +42,8 @@ void DeviceHealth::Poison(CUresult result, const std::string& reason) {
   on_poisoned_(reason);
 }
 
-absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(
-    const device::LoadedDriver& driver, uint32_t index) {
+absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::LoadedDriver& driver,
+                                                                 uint32_t index) {
   if (index >= driver.device_count) {
     return absl::NotFoundError(
         absl::StrCat("no device ", index, "; ", driver.library, " has ", driver.device_count));
@@ -55,8 +55,8 @@ absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(
   }
   if (result == CUDA_SUCCESS) result = opened->MakeCurrent();
   if (result != CUDA_SUCCESS) {
-    return absl::UnavailableError(absl::StrCat("opening device ", index, ": ",
-                                               device::ResultName(driver.table, result)));
+    return absl::UnavailableError(
+        absl::StrCat("opening device ", index, ": ", device::ResultName(driver.table, result)));
   }
   RETURN_IF_ERROR(opened->ReadSnapshot());
   return opened;
@@ -76,8 +76,8 @@ absl::Status WorkerDevice::ReadSnapshot() {
   if (result == CUDA_SUCCESS) result = driver_.cuDeviceGetUuid_v2(&uuid, device_);
   if (result == CUDA_SUCCESS) result = driver_.cuDeviceTotalMem_v2(&total, device_);
   if (result == CUDA_SUCCESS) {
-    result = driver_.cuDeviceGetPCIBusId(snapshot_.pci_bus_id, sizeof(snapshot_.pci_bus_id),
-                                         device_);
+    result =
+        driver_.cuDeviceGetPCIBusId(snapshot_.pci_bus_id, sizeof(snapshot_.pci_bus_id), device_);
   }
   if (result == CUDA_SUCCESS) {
     result = driver_.cuCtxGetStreamPriorityRange(&snapshot_.stream_priority_least,
@@ -91,8 +91,8 @@ absl::Status WorkerDevice::ReadSnapshot() {
   snapshot_.total_bytes = total;
   for (uint32_t attribute = 1; attribute < wire::kDeviceAttributesMax; ++attribute) {
     int value = 0;
-    if (driver_.cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute),
-                                     device_) == CUDA_SUCCESS) {
+    if (driver_.cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), device_) ==
+        CUDA_SUCCESS) {
       snapshot_.attributes[attribute] = value;
       snapshot_.attribute_known[attribute] = 1;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/session/worker_device.h: the one device of a worker: its primary context, its snapshot and its health.
+// host/session/worker_device.h: the one device of a worker: its primary context, its snapshot and
+// its health.
 #ifndef CONSORT_HOST_SESSION_WORKER_DEVICE_H_
 #define CONSORT_HOST_SESSION_WORKER_DEVICE_H_
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/worker/worker.h: consort-worker: one device, many sessions, one thread each.
 //
-// Run belongs to the main thread, which waits for consortd's messages and for sessions that end. The
-// worker ends when consortd tells it to or is gone, and, once poisoned, when its last session leaves.
+// Run belongs to the main thread, which waits for consortd's messages and for sessions that end.
+// The worker ends when consortd tells it to or is gone, and, once poisoned, when its last session
+// leaves.
 #ifndef CONSORT_HOST_WORKER_WORKER_H_
 #define CONSORT_HOST_WORKER_WORKER_H_
 
