@@ -20,8 +20,10 @@ size_t Allocations::After(uint64_t address) const {
 bool Allocations::Add(Allocation allocation) {
   MutexLock lock(&mutex_);
   const size_t after = After(allocation.start);
-  if (after > 0 && ranges_[after - 1].start + ranges_[after - 1].bytes > allocation.start) return false;
-  if (after < ranges_.size() && ranges_[after].start < allocation.start + allocation.bytes) return false;
+  if (after > 0 && ranges_[after - 1].start + ranges_[after - 1].bytes > allocation.start)
+    return false;
+  if (after < ranges_.size() && ranges_[after].start < allocation.start + allocation.bytes)
+    return false;
   allocation.buffer_id = next_buffer_id_++;
   ranges_.insert(ranges_.begin() + after, allocation);
   return true;

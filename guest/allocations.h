@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/allocations.h: every range of memory that CUDA gave to, or took from, this process: for pointer
-// attributes, address ranges, argument checks and the choice of a copy's path. Thread safe.
+// guest/allocations.h: every range of memory that CUDA gave to, or took from, this process: for
+// pointer attributes, address ranges, argument checks and the choice of a copy's path. Thread safe.
 #ifndef CONSORT_GUEST_ALLOCATIONS_H_
 #define CONSORT_GUEST_ALLOCATIONS_H_
 
@@ -30,9 +30,13 @@ struct Allocation {
   bool sync_memops = false;
 };
 
-inline bool OnDevice(MemoryKind kind) { return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal; }
+inline bool OnDevice(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal;
+}
 // Whether the worker reaches it by its address.
-inline bool Addressable(MemoryKind kind) { return OnDevice(kind) || kind == MemoryKind::kSharedHost; }
+inline bool Addressable(MemoryKind kind) {
+  return OnDevice(kind) || kind == MemoryKind::kSharedHost;
+}
 
 class Allocations {
  public:
@@ -40,7 +44,8 @@ class Allocations {
 
   // Adds a range; sets its buffer_id. False if it overlaps one that is there.
   bool Add(Allocation allocation);
-  // Removes the range that starts at `start` if it is one of `kinds` (bits 1 << kind), into `removed`.
+  // Removes the range that starts at `start` if it is one of `kinds` (bits 1 << kind), into
+  // `removed`.
   bool Remove(uint64_t start, uint32_t kinds, Allocation* removed);
   // The range that contains `address`.
   bool Find(uint64_t address, Allocation* found);

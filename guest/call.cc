@@ -22,7 +22,8 @@ CUresult FindContext(CUcontext handle, Context** context) {
 }
 
 CUresult CurrentContext(Context** context) {
-  // Only CUDA's own calls are forbidden in a host function, and they all come through here or FindStream.
+  // Only CUDA's own calls are forbidden in a host function, and they all come through here or
+  // FindStream.
   if (Session::OnServiceThread()) return CUDA_ERROR_NOT_PERMITTED;
   Context* found = nullptr;
   if (CUresult result = FindContext(nullptr, &found); result != CUDA_SUCCESS) return result;
@@ -62,7 +63,8 @@ CUresult PerThreadStream(Context* context, StreamRef* ref) {
 }  // namespace
 
 CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* ref) {
-  if (handle == nullptr) handle = default_stream == DefaultStream::kPerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  if (handle == nullptr)
+    handle = default_stream == DefaultStream::kPerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   ref->handle = handle;
   if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
     if (CUresult result = CurrentContext(&ref->context); result != CUDA_SUCCESS) return result;
@@ -106,7 +108,8 @@ CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_
   if (address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes == 0) return CUDA_SUCCESS;
   Allocation range;
-  if (!GetRuntime()->allocations.Find(address, &range) || !Addressable(range.kind)) return CUDA_ERROR_INVALID_VALUE;
+  if (!GetRuntime()->allocations.Find(address, &range) || !Addressable(range.kind))
+    return CUDA_ERROR_INVALID_VALUE;
   if (bytes > range.bytes - (address - range.start)) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/call.h: what the body of a call is made of: from the program's handles and pointers to ids and
-// checked ranges, and from a request to a frame. Used by generated and hand-written bodies alike.
+// guest/call.h: what the body of a call is made of: from the program's handles and pointers to ids
+// and checked ranges, and from a request to a frame. Used by generated and hand-written bodies
+// alike.
 #ifndef CONSORT_GUEST_CALL_H_
 #define CONSORT_GUEST_CALL_H_
 
@@ -20,7 +21,7 @@ inline constexpr uint64_t kLegacyStreamId = 1;
 
 struct StreamRef {
   Context* context = nullptr;
-  uint64_t id = 0;   // on the wire: kLegacyStreamId or the stream's handle
+  uint64_t id = 0;  // on the wire: kLegacyStreamId or the stream's handle
   uint32_t flags = 0;
   int priority = 0;
   CUstream handle = nullptr;  // what the program would call it: CU_STREAM_LEGACY for the default
@@ -32,8 +33,8 @@ struct EventRef {
 };
 
 // The calling thread's current context, whose session is open.
-// CUDA_ERROR_INVALID_CONTEXT: none, or it was destroyed; CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary one
-// that was reset or released.
+// CUDA_ERROR_INVALID_CONTEXT: none, or it was destroyed; CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary
+// one that was reset or released.
 CUresult CurrentContext(Context** context);
 // The context behind a handle; null handle: the current one.
 CUresult FindContext(CUcontext handle, Context** context);
@@ -44,9 +45,10 @@ CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* re
 CUresult FindEvent(CUevent handle, EventRef* ref);
 CUresult FindKernel(CUfunction handle, Kernel** kernel);
 
-// CUDA_ERROR_INVALID_VALUE unless [address, address + bytes) lies in one range that the device reaches
-// by address and `address` is a multiple of `alignment`. Zero bytes are always fine.
-CUresult CheckDeviceRange(Context* context, CUdeviceptr address, uint64_t bytes, uint64_t alignment);
+// CUDA_ERROR_INVALID_VALUE unless [address, address + bytes) lies in one range that the device
+// reaches by address and `address` is a multiple of `alignment`. Zero bytes are always fine.
+CUresult CheckDeviceRange(Context* context, CUdeviceptr address, uint64_t bytes,
+                          uint64_t alignment);
 
 // Whether objects of both contexts are known to one worker.
 bool SameSession(const Context* a, const Context* b);
@@ -63,7 +65,9 @@ CUresult Ask(Context* context, const Request& request, typename Request::Reply* 
   return context->device->session->Ask(context->wire_id, request, reply);
 }
 
-inline CUcontext ToHandle(const Context* context) { return reinterpret_cast<CUcontext>(context->id); }
+inline CUcontext ToHandle(const Context* context) {
+  return reinterpret_cast<CUcontext>(context->id);
+}
 
 }  // namespace consort::guest
 

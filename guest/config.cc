@@ -19,7 +19,9 @@ constexpr uint64_t kFileBytesMax = 16 * 1024;  // three short lines are expected
 Config config;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
-void SetEndpoint(const char* text, Config* to) { snprintf(to->endpoint, sizeof to->endpoint, "%s", text); }
+void SetEndpoint(const char* text, Config* to) {
+  snprintf(to->endpoint, sizeof to->endpoint, "%s", text);
+}
 
 // One `key = value` line without its comment. False if it is none.
 bool ApplyLine(char* line, Config* to) {
@@ -56,7 +58,8 @@ void ReadFile(const char* path) {
   if (fd < 0) return;
   static char text[kFileBytesMax];
   uint64_t bytes = 0;
-  for (ssize_t got; bytes < sizeof text && (got = read(fd, text + bytes, sizeof text - bytes)) > 0;) bytes += got;
+  for (ssize_t got; bytes < sizeof text && (got = read(fd, text + bytes, sizeof text - bytes)) > 0;)
+    bytes += got;
   close(fd);
   ParseConfig(text, bytes, &config);
 }
@@ -103,7 +106,9 @@ void ParseConfig(const char* text, uint64_t bytes, Config* to) {
       if (!comment && length < sizeof line - 1) line[length++] = text[at];
     }
     ++at;
-    while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t' || line[length - 1] == '\r')) --length;
+    while (length > 0 &&
+           (line[length - 1] == ' ' || line[length - 1] == '\t' || line[length - 1] == '\r'))
+      --length;
     line[length] = '\0';
     char* start = line + strspn(line, " \t");
     if (*start == '\0') continue;
@@ -111,7 +116,8 @@ void ParseConfig(const char* text, uint64_t bytes, Config* to) {
     snprintf(copy, sizeof copy, "%s", start);
     if (!ApplyLine(start, to) && to->problem[0] == '\0') {
       snprintf(to->problem, sizeof to->problem,
-               "guest.toml line %u: \"%s\" is not endpoint = \"...\", connect_timeout_ms = NUMBER or log = true|false",
+               "guest.toml line %u: \"%s\" is not endpoint = \"...\", connect_timeout_ms = NUMBER "
+               "or log = true|false",
                number, copy);
     }
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/config.h: what an administrator of the guest can set. Immutable once read (at the first call).
+// guest/config.h: what an administrator of the guest can set. Immutable once read (at the first
+// call).
 //
 // /etc/consort/guest.toml, or the file named by CONSORT_GUEST_CONFIG:
 //   endpoint = "vsock:2:7000"       # or "unix:/run/consort/consortd.sock", "tcp:127.0.0.1:7000"
 //   connect_timeout_ms = 2000
 //   log = true
-// Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS, CONSORT_LOG=on|off.
+// Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS,
+// CONSORT_LOG=on|off.
 #ifndef CONSORT_GUEST_CONFIG_H_
 #define CONSORT_GUEST_CONFIG_H_
 
@@ -14,7 +16,8 @@
 namespace consort::guest {
 
 struct Config {
-  // Where consortd is. Default: the UNIX socket of this machine if there is one, else the host's vsock.
+  // Where consortd is. Default: the UNIX socket of this machine if there is one, else the host's
+  // vsock.
   char endpoint[256] = {};
   uint32_t connect_timeout_ms = 2000;
   bool log = true;
@@ -32,8 +35,8 @@ struct Config {
 // Any thread; the first call reads file and environment.
 const Config& GetConfig();
 
-// Applies the lines of a configuration file, `bytes` of text, to `config`. Sets config->problem on the
-// first line that is no `key = value` of a known key.
+// Applies the lines of a configuration file, `bytes` of text, to `config`. Sets config->problem on
+// the first line that is no `key = value` of a known key.
 void ParseConfig(const char* text, uint64_t bytes, Config* config);
 
 }  // namespace consort::guest

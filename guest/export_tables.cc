@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/export_tables.cc: the private tables that the CUDA runtime and NVIDIA's libraries ask of their
-// driver through cuGetExportTable. All are answered here; none needs the host.
+// guest/export_tables.cc: the private tables that the CUDA runtime and NVIDIA's libraries ask of
+// their driver through cuGetExportTable. All are answered here; none needs the host.
 //
-// A table is an array of 8-byte slots; slot 0 holds its size in bytes, except in context-local storage.
-// Slots that no program was seen to call answer CUDA_ERROR_NOT_SUPPORTED and say so once.
-// Source: black-box observation of cudart 11.8, 12.4 and 13.0 and of CUDA 13.0's libraries in front of a
-// logging library and of driver 580; public descriptions by ZLUDA (dark_api), Lupine, smolvm and GX. Sizes
-// are those of driver 580.
+// A table is an array of 8-byte slots; slot 0 holds its size in bytes, except in context-local
+// storage. Slots that no program was seen to call answer CUDA_ERROR_NOT_SUPPORTED and say so once.
+// Source: black-box observation of cudart 11.8, 12.4 and 13.0 and of CUDA 13.0's libraries in front
+// of a logging library and of driver 580; public descriptions by ZLUDA (dark_api), Lupine, smolvm
+// and GX. Sizes are those of driver 580.
 #include "guest/export_tables.h"
 
 #include <pthread.h>
@@ -40,7 +40,8 @@ CUresult UnknownSlot() {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// ---- CUDART_INTERFACE -------------------------------------------------------------------------------
+// ---- CUDART_INTERFACE
+// -------------------------------------------------------------------------------
 
 constexpr int kCudartSlots = 13;
 
@@ -54,7 +55,8 @@ CUresult GetPrimaryContext(CUcontext* context, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-// How runtimes before 12.0 load their fat binaries: [1] and [6] take the wrapper, [8] the fat binary.
+// How runtimes before 12.0 load their fat binaries: [1] and [6] take the wrapper, [8] the fat
+// binary.
 CUresult LoadWrapped(CUmodule* module, const void* wrapper) {
   if (CUresult result = EnterCall(); result != CUDA_SUCCESS) return result;
   if (module == nullptr || wrapper == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -65,7 +67,9 @@ CUresult LoadWrappedWithOptions(CUmodule* module, const void* wrapper, void*, vo
   return LoadWrapped(module, wrapper);
 }
 
-CUresult LoadBare(const void* image, CUmodule* module, void*, void*, unsigned) { return LoadWrapped(module, image); }
+CUresult LoadBare(const void* image, CUmodule* module, void*, void*, unsigned) {
+  return LoadWrapped(module, image);
+}
 
 // The module of a wrapper is gone, after a reset: nothing is kept by wrapper here.
 void ForgetWrapper(const void*) {}
@@ -73,7 +77,8 @@ void ForgetWrapper(const void*) {}
 // Loads the PTX compilers; the host's driver does so itself.
 CUresult LoadCompilers() { return CUDA_SUCCESS; }
 
-// ---- TOOLS_RUNTIME_CALLBACK_HOOKS -------------------------------------------------------------------
+// ---- TOOLS_RUNTIME_CALLBACK_HOOKS
+// -------------------------------------------------------------------
 
 constexpr int kHooksSlots = 7;
 
@@ -91,7 +96,8 @@ void GetOtherWords(void** words, size_t* count) {
   *count = sizeof other_words / sizeof other_words[0];
 }
 
-// ---- TOOLS_TLS --------------------------------------------------------------------------------------
+// ---- TOOLS_TLS
+// --------------------------------------------------------------------------------------
 
 constexpr int kToolsTlsSlots = 3;
 
@@ -100,7 +106,8 @@ CUresult GetThreadContext(CUcontext* context) {
   return calls::cuCtxGetCurrent(context);
 }
 
-// ---- CONTEXT_LOCAL_STORAGE --------------------------------------------------------------------------
+// ---- CONTEXT_LOCAL_STORAGE
+// --------------------------------------------------------------------------
 
 constexpr int kLocalSlots = 4;
 
@@ -111,7 +118,8 @@ CUresult LocalContext(CUcontext handle, Context** context) {
   return FindContext(handle, context);
 }
 
-CUresult PutLocal(CUcontext handle, void* key, void* value, void (*destructor)(CUcontext, void*, void*)) {
+CUresult PutLocal(CUcontext handle, void* key, void* value,
+                  void (*destructor)(CUcontext, void*, void*)) {
   Context* context = nullptr;
   if (CUresult result = LocalContext(handle, &context); result != CUDA_SUCCESS) return result;
   MutexLock lock(&GetRuntime()->locals_mutex);
@@ -152,7 +160,8 @@ CUresult GetLocal(void** value, CUcontext handle, void* key) {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
-// ---- CONTEXT_CHECKS ---------------------------------------------------------------------------------
+// ---- CONTEXT_CHECKS
+// ---------------------------------------------------------------------------------
 
 constexpr int kChecksSlots = 15;
 
@@ -164,18 +173,20 @@ CUresult CheckContext(CUcontext, unsigned* flags, void**) {
 
 unsigned CheckDriver() { return 0; }
 
-// ---- INTEGRITY_CHECK --------------------------------------------------------------------------------
+// ---- INTEGRITY_CHECK
+// --------------------------------------------------------------------------------
 
 constexpr int kIntegritySlots = 3;
 
 extern Slot cudart_table[];
 extern Slot integrity_table[];
 
-// The runtime computes the same and compares: version R + 0 and R + 1 answer a constant, R + 2 a keyed
-// hash over process, thread, tables and devices.
+// The runtime computes the same and compares: version R + 0 and R + 1 answer a constant, R + 2 a
+// keyed hash over process, thread, tables and devices.
 CUresult Handshake(uint32_t version, uint64_t unix_seconds, uint8_t out[16]) {
   if (version % 10 < 2) {
-    const Word words[2] = {version % 10 == 0 ? 0x3341181C03CB675Cu : 0x1841181C03CB675Cu, 0x8ED383AA1F4CD1E8u};
+    const Word words[2] = {version % 10 == 0 ? 0x3341181C03CB675Cu : 0x1841181C03CB675Cu,
+                           0x8ED383AA1F4CD1E8u};
     memcpy(out, words, 16);
     return CUDA_SUCCESS;
   }
@@ -199,8 +210,14 @@ CUresult Handshake(uint32_t version, uint64_t unix_seconds, uint8_t out[16]) {
   };
   static_assert(sizeof(Head) == 48 && sizeof(DevicePart) == 28);
   std::byte message[sizeof(Head) + kDevicesMax * sizeof(DevicePart)];
-  const Head head = {kDriverVersion, version, static_cast<uint32_t>(getpid()), static_cast<uint32_t>(pthread_self()),
-                     cudart_table,   integrity_table, integrity_table[1], unix_seconds};
+  const Head head = {kDriverVersion,
+                     version,
+                     static_cast<uint32_t>(getpid()),
+                     static_cast<uint32_t>(pthread_self()),
+                     cudart_table,
+                     integrity_table,
+                     integrity_table[1],
+                     unix_seconds};
   memcpy(message, &head, sizeof head);
   size_t bytes = sizeof head;
   const Runtime* runtime = GetRuntime();
@@ -218,7 +235,8 @@ CUresult Handshake(uint32_t version, uint64_t unix_seconds, uint8_t out[16]) {
   return CUDA_SUCCESS;
 }
 
-// ---- CONTEXT_INFO, FUNCTION_INFO and others of the libraries ------------------------------------------
+// ---- CONTEXT_INFO, FUNCTION_INFO and others of the libraries
+// ------------------------------------------
 
 constexpr int kContextInfoSlots = 93;
 constexpr int kFunctionInfoSlots = 99;
@@ -226,7 +244,9 @@ constexpr int kTopologySlots = 17;
 constexpr int kLockSlots = 34;
 constexpr int kCompileCacheSlots = 7;
 
-CUresult InfoDevice(CUcontext handle, CUdevice* device) { return calls::cuCtxGetDevice_v2(device, handle); }
+CUresult InfoDevice(CUcontext handle, CUdevice* device) {
+  return calls::cuCtxGetDevice_v2(device, handle);
+}
 
 CUresult InfoId(CUcontext handle, uint64_t* id) {
   Context* context = nullptr;
@@ -241,7 +261,8 @@ CUresult InfoObject(CUcontext, const void*, void** out) {
 }
 
 // Calls back for each kernel of a module; answers 1, not a CUresult (cuFFT).
-int VisitFunctions(CUcontext, CUmodule module, void (*visit)(void*, CUfunction, void*), void* user) {
+int VisitFunctions(CUcontext, CUmodule module, void (*visit)(void*, CUfunction, void*),
+                   void* user) {
   unsigned count = 0;
   if (calls::cuModuleGetFunctionCount(&count, module) != CUDA_SUCCESS || count == 0) return 1;
   std::vector<CUfunction> functions(count);
@@ -253,8 +274,8 @@ int VisitFunctions(CUcontext, CUmodule module, void (*visit)(void*, CUfunction, 
 // Where each SM of the physical GPU lies (cuBLASLt). It goes on without.
 CUresult TopologyUnknown() { return CUDA_ERROR_NOT_SUPPORTED; }
 
-// Lock and unlock of an object of the caller's, which is initialised zero; [19] makes an object, [21] sets a
-// function pointer at its start. One lock for all callers does what they need.
+// Lock and unlock of an object of the caller's, which is initialised zero; [19] makes an object,
+// [21] sets a function pointer at its start. One lock for all callers does what they need.
 Mutex private_lock;
 
 CUresult LockObject(void*) {
@@ -288,7 +309,8 @@ CUresult CacheFind(void*, Word, void**, unsigned*) { return CUDA_ERROR_NOT_FOUND
 CUresult CacheStore(void*, Word, const void*, size_t) { return CUDA_SUCCESS; }
 CUresult CacheFree(void*) { return CUDA_SUCCESS; }
 
-// ---- the tables -------------------------------------------------------------------------------------
+// ---- the tables
+// -------------------------------------------------------------------------------------
 
 Slot cudart_table[kCudartSlots];
 Slot hooks_table[kHooksSlots];
@@ -369,17 +391,39 @@ struct TableOf {
 };
 
 const TableOf kTables[] = {
-    {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}, cudart_table},
-    {{0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66}, hooks_table},
-    {{0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc}, tools_tls_table},
-    {{0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93}, local_table},
-    {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e}, checks_table},
-    {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2}, integrity_table},
-    {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, context_info_table},
-    {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, function_info_table},
-    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, topology_table},
-    {{0x69, 0xa2, 0x8e, 0x9f, 0x24, 0x49, 0x8b, 0x47, 0xb0, 0x30, 0xc5, 0xda, 0x33, 0x0e, 0xa4, 0xe9}, lock_table},
-    {{0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28}, compile_cache_table},
+    {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d,
+      0xf9},
+     cudart_table},
+    {{0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a,
+      0x66},
+     hooks_table},
+    {{0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec,
+      0xdc},
+     tools_tls_table},
+    {{0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95,
+      0x93},
+     local_table},
+    {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa,
+      0x7e},
+     checks_table},
+    {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1,
+      0xf2},
+     integrity_table},
+    {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8,
+      0xf2},
+     context_info_table},
+    {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99,
+      0x1e},
+     function_info_table},
+    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b,
+      0xca},
+     topology_table},
+    {{0x69, 0xa2, 0x8e, 0x9f, 0x24, 0x49, 0x8b, 0x47, 0xb0, 0x30, 0xc5, 0xda, 0x33, 0x0e, 0xa4,
+      0xe9},
+     lock_table},
+    {{0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3,
+      0x28},
+     compile_cache_table},
 };
 
 pthread_once_t filled = PTHREAD_ONCE_INIT;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/freestanding.cc: the few symbols of the C++ runtime that this library needs, hidden, so that it
-// depends on libc alone and brings no second libstdc++ into the programs that load it.
+// guest/freestanding.cc: the few symbols of the C++ runtime that this library needs, hidden, so
+// that it depends on libc alone and brings no second libstdc++ into the programs that load it.
 
 #include <cstddef>
 #include <cstdlib>

@@ -6,8 +6,8 @@
 //   bits  0..31  index
 //
 // The same number names the object on the wire, which is why creating one needs no round trip.
-// Thread safe. Find is lock-free: objects live in slots that are never freed, so even a lookup that races
-// with a destroy (a bug of the program) reads valid memory. Bound: kSlotsMax a kind.
+// Thread safe. Find is lock-free: objects live in slots that are never freed, so even a lookup that
+// races with a destroy (a bug of the program) reads valid memory. Bound: kSlotsMax a kind.
 #ifndef CONSORT_GUEST_HANDLE_TABLE_H_
 #define CONSORT_GUEST_HANDLE_TABLE_H_
 
@@ -39,7 +39,8 @@ class HandleTable {
 
   constexpr HandleTable() = default;
 
-  // A new object, set up by `initialise(T*, id)` before any thread can find it; 0 when the table is full.
+  // A new object, set up by `initialise(T*, id)` before any thread can find it; 0 when the table is
+  // full.
   template <class Initialise>
   uint64_t Create(Initialise initialise) {
     MutexLock lock(&mutex_);
@@ -58,7 +59,8 @@ class HandleTable {
     }
     Slot* slot = SlotAt(index);
     const uint32_t generation = (slot->generation & kGenerationMask) == 0 ? 1 : slot->generation;
-    const uint64_t id = uint64_t{static_cast<uint8_t>(kKind)} << 56 | uint64_t{generation} << 32 | index;
+    const uint64_t id =
+        uint64_t{static_cast<uint8_t>(kKind)} << 56 | uint64_t{generation} << 32 | index;
     slot->generation = generation;
     slot->object = T();
     initialise(&slot->object, id);

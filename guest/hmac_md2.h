@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/hmac_md2.h: HMAC (RFC 2104) over MD2 (RFC 1319), which the CUDA runtime's hand-shake with its
-// driver uses (guest/export_tables.cc). No library has MD2 any more; for nothing else.
+// guest/hmac_md2.h: HMAC (RFC 2104) over MD2 (RFC 1319), which the CUDA runtime's hand-shake with
+// its driver uses (guest/export_tables.cc). No library has MD2 any more; for nothing else.
 #ifndef CONSORT_GUEST_HMAC_MD2_H_
 #define CONSORT_GUEST_HMAC_MD2_H_
 

@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint32_t kWrapperMagic = 0x466243B1;
 constexpr uint32_t kFatBinaryMagic = 0xBA55ED50;
-// Nothing larger exists (cuBLASLt's 540 MB are many fat binaries); a header that says more is no header.
+// Nothing larger exists (cuBLASLt's 540 MB are many fat binaries); a header that says more is no
+// header.
 constexpr uint64_t kImageBytesMax = uint64_t{2} << 30;
 
 template <class T>
@@ -36,10 +37,13 @@ uint64_t ElfBytes(const void* code) {
   memcpy(&header, code, sizeof header);
   uint64_t end = sizeof header;
   const auto extend = [&end](uint64_t offset, uint64_t bytes) {
-    if (offset <= kImageBytesMax && bytes <= kImageBytesMax && offset + bytes > end) end = offset + bytes;
+    if (offset <= kImageBytesMax && bytes <= kImageBytesMax && offset + bytes > end)
+      end = offset + bytes;
   };
   if (header.e_phoff != 0) extend(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize);
-  if (header.e_shoff == 0 || header.e_shoff > kImageBytesMax || header.e_shentsize != sizeof(Elf64_Shdr)) return end;
+  if (header.e_shoff == 0 || header.e_shoff > kImageBytesMax ||
+      header.e_shentsize != sizeof(Elf64_Shdr))
+    return end;
   const auto* sections = static_cast<const std::byte*>(code) + header.e_shoff;
   // Files with 65280 sections and more keep the count in section 0.
   uint64_t count = header.e_shnum;
@@ -48,7 +52,8 @@ uint64_t ElfBytes(const void* code) {
   extend(header.e_shoff, count * sizeof(Elf64_Shdr));
   for (uint64_t i = 0; i < count; ++i) {
     const auto section = Read<Elf64_Shdr>(sections, i * sizeof(Elf64_Shdr));
-    if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL) extend(section.sh_offset, section.sh_size);
+    if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL)
+      extend(section.sh_offset, section.sh_size);
   }
   return end;
 }
@@ -72,7 +77,8 @@ std::vector<std::byte> FlattenImage(const void* code) {
     Append(data, FatBinaryBytes(data), &flat);
     if (Read<uint32_t>(code, 4) == 2) {
       const auto* list = Read<const void* const*>(code, 16);
-      for (; list != nullptr && *list != nullptr; ++list) Append(*list, FatBinaryBytes(*list), &flat);
+      for (; list != nullptr && *list != nullptr; ++list)
+        Append(*list, FatBinaryBytes(*list), &flat);
     }
     return flat;
   }

@@ -54,14 +54,15 @@ uint32_t LogCapacity(const char* buffer, void** bytes) {
   return static_cast<uint32_t>(capacity < kLogBytesMax ? capacity : kLogBytesMax);
 }
 
-CUresult SendLibrary(Session* session, uint32_t context, uint64_t library_id, std::span<const std::byte> image,
-                     const JitOptions& options) {
+CUresult SendLibrary(Session* session, uint32_t context, uint64_t library_id,
+                     std::span<const std::byte> image, const JitOptions& options) {
   wire::ImageDataRequest piece;
   piece.image = next_image.fetch_add(1, std::memory_order_relaxed);
   piece.total = image.size();
   for (piece.offset = 0; piece.offset < image.size(); piece.offset += piece.data.size()) {
     const uint64_t left = image.size() - piece.offset;
-    piece.data = image.subspan(piece.offset, left < wire::kBulkBytesMax ? left : wire::kBulkBytesMax);
+    piece.data =
+        image.subspan(piece.offset, left < wire::kBulkBytesMax ? left : wire::kBulkBytesMax);
     if (CUresult result = session->Post(context, piece); result != CUDA_SUCCESS) return result;
   }
   wire::LibraryLoadRequest load;
@@ -90,7 +91,8 @@ CUresult EnsureLibrary(Library* library, Device* device, Session** session) {
   if (*session == nullptr) return result;
   const uint32_t bit = 1u << device->ordinal;
   if ((library->devices & bit) != 0) return CUDA_SUCCESS;
-  if (library->module_context != 0) return CUDA_ERROR_INVALID_HANDLE;  // a module lives on one device only
+  if (library->module_context != 0)
+    return CUDA_ERROR_INVALID_HANDLE;  // a module lives on one device only
   result = SendLibrary(*session, 0, library->id, library->image, JitOptions());
   if (result == CUDA_SUCCESS) library->devices |= bit;
   return result;
@@ -105,13 +107,15 @@ void StoreAttributes(std::span<const std::byte> values, Kernel* kernel) {
 }
 
 // library_mutex held.
-CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t id, const char* name) {
+CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t id,
+                   const char* name) {
   wire::KernelGetRequest request;
   wire::KernelGetReply reply;
   request.library = library->id;
   request.kernel = id;
   request.name = {reinterpret_cast<const std::byte*>(name), strlen(name)};
-  if (CUresult result = session->Ask(WireContext(library), request, &reply); result != CUDA_SUCCESS) return result;
+  if (CUresult result = session->Ask(WireContext(library), request, &reply); result != CUDA_SUCCESS)
+    return result;
   StoreAttributes(reply.attributes, kernel);
   kernel->parameters.clear();
   kernel->parameter_bytes = 0;
@@ -128,7 +132,8 @@ CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t 
 
 }  // namespace
 
-CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values, JitOptions* sorted) {
+CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values,
+                        JitOptions* sorted) {
   if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
@@ -153,11 +158,13 @@ CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** valu
   return CUDA_SUCCESS;
 }
 
-CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context, uint64_t* library_id) {
+CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context,
+                     uint64_t* library_id) {
   if (image.empty()) return CUDA_ERROR_INVALID_IMAGE;
   Runtime* runtime = GetRuntime();
   Device* device = context != nullptr ? context->device : &runtime->devices[0];
-  if (Context* current = nullptr; context == nullptr && FindContext(nullptr, &current) == CUDA_SUCCESS) {
+  if (Context* current = nullptr;
+      context == nullptr && FindContext(nullptr, &current) == CUDA_SUCCESS) {
     device = current->device;
   }
   CUresult result = CUDA_SUCCESS;
@@ -185,7 +192,8 @@ CUresult LoadModule(const void* code, const JitOptions& options, CUmodule* modul
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   uint64_t library_id = 0;
-  if (CUresult result = LoadLibrary(FlattenImage(code), options, context, &library_id); result != CUDA_SUCCESS) {
+  if (CUresult result = LoadLibrary(FlattenImage(code), options, context, &library_id);
+      result != CUDA_SUCCESS) {
     return result;
   }
   const uint64_t id = GetRuntime()->modules.Create([&](Module* made, uint64_t new_id) {
@@ -209,7 +217,8 @@ CUresult GetKernel(Library* library, const char* name, Device* device, uint64_t*
     }
   }
   Session* session = nullptr;
-  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS) return result;
+  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS)
+    return result;
   const uint64_t id = runtime->kernels.Create([&](Kernel* kernel, uint64_t new_id) {
     kernel->id = new_id;
     kernel->library_id = library->id;
@@ -237,8 +246,11 @@ CUresult EnsureKernel(Kernel* kernel, Device* device) {
   Library* library = runtime->libraries.Find(kernel->library_id);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Session* session = nullptr;
-  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS) return result;
-  if (CUresult result = AskKernel(session, library, kernel, kernel->id, kernel->name); result != CUDA_SUCCESS) return result;
+  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS)
+    return result;
+  if (CUresult result = AskKernel(session, library, kernel, kernel->id, kernel->name);
+      result != CUDA_SUCCESS)
+    return result;
   kernel->devices |= bit;
   return CUDA_SUCCESS;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/modules.h: loading images and looking up what is in them, for the calls of the module section and
-// for the private tables of older runtimes.
+// guest/modules.h: loading images and looking up what is in them, for the calls of the module
+// section and for the private tables of older runtimes.
 #ifndef CONSORT_GUEST_MODULES_H_
 #define CONSORT_GUEST_MODULES_H_
 
@@ -17,19 +17,21 @@ namespace consort::guest {
 
 // The options of a load: pairs of number and value for the host's driver, and where the logs go.
 struct JitOptions {
-  std::vector<std::byte> forwarded;   // u32 number, u64 value, packed
+  std::vector<std::byte> forwarded;  // u32 number, u64 value, packed
   char* info_log = nullptr;
-  void** info_log_bytes = nullptr;    // in: capacity; out: bytes written. Null: not asked for
+  void** info_log_bytes = nullptr;  // in: capacity; out: bytes written. Null: not asked for
   char* error_log = nullptr;
   void** error_log_bytes = nullptr;
 };
 
 // Sorts a program's options. CUDA_ERROR_INVALID_VALUE: arrays missing.
-CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values, JitOptions* sorted);
+CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values,
+                        JitOptions* sorted);
 
-// Loads `image` (see FlattenImage) as a new library. `context`: the one it belongs to, or null for a
-// library of no context, which is loaded on the current context's device, or the first.
-CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context, uint64_t* library_id);
+// Loads `image` (see FlattenImage) as a new library. `context`: the one it belongs to, or null for
+// a library of no context, which is loaded on the current context's device, or the first.
+CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context,
+                     uint64_t* library_id);
 
 // Loads what `code` points at as a module of the current context.
 CUresult LoadModule(const void* code, const JitOptions& options, CUmodule* module);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/mutex.h: pthread's lock and condition with scopes; Abseil's may not be loaded into strangers'
-// processes. Constant-initialised, so usable in globals without constructors; never destroyed.
+// guest/mutex.h: pthread's lock and condition with scopes; Abseil's may not be loaded into
+// strangers' processes. Constant-initialised, so usable in globals without constructors; never
+// destroyed.
 #ifndef CONSORT_GUEST_MUTEX_H_
 #define CONSORT_GUEST_MUTEX_H_
 

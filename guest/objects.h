@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/objects.h: what stands behind the handles that a program holds. Plain state; who may change which
-// member is said at the member. Objects live in HandleTable slots and are never freed.
+// guest/objects.h: what stands behind the handles that a program holds. Plain state; who may change
+// which member is said at the member. Objects live in HandleTable slots and are never freed.
 #ifndef CONSORT_GUEST_OBJECTS_H_
 #define CONSORT_GUEST_OBJECTS_H_
 
@@ -19,12 +19,12 @@ class Session;
 
 // A vGPU. Immutable after cuInit but for the members marked otherwise.
 struct Device {
-  int ordinal = 0;               // as the program counts, after CUDA_VISIBLE_DEVICES
-  uint32_t host_index = 0;       // as the daemon counts
+  int ordinal = 0;          // as the program counts, after CUDA_VISIBLE_DEVICES
+  uint32_t host_index = 0;  // as the daemon counts
   wire::DeviceSnapshot snapshot;
-  uint64_t primary_id = 0;       // handle of the primary context; exists from cuInit on
+  uint64_t primary_id = 0;  // handle of the primary context; exists from cuInit on
   // Guarded by Runtime's device mutex:
-  Session* session = nullptr;    // opened at the first need, then for good
+  Session* session = nullptr;  // opened at the first need, then for good
   uint32_t retain_count = 0;
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
 };
@@ -40,13 +40,13 @@ struct ContextLocal {
 // WireContext.
 struct Context {
   uint64_t id = 0;
-  uint32_t wire_id = 0;          // unique in this process, never reused
+  uint32_t wire_id = 0;  // unique in this process, never reused
   Device* device = nullptr;
   bool primary = false;
   std::atomic<bool> active{false};  // primary: retained at least once since the last reset
   std::atomic<uint32_t> flags{0};
   std::atomic<int> cache_config{CU_FUNC_CACHE_PREFER_NONE};
-  uint32_t attach_count = 1;     // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
+  uint32_t attach_count = 1;         // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
   std::vector<ContextLocal> locals;  // guarded by Runtime's locals mutex
 
   Context() = default;
@@ -81,16 +81,17 @@ inline constexpr uint32_t kFunctionAttributesMax = 32;
 
 struct Library;
 
-// A kernel, as CUkernel and as CUfunction: the runtime passes one for the other (from CUDA 13.0 on).
+// A kernel, as CUkernel and as CUfunction: the runtime passes one for the other (from CUDA 13.0
+// on).
 struct Kernel {
   uint64_t id = 0;
   uint64_t library_id = 0;
-  const char* name = nullptr;                     // owned, lives as long as the process
-  std::vector<KernelParameter> parameters;        // immutable after creation
-  uint32_t parameter_bytes = 0;                   // of the packed buffer
+  const char* name = nullptr;               // owned, lives as long as the process
+  std::vector<KernelParameter> parameters;  // immutable after creation
+  uint32_t parameter_bytes = 0;             // of the packed buffer
   // Written under the library mutex by attribute changes; read without it by launches.
   std::atomic<int> attributes[kFunctionAttributesMax];
-  uint32_t devices = 0;                           // bit i: device ordinal i knows it; library mutex
+  uint32_t devices = 0;  // bit i: device ordinal i knows it; library mutex
 
   Kernel& operator=(const Kernel&) {
     id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, devices = 0;
@@ -104,7 +105,7 @@ struct Kernel {
 };
 
 struct Global {
-  const char* name;      // owned, lives as long as the process
+  const char* name;  // owned, lives as long as the process
   uint32_t device;
   CUdeviceptr address;
   uint64_t bytes;

@@ -8,9 +8,9 @@
 namespace consort::guest {
 
 struct ProcEntry {
-  const char* base;      // "cuMemcpyHtoDAsync"
-  int version;           // the release that introduced this form: 3020
-  bool per_thread;       // a _ptds or _ptsz form
+  const char* base;  // "cuMemcpyHtoDAsync"
+  int version;       // the release that introduced this form: 3020
+  bool per_thread;   // a _ptds or _ptsz form
   const void* function;
 };
 

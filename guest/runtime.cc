@@ -30,7 +30,8 @@ std::atomic<uint32_t> next_context_wire_id{1};
 wire::DeviceSnapshot snapshots[kDevicesMax];
 
 void InForkedChild() {
-  if (runtime.load(std::memory_order_relaxed) != nullptr) forked.store(true, std::memory_order_relaxed);
+  if (runtime.load(std::memory_order_relaxed) != nullptr)
+    forked.store(true, std::memory_order_relaxed);
 }
 
 const char* ApplicationName() {
@@ -64,8 +65,9 @@ void FormatUuid(const uint8_t* uuid, char* text /* 41 bytes */) {
   *at = '\0';
 }
 
-// The host's index of one item of CUDA_VISIBLE_DEVICES: an index or the beginning of a UUID; -1 for what
-// names no device, which ends the list. Source: CUDA C++ Programming Guide, environment variables.
+// The host's index of one item of CUDA_VISIBLE_DEVICES: an index or the beginning of a UUID; -1 for
+// what names no device, which ends the list. Source: CUDA C++ Programming Guide, environment
+// variables.
 int MatchVisible(const char* item, int host_count) {
   if (strncasecmp(item, "GPU-", 4) == 0) {
     for (int i = 0; i < host_count; ++i) {
@@ -77,7 +79,8 @@ int MatchVisible(const char* item, int host_count) {
   }
   char* end = nullptr;
   const long index = strtol(item, &end, 10);
-  return end != item && *end == '\0' && index >= 0 && index < host_count ? static_cast<int>(index) : -1;
+  return end != item && *end == '\0' && index >= 0 && index < host_count ? static_cast<int>(index)
+                                                                         : -1;
 }
 
 // Fills `order` with the host indices that the program may see; returns how many.
@@ -90,11 +93,13 @@ int VisibleDevices(int host_count, uint32_t* order) {
   snprintf(list, sizeof list, "%s", GetConfig().visible);
   int count = 0;
   char* rest = nullptr;
-  for (char* item = strtok_r(list, ", ", &rest); item != nullptr; item = strtok_r(nullptr, ", ", &rest)) {
+  for (char* item = strtok_r(list, ", ", &rest); item != nullptr;
+       item = strtok_r(nullptr, ", ", &rest)) {
     const int index = MatchVisible(item, host_count);
     if (index < 0 || count == kDevicesMax) break;
     for (int i = 0; i < count; ++i) {
-      if (order[i] == static_cast<uint32_t>(index)) return 0;  // a device named twice: none are visible
+      if (order[i] == static_cast<uint32_t>(index))
+        return 0;  // a device named twice: none are visible
     }
     order[count++] = index;
   }
@@ -129,12 +134,14 @@ CUresult InitialiseLocked() {
   DialResult result;
   QueryDevices(Options(0), &result, snapshots);
   if (result.error != DialError::kNone) {
-    LogLine("no GPU: %s (endpoint %s; set CONSORT_ENDPOINT or /etc/consort/guest.toml)", result.text,
-            GetConfig().endpoint);
-    return result.error == DialError::kVersionMismatch ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH : CUDA_ERROR_NO_DEVICE;
+    LogLine("no GPU: %s (endpoint %s; set CONSORT_ENDPOINT or /etc/consort/guest.toml)",
+            result.text, GetConfig().endpoint);
+    return result.error == DialError::kVersionMismatch ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+                                                       : CUDA_ERROR_NO_DEVICE;
   }
   uint32_t order[kDevicesMax];
-  const int host_count = result.welcome.device_count < kDevicesMax ? result.welcome.device_count : kDevicesMax;
+  const int host_count =
+      result.welcome.device_count < kDevicesMax ? result.welcome.device_count : kDevicesMax;
   const int count = VisibleDevices(host_count, order);
   if (count == 0) {
     if (host_count == 0) LogLine("no GPU: the host at %s offers no device", GetConfig().endpoint);
@@ -174,7 +181,8 @@ CUresult Initialise() {
 }
 
 CUresult EnterCall() {
-  if (runtime.load(std::memory_order_acquire) == nullptr || forked.load(std::memory_order_relaxed)) {
+  if (runtime.load(std::memory_order_acquire) == nullptr ||
+      forked.load(std::memory_order_relaxed)) {
     return CUDA_ERROR_NOT_INITIALIZED;
   }
   return CUDA_SUCCESS;
@@ -194,8 +202,8 @@ Session* OpenDevice(Device* device, CUresult* result) {
   }
   auto* session = new Session(std::move(channel), dialled.welcome);
   if (!session->window_reserved()) {
-    LogLine("device %d: addresses 0x%llx and up, which the device uses, are taken in this process", device->ordinal,
-            static_cast<unsigned long long>(dialled.welcome.window_base));
+    LogLine("device %d: addresses 0x%llx and up, which the device uses, are taken in this process",
+            device->ordinal, static_cast<unsigned long long>(dialled.welcome.window_base));
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     delete session;
     return nullptr;
@@ -235,15 +243,21 @@ CUresult EmptyContext(Context* context) {
 
   std::vector<uint64_t> ids;
   const uint64_t owner = context->id;
-  state->streams.ForEach([&](Stream* stream, uint64_t id) { if (stream->context_id == owner) ids.push_back(id); });
+  state->streams.ForEach([&](Stream* stream, uint64_t id) {
+    if (stream->context_id == owner) ids.push_back(id);
+  });
   for (uint64_t id : ids) state->streams.Destroy(id);
   ids.clear();
-  state->events.ForEach([&](Event* event, uint64_t id) { if (event->context_id == owner) ids.push_back(id); });
+  state->events.ForEach([&](Event* event, uint64_t id) {
+    if (event->context_id == owner) ids.push_back(id);
+  });
   for (uint64_t id : ids) state->events.Destroy(id);
   ids.clear();
   {
     MutexLock lock(&state->library_mutex);
-    state->modules.ForEach([&](Module* module, uint64_t id) { if (module->context_id == owner) ids.push_back(id); });
+    state->modules.ForEach([&](Module* module, uint64_t id) {
+      if (module->context_id == owner) ids.push_back(id);
+    });
     for (uint64_t id : ids) {
       const uint64_t library_id = state->modules.Find(id)->library_id;
       state->modules.Destroy(id);
@@ -257,7 +271,8 @@ CUresult EmptyContext(Context* context) {
   }
   Allocation removed;
   while (state->allocations.RemoveIf(
-      [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); }, &removed)) {
+      [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); },
+      &removed)) {
   }
   return result == CUDA_ERROR_DEVICE_UNAVAILABLE ? CUDA_SUCCESS : result;
 }

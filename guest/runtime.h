@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/runtime.h: the process-wide state of the library: devices, handle tables, what cuInit found.
+// guest/runtime.h: the process-wide state of the library: devices, handle tables, what cuInit
+// found.
 //
-// One Runtime is made by the first cuInit that reaches a host and never destroyed: programs call in from
-// their exit handlers, after this library's own would have run. Thread safe; each member says by what.
+// One Runtime is made by the first cuInit that reaches a host and never destroyed: programs call in
+// from their exit handlers, after this library's own would have run. Thread safe; each member says
+// by what.
 #ifndef CONSORT_GUEST_RUNTIME_H_
 #define CONSORT_GUEST_RUNTIME_H_
 
@@ -24,7 +26,7 @@ inline constexpr int kDriverVersion = 13000;
 inline constexpr int kDevicesMax = 64;
 
 struct Runtime {
-  int device_count = 0;                       // immutable after cuInit
+  int device_count = 0;  // immutable after cuInit
   Device devices[kDevicesMax];
 
   HandleTable<Context, HandleKind::kContext> contexts;
@@ -34,18 +36,19 @@ struct Runtime {
   HandleTable<Kernel, HandleKind::kKernel> kernels;
   HandleTable<Module, HandleKind::kModule> modules;
 
-  Allocations allocations;                    // thread safe
+  Allocations allocations;  // thread safe
 
-  Mutex device_mutex;                         // Device's mutable members, contexts' life
-  Mutex library_mutex;                        // Library, Kernel::devices, Module
-  Mutex locals_mutex;                         // Context::locals
-  Mutex host_alloc_mutex;                     // one HostAlloc at a time: its descriptor follows
+  Mutex device_mutex;      // Device's mutable members, contexts' life
+  Mutex library_mutex;     // Library, Kernel::devices, Module
+  Mutex locals_mutex;      // Context::locals
+  Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
 };
 
 // The runtime, or null before a successful cuInit. Any thread.
 Runtime* GetRuntime();
 
-// cuInit: finds the host and its devices. Later calls return the first success; failures are tried again.
+// cuInit: finds the host and its devices. Later calls return the first success; failures are tried
+// again.
 CUresult Initialise();
 
 // The session with `device`, opened if need be. Null with `*result` set if it cannot be had.
@@ -54,8 +57,8 @@ Session* OpenDevice(Device* device, CUresult* result);
 // Makes a context object on `device`; 0 if there are too many.
 uint64_t NewContext(Device* device, bool primary, uint32_t flags);
 
-// Destroys everything in `context` on both sides: streams, events, modules, allocations, locals (whose
-// destructors run first). The context object itself stays; the caller ends or reuses it.
+// Destroys everything in `context` on both sides: streams, events, modules, allocations, locals
+// (whose destructors run first). The context object itself stays; the caller ends or reuses it.
 CUresult EmptyContext(Context* context);
 
 }  // namespace consort::guest

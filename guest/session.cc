@@ -11,8 +11,8 @@
 namespace consort::guest {
 namespace {
 
-// A reply that is a kernel launch away arrives within this; longer waits sleep. Costs at most this much
-// of a core a synchronisation.
+// A reply that is a kernel launch away arrives within this; longer waits sleep. Costs at most this
+// much of a core a synchronisation.
 constexpr Nanos kReplySpin = 20 * kMicrosecond;
 constexpr Nanos kForever = -1;
 // How long a blocked sender sleeps before it looks again whether it can help receiving.
@@ -50,7 +50,8 @@ void Session::Lost() {
 }
 
 CUresult Session::Broken() {
-  if (!told_.exchange(true)) LogLine("the host answered with a malformed frame; the connection is closed");
+  if (!told_.exchange(true))
+    LogLine("the host answered with a malformed frame; the connection is closed");
   lost_.store(true, std::memory_order_relaxed);
   channel_->Close();
   return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -220,7 +221,8 @@ bool Session::TransferOverlaps(const void* start, uint64_t bytes) {
   MutexLock lock(&transfer_mutex_);
   for (const Transfer& transfer : transfers_) {
     if (transfer.rows == 0) continue;
-    const std::byte* end = transfer.destination + transfer.pitch * (transfer.rows - 1) + transfer.width;
+    const std::byte* end =
+        transfer.destination + transfer.pitch * (transfer.rows - 1) + transfer.width;
     if (begin < end && transfer.destination < begin + bytes) return true;
   }
   return false;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest/session.h: this process's conversation with the worker of one device.
 //
-// Sending: any thread, one frame at a time under a lock, so the order of frames is the order of calls.
-// Receiving: leader and followers. Of the threads that wait for a reply one reads the channel and hands
-// out what arrives, copy results straight into their destination; the others sleep until theirs is there
-// or the leader has left. So no thread of ours runs until a program uses host functions, for which there
-// is one service thread (it must run them while no thread of the program is in a call).
-// A sender that finds the channel full drains the receiving direction before it waits: the host may be
-// unable to read on until it has got rid of copy results.
-// Once the channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once.
+// Sending: any thread, one frame at a time under a lock, so the order of frames is the order of
+// calls. Receiving: leader and followers. Of the threads that wait for a reply one reads the
+// channel and hands out what arrives, copy results straight into their destination; the others
+// sleep until theirs is there or the leader has left. So no thread of ours runs until a program
+// uses host functions, for which there is one service thread (it must run them while no thread of
+// the program is in a call). A sender that finds the channel full drains the receiving direction
+// before it waits: the host may be unable to read on until it has got rid of copy results. Once the
+// channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once.
 #ifndef CONSORT_GUEST_SESSION_H_
 #define CONSORT_GUEST_SESSION_H_
 
@@ -31,7 +31,7 @@ namespace consort::guest {
 
 // A thread's place for the reply it waits for. Reused call after call; owned by the session.
 struct ReplySlot {
-  bool done = false;                 // guarded by Session::receive_mutex_
+  bool done = false;  // guarded by Session::receive_mutex_
   CUresult result = CUDA_SUCCESS;
   std::vector<std::byte> body;
   bool in_use = false;
@@ -40,21 +40,24 @@ struct ReplySlot {
 // Where the packed rows of a copy to the host go.
 struct Transfer {
   std::byte* destination = nullptr;
-  uint64_t pitch = 0;   // bytes between rows at the destination
-  uint64_t width = 0;   // bytes of a row
+  uint64_t pitch = 0;  // bytes between rows at the destination
+  uint64_t width = 0;  // bytes of a row
   uint64_t rows = 0;
   uint64_t received = 0;
 };
 
 class Session {
  public:
-  // Takes the channel; `welcome` is what the host agreed to. Reserves the address window in this process.
+  // Takes the channel; `welcome` is what the host agreed to. Reserves the address window in this
+  // process.
   Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome);
 
   // False if the address window is taken by something else in this process.
   bool window_reserved() const { return window_reserved_; }
   const wire::Welcome& welcome() const { return welcome_; }
-  bool shares_memory() const { return channel_->can_share_memory() && welcome_.shared_host_bytes != 0; }
+  bool shares_memory() const {
+    return channel_->can_share_memory() && welcome_.shared_host_bytes != 0;
+  }
   const char* channel_name() const { return channel_->name(); }
 
   // Sends a request that nobody waits for.
@@ -64,8 +67,8 @@ class Session {
     return Send(context, 0, request);
   }
 
-  // Sends a request and waits for its reply, whose fields go to `reply`; its spans are valid until this
-  // thread's next call. Fields are decoded on success, and on errors that carry them.
+  // Sends a request and waits for its reply, whose fields go to `reply`; its spans are valid until
+  // this thread's next call. Fields are decoded on success, and on errors that carry them.
   template <class Request>
   CUresult Ask(uint32_t context, const Request& request, typename Request::Reply* reply) {
     uint32_t call = 0;
@@ -84,15 +87,16 @@ class Session {
     return result;
   }
 
-  // Registers a destination for a CopyToHost; the id goes into the request. The transfer ends by itself.
+  // Registers a destination for a CopyToHost; the id goes into the request. The transfer ends by
+  // itself.
   uint64_t BeginTransfer(const Transfer& transfer);
   // Ends a transfer that the host has refused.
   void CancelTransfer(uint64_t id);
   // Whether a transfer that has not arrived yet writes into [start, start + bytes).
   bool TransferOverlaps(const void* start, uint64_t bytes);
 
-  // Runs `function(argument)` on the service thread when the host says that `callback`, the returned id,
-  // is due; then tells the host to go on.
+  // Runs `function(argument)` on the service thread when the host says that `callback`, the
+  // returned id, is due; then tells the host to go on.
   uint64_t AddHostFunction(void (*function)(void* argument), void* argument);
   // Whether host functions are waiting to run.
   bool HostFunctionsOutstanding();
@@ -110,7 +114,6 @@ class Session {
   }
 
  private:
-
   struct HostFunctionEntry {
     uint64_t id = 0;
     void (*function)(void*) = nullptr;
@@ -125,7 +128,8 @@ class Session {
     const uint32_t frame_bytes = wire::FrameBytes(body_bytes);
     std::byte* at = Reserve(frame_bytes);
     if (at == nullptr) return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    const wire::FrameHeader header{frame_bytes, static_cast<uint16_t>(Request::kOpcode), 0, call, context};
+    const wire::FrameHeader header{frame_bytes, static_cast<uint16_t>(Request::kOpcode), 0, call,
+                                   context};
     std::memcpy(at, &header, sizeof header);
     wire::Encoder encoder(at + sizeof header, frame_bytes - sizeof header);
     request.Encode(encoder);
@@ -137,8 +141,8 @@ class Session {
   bool FlushAll();
   ReplySlot* TakeSlot(uint32_t* call);
   CUresult WaitFor(ReplySlot* slot);
-  CUresult Broken();                          // logs once that the host broke the protocol; closes
-  void Lost();                                // logs once that the connection is gone
+  CUresult Broken();  // logs once that the host broke the protocol; closes
+  void Lost();        // logs once that the connection is gone
 
   // Receives what is there. receive role held by the caller. False: the channel is lost.
   bool DrainReceived();
@@ -168,7 +172,7 @@ class Session {
   bool service_waiting_ = false;
 
   Mutex transfer_mutex_;
-  std::vector<Transfer> transfers_;          // a free entry has rows == 0
+  std::vector<Transfer> transfers_;  // a free entry has rows == 0
 };
 
 }  // namespace consort::guest

@@ -33,8 +33,8 @@ struct ThreadState {
   bool service = false;  // this is a session's service thread
 };
 
-// The calling thread's state; made at its first call and freed when it ends, its reply slots and streams
-// with it.
+// The calling thread's state; made at its first call and freed when it ends, its reply slots and
+// streams with it.
 ThreadState& CurrentThread();
 
 }  // namespace consort::guest

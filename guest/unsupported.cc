@@ -22,7 +22,8 @@ Mutex noted_mutex;
 
 int Unsupported(uint32_t index) {
   if (counters[index].fetch_add(1, std::memory_order_relaxed) == 0) {
-    LogLine("%s is not supported yet: it returns CUDA_ERROR_NOT_SUPPORTED", kUnsupportedNames[index]);
+    LogLine("%s is not supported yet: it returns CUDA_ERROR_NOT_SUPPORTED",
+            kUnsupportedNames[index]);
   }
   return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -11,13 +11,14 @@ namespace consort::guest {
 extern const uint32_t kUnsupportedCount;
 extern const char* const kUnsupportedNames[];
 
-// The body of such a function: counts, says its name the first time, returns CUDA_ERROR_NOT_SUPPORTED.
+// The body of such a function: counts, says its name the first time, returns
+// CUDA_ERROR_NOT_SUPPORTED.
 int Unsupported(uint32_t index);
 // How often it was called.
 uint32_t UnsupportedCalls(uint32_t index);
 
-// Says once a process and call that `call` was used in a way that is not supported. `what` and `call` are
-// literals.
+// Says once a process and call that `call` was used in a way that is not supported. `what` and
+// `call` are literals.
 void NoteUnsupported(const char* call, const char* what);
 
 }  // namespace consort::guest

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/channel.h: an ordered, reliable, two-way pipe of frames between a guest process and a host
-// session. The seam between transports and everything else: a transport does not know what a call is,
-// nothing above knows how bytes travel.
+// session. The seam between transports and everything else: a transport does not know what a call
+// is, nothing above knows how bytes travel.
 //
 // Threads: one sender and one receiver at a time, who may be different threads (callers hold a lock
 // each); Wait and Close may be called from any thread at any time.
@@ -10,8 +10,9 @@
 // Compiled into the guest library: no exceptions, no allocation after construction, no libstdc++.
 //
 // Received bytes come from a peer that is not trusted. A frame's header is copied out and checked
-// before the frame is handed up; its body may lie in memory that the peer can still write (rings), so
-// whoever decodes it must read each field once (Decoder does) and must not re-read after checking.
+// before the frame is handed up; its body may lie in memory that the peer can still write (rings),
+// so whoever decodes it must read each field once (Decoder does) and must not re-read after
+// checking.
 #ifndef CONSORT_VMSOCK_CHANNEL_H_
 #define CONSORT_VMSOCK_CHANNEL_H_
 
@@ -42,30 +43,30 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Sending. TryReserve gives room for one frame of `bytes` in all (multiple of 8, <= kFrameBytesMax),
-  // 8-aligned, or null when full or closed. The caller writes the header and body there and Commits.
-  // One reservation at a time. A committed frame may sit here until Flush, which makes all of them
-  // visible to the peer and wakes it if it sleeps; kAgain from Flush: some bytes are still queued,
-  // Wait for kWritable and Flush again.
+  // Sending. TryReserve gives room for one frame of `bytes` in all (multiple of 8, <=
+  // kFrameBytesMax), 8-aligned, or null when full or closed. The caller writes the header and body
+  // there and Commits. One reservation at a time. A committed frame may sit here until Flush, which
+  // makes all of them visible to the peer and wakes it if it sleeps; kAgain from Flush: some bytes
+  // are still queued, Wait for kWritable and Flush again.
   virtual std::byte* TryReserve(uint32_t bytes) = 0;
   virtual void Commit() = 0;
   virtual ChannelStatus Flush() = 0;
 
-  // Receiving. kOk: `frame` holds the next frame. Frames may be held and Released in any order; memory
-  // is reused in order of receipt, so a frame that is held long stops the peer in the end.
+  // Receiving. kOk: `frame` holds the next frame. Frames may be held and Released in any order;
+  // memory is reused in order of receipt, so a frame that is held long stops the peer in the end.
   virtual ChannelStatus TryReceive(Frame* frame) = 0;
   virtual void Release(const Frame& frame) = 0;
 
-  // Waits until one of `events` may be possible, the channel is closed, or `timeout` is over (negative:
-  // no limit). May return early. Spins at most `spin` of that time before it sleeps, less where
-  // spinning has not paid lately (spin_budget.h).
+  // Waits until one of `events` may be possible, the channel is closed, or `timeout` is over
+  // (negative: no limit). May return early. Spins at most `spin` of that time before it sleeps,
+  // less where spinning has not paid lately (spin_budget.h).
   static constexpr uint32_t kReadable = 1;  // TryReceive may succeed
   static constexpr uint32_t kWritable = 2;  // TryReserve of kFrameBytesMax, or Flush, may succeed
   virtual ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) = 0;
 
-  // Passes an open descriptor beside the frames, in order among themselves, where both ends are on one
-  // machine. Send borrows `fd`. Receive gives a new descriptor that the caller owns, or -1; it waits at
-  // most `timeout`. False and -1 where the transport cannot.
+  // Passes an open descriptor beside the frames, in order among themselves, where both ends are on
+  // one machine. Send borrows `fd`. Receive gives a new descriptor that the caller owns, or -1; it
+  // waits at most `timeout`. False and -1 where the transport cannot.
   virtual bool can_share_memory() const = 0;
   virtual bool SendDescriptor(int fd) = 0;
   virtual int ReceiveDescriptor(Nanos timeout) = 0;

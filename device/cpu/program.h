@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/program.h: one loaded PTX module, compiled for the CPU, and how its kernels are run.
 //
-// The seam between the PTX half of the CPU device (parser, code generator, launch engine: below this
-// header) and its driver half (contexts, streams, events, memory: above it).
+// The seam between the PTX half of the CPU device (parser, code generator, launch engine: below
+// this header) and its driver half (contexts, streams, events, memory: above it).
 //
 // A Program is immutable after Load and thread safe: several streams may run its kernels at once.
 // Device memory is plain memory of this process: a device address is a host address.
@@ -23,8 +23,8 @@
 
 namespace consort::cpu {
 
-// One kernel parameter: where it lies in the packed parameter buffer, in bytes (C alignment, no tail
-// padding). Source: PTX ISA, kernel function parameters.
+// One kernel parameter: where it lies in the packed parameter buffer, in bytes (C alignment, no
+// tail padding). Source: PTX ISA, kernel function parameters.
 struct KernelParam {
   uint32_t offset = 0;
   uint32_t bytes = 0;
@@ -35,41 +35,41 @@ struct KernelInfo {
   std::vector<KernelParam> params;  // in declaration order
   uint32_t param_bytes = 0;         // size of the packed parameter buffer
   uint32_t static_shared_bytes = 0;
-  uint32_t constant_bytes = 0;      // of the module, user .const variables
-  uint32_t local_bytes = 0;         // a thread: .local variables and stack
-  uint32_t register_count = 0;      // an estimate, 1..255; never 0 (libraries divide by it)
-  uint32_t threads_max = 1024;      // from .maxntid / .reqntid, else 1024
-  uint32_t ptx_version = 0;         // major * 10 + minor of .version
-  uint32_t target = 0;              // 75 for .target sm_75
+  uint32_t constant_bytes = 0;  // of the module, user .const variables
+  uint32_t local_bytes = 0;     // a thread: .local variables and stack
+  uint32_t register_count = 0;  // an estimate, 1..255; never 0 (libraries divide by it)
+  uint32_t threads_max = 1024;  // from .maxntid / .reqntid, else 1024
+  uint32_t ptx_version = 0;     // major * 10 + minor of .version
+  uint32_t target = 0;          // 75 for .target sm_75
 };
 
 struct VariableInfo {
   std::string name;
   void* address = nullptr;  // the variable's memory, owned by the Program
   uint64_t bytes = 0;
-  bool constant = false;    // .const; else .global
+  bool constant = false;  // .const; else .global
 };
 
 struct LaunchShape {
-  uint32_t grid[3] = {1, 1, 1};    // blocks, each >= 1
-  uint32_t block[3] = {1, 1, 1};   // threads a block, product <= KernelInfo::threads_max
+  uint32_t grid[3] = {1, 1, 1};   // blocks, each >= 1
+  uint32_t block[3] = {1, 1, 1};  // threads a block, product <= KernelInfo::threads_max
   uint32_t dynamic_shared_bytes = 0;
 };
 
 // How a launch ended when it did not end well.
 enum class LaunchFault {
   kNone,
-  kIllegalAddress,      // a load or store hit unmapped memory  (CUDA_ERROR_ILLEGAL_ADDRESS)
-  kTrap,                // trap, or a failed device-side assert  (CUDA_ERROR_LAUNCH_FAILED / ASSERT)
+  kIllegalAddress,  // a load or store hit unmapped memory  (CUDA_ERROR_ILLEGAL_ADDRESS)
+  kTrap,            // trap, or a failed device-side assert  (CUDA_ERROR_LAUNCH_FAILED / ASSERT)
   kAssert,
-  kDeadlock,            // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
+  kDeadlock,  // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
 };
 
 class Program {
  public:
-  // Parses, checks and compiles `ptx`. kInvalidArgument: syntax error; kUnimplemented: a directive or
-  // instruction this device does not know; both messages read "line N: ..." and name the instruction.
-  // kOutOfRange: an unresolved symbol. Takes milliseconds to seconds; any thread.
+  // Parses, checks and compiles `ptx`. kInvalidArgument: syntax error; kUnimplemented: a directive
+  // or instruction this device does not know; both messages read "line N: ..." and name the
+  // instruction. kOutOfRange: an unresolved symbol. Takes milliseconds to seconds; any thread.
   static absl::StatusOr<std::unique_ptr<Program>> Load(std::string_view ptx);
 
   virtual ~Program() = default;
@@ -77,8 +77,8 @@ class Program {
   virtual std::span<const KernelInfo> kernels() const = 0;
   virtual std::span<const VariableInfo> variables() const = 0;
 
-  // Runs kernel `kernel_index` to its end on the calling thread plus up to `worker_count - 1` others
-  // (the engine's own pool). `params` holds param_bytes bytes, read before Run returns.
+  // Runs kernel `kernel_index` to its end on the calling thread plus up to `worker_count - 1`
+  // others (the engine's own pool). `params` holds param_bytes bytes, read before Run returns.
   // `dynamic_shared_bytes + static_shared_bytes` <= 227 KiB, checked by the caller.
   virtual LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
                           int worker_count) const = 0;

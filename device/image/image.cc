@@ -110,9 +110,9 @@ absl::StatusOr<size_t> FatBinaryBytes(ByteSpan image, size_t offset) {
   const uint64_t payload_bytes = Load<uint64_t>(image, 8);
   if (header_bytes < kFatHeaderBytes || header_bytes > image.size() ||
       payload_bytes > image.size() - header_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fat binary at ", offset, ": header of ", header_bytes, " and payload of ",
-                     payload_bytes, " bytes in ", image.size()));
+    return absl::InvalidArgumentError(absl::StrCat("fat binary at ", offset, ": header of ",
+                                                   header_bytes, " and payload of ", payload_bytes,
+                                                   " bytes in ", image.size()));
   }
   return header_bytes + payload_bytes;
 }
@@ -127,8 +127,8 @@ uint32_t ElfArchitecture(ByteSpan image) {
                                                   : header.e_flags & 0xFF;
 }
 
-// End of the last section or header table of a cubin. Extended section numbering (e_shnum 0) keeps the
-// count in section 0. Source: ELF-64 object file format, section header.
+// End of the last section or header table of a cubin. Extended section numbering (e_shnum 0) keeps
+// the count in section 0. Source: ELF-64 object file format, section header.
 absl::StatusOr<size_t> ElfBytes(ByteSpan image) {
   const auto cut_off = [] { return absl::InvalidArgumentError("cubin is cut off"); };
   if (image.size() < sizeof(Elf64_Ehdr)) return cut_off();
@@ -171,8 +171,9 @@ uint64_t Score(const FatEntry& entry, const Target& target) {
   if (entry.family_specific && !same_major) return 0;
   const bool portable = !entry.architecture_specific && !entry.family_specific;
   // Among equal architectures the most specific code is the best, unless portable is preferred.
-  uint64_t score = uint64_t{entry.architecture} * 4 +
-                   (entry.architecture_specific ? 2 : entry.family_specific ? 1 : 0);
+  uint64_t score = uint64_t{entry.architecture} * 4 + (entry.architecture_specific ? 2
+                                                       : entry.family_specific     ? 1
+                                                                                   : 0);
   if (target.prefer_portable && portable) score += kPortable;
   switch (entry.kind) {
     case EntryKind::kElf:
@@ -207,8 +208,8 @@ std::string DescribeEntries(std::span<const FatEntry> entries, const Target& tar
                       Version(target.capability), " or below");
 }
 
-// The next token of PTX text: a run of characters other than white space, comments left out. Empty at
-// the end.
+// The next token of PTX text: a run of characters other than white space, comments left out. Empty
+// at the end.
 std::string_view NextToken(std::string_view* text) {
   constexpr std::string_view kSpace(" \t\r\n\0", 5);
   while (true) {
@@ -243,7 +244,8 @@ std::string_view WithoutTrailingNuls(std::string_view text) {
 }  // namespace
 
 ImageKind Classify(ByteSpan image) {
-  if (image.size() >= 4 && Load<uint32_t>(image, 0) == kFatBinaryMagic) return ImageKind::kFatBinary;
+  if (image.size() >= 4 && Load<uint32_t>(image, 0) == kFatBinaryMagic)
+    return ImageKind::kFatBinary;
   if (image.size() >= SELFMAG && std::memcmp(image.data(), ELFMAG, SELFMAG) == 0) {
     return ImageKind::kElf;
   }
@@ -278,8 +280,8 @@ absl::StatusOr<std::vector<FatBinary>> ParseFatBinaries(ByteSpan image) {
             absl::StrCat("more than ", kEntriesMax, " entries in one fat binary"));
       }
       size_t entry_bytes = 0;
-      ASSIGN_OR_RETURN(FatEntry entry, ParseEntry(rest.subspan(at, binary_bytes - at), offset + at,
-                                                  &entry_bytes));
+      ASSIGN_OR_RETURN(FatEntry entry,
+                       ParseEntry(rest.subspan(at, binary_bytes - at), offset + at, &entry_bytes));
       binary.entries.push_back(entry);
       at += entry_bytes;
     }
@@ -337,10 +339,9 @@ absl::StatusOr<std::vector<std::byte>> Decompress(const FatEntry& entry) {
     if (entry.stored.size() > INT_MAX) {
       return absl::ResourceExhaustedError("LZ4 block of more than 2 GiB");
     }
-    const int written = LZ4_decompress_safe(reinterpret_cast<const char*>(entry.stored.data()),
-                                            reinterpret_cast<char*>(plain.data()),
-                                            static_cast<int>(entry.stored.size()),
-                                            static_cast<int>(plain.size()));
+    const int written = LZ4_decompress_safe(
+        reinterpret_cast<const char*>(entry.stored.data()), reinterpret_cast<char*>(plain.data()),
+        static_cast<int>(entry.stored.size()), static_cast<int>(plain.size()));
     if (written < 0 || static_cast<size_t>(written) != plain.size()) {
       return absl::DataLossError("entry is damaged (LZ4)");
     }
@@ -397,11 +398,10 @@ absl::StatusOr<std::vector<std::string>> SelectPtx(ByteSpan image, const Target&
       return std::vector<std::string>{std::string(WithoutTrailingNuls(text))};
     }
     case ImageKind::kElf:
-      return absl::NotFoundError(absl::StrCat("image holds only sm_", ElfArchitecture(image),
-                                              " machine code and no PTX"));
+      return absl::NotFoundError(
+          absl::StrCat("image holds only sm_", ElfArchitecture(image), " machine code and no PTX"));
     case ImageKind::kUnknown:
-      return absl::InvalidArgumentError(
-          "image is neither a fat binary, nor a cubin, nor PTX text");
+      return absl::InvalidArgumentError("image is neither a fat binary, nor a cubin, nor PTX text");
     case ImageKind::kFatBinary:
       break;
   }

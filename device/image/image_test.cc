@@ -138,7 +138,8 @@ TEST_P(ImageOfMode, EveryTruncationIsRefused) {
   }
 }
 
-// Any answer is right as long as nothing is read or written outside (sanitizers watch) and sizes hold.
+// Any answer is right as long as nothing is read or written outside (sanitizers watch) and sizes
+// hold.
 TEST_P(ImageOfMode, DamagedBytesAreSurvived) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -318,8 +319,9 @@ TEST(Image, PtxTextIsTakenAsItIs) {
 }
 
 TEST(Image, GarbageIsNotAnImage) {
-  for (const std::string_view text : {std::string_view(), std::string_view("   "),
-                                      std::string_view("garbage"), std::string_view("\0\0\0\0", 4)}) {
+  for (const std::string_view text :
+       {std::string_view(), std::string_view("   "), std::string_view("garbage"),
+        std::string_view("\0\0\0\0", 4)}) {
     EXPECT_EQ(Classify(Bytes(text)), ImageKind::kUnknown);
     EXPECT_EQ(SelectPtx(Bytes(text), {}).status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_FALSE(ImageBytes(Bytes(text)).ok());

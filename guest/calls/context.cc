@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/context.cc: primary and created contexts and each thread's stack of them. Contexts live in
-// the guest (api/cuda/context.toml). Source: CUDA Driver API, Primary Context Management, Context
-// Management.
+// guest/calls/context.cc: primary and created contexts and each thread's stack of them. Contexts
+// live in the guest (api/cuda/context.toml). Source: CUDA Driver API, Primary Context Management,
+// Context Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/runtime.h"
@@ -22,8 +22,8 @@ Device* FindDevice(CUdevice dev) {
 bool FlagsValid(unsigned flags) {
   const unsigned schedule = flags & CU_CTX_SCHED_MASK;
   if ((flags & ~kContextFlags) != 0) return false;
-  return schedule == CU_CTX_SCHED_AUTO || schedule == CU_CTX_SCHED_SPIN || schedule == CU_CTX_SCHED_YIELD ||
-         schedule == CU_CTX_SCHED_BLOCKING_SYNC;
+  return schedule == CU_CTX_SCHED_AUTO || schedule == CU_CTX_SCHED_SPIN ||
+         schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC;
 }
 
 Context* Primary(Device* device) { return GetRuntime()->contexts.Find(device->primary_id); }
@@ -105,16 +105,19 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) { return Create(pctx, flags, dev); }
+CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return Create(pctx, flags, dev);
+}
 
-CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams, unsigned int flags,
-                        CUdevice dev) {
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* paramsArray, int numParams,
+                        unsigned int flags, CUdevice dev) {
   if (numParams < 0 || (numParams > 0 && paramsArray == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   if (numParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
   return Create(pctx, flags, dev);
 }
 
-CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags, CUdevice dev) {
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
   if (ctxCreateParams != nullptr) {
     if (ctxCreateParams->numExecAffinityParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     if (ctxCreateParams->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
@@ -272,7 +275,8 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL) return CUDA_ERROR_INVALID_VALUE;
+  if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+    return CUDA_ERROR_INVALID_VALUE;
   context->cache_config = config;
   return CUDA_SUCCESS;
 }
@@ -289,7 +293,8 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE || config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+  if (config < CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE ||
+      config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -299,7 +304,8 @@ CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) 
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (leastPriority != nullptr) *leastPriority = context->device->snapshot.stream_priority_least;
-  if (greatestPriority != nullptr) *greatestPriority = context->device->snapshot.stream_priority_greatest;
+  if (greatestPriority != nullptr)
+    *greatestPriority = context->device->snapshot.stream_priority_greatest;
   return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/copy.cc: every copy is rows of bytes between two sides, each of which is either reached by
-// the worker at its address (device memory, shared host memory) or is this process's own memory, which
-// crosses the channel. Source: CUDA Driver API, Memory Management; API synchronization behavior.
+// guest/calls/copy.cc: every copy is rows of bytes between two sides, each of which is either
+// reached by the worker at its address (device memory, shared host memory) or is this process's own
+// memory, which crosses the channel. Source: CUDA Driver API, Memory Management; API
+// synchronization behavior.
 #include <string.h>
 
 #include "gen/guest/calls.h"
@@ -25,13 +26,16 @@ struct Rows {
   uint64_t count = 0;
 };
 
-uint64_t Extent(const Side& side, const Rows& rows) { return side.pitch * (rows.count - 1) + rows.width; }
+uint64_t Extent(const Side& side, const Rows& rows) {
+  return side.pitch * (rows.count - 1) + rows.width;
+}
 
 // Completes `side` from what is known of its address. `must_be_device`: the caller said so.
 CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
   Allocation range;
   if (GetRuntime()->allocations.Find(side->address, &range)) {
-    if (Extent(*side, rows) > range.bytes - (side->address - range.start)) return CUDA_ERROR_INVALID_VALUE;
+    if (Extent(*side, rows) > range.bytes - (side->address - range.start))
+      return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
     if (must_be_device && !side->addressable) return CUDA_ERROR_INVALID_VALUE;
@@ -120,7 +124,8 @@ void RunDeferredCopy(void* argument) {
   delete copy;
 }
 
-CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows, bool synchronous) {
+CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
+                  bool synchronous) {
   Session* session = stream.context->device->session;
   if (!from.pageable && !synchronous && session->HostFunctionsOutstanding()) {
     auto* copy = new DeferredCopy{stream.context, to, from, rows};
@@ -134,18 +139,22 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
     // An earlier copy, of any stream, is still to write what this one reads.
     wire::ContextSynchronizeRequest request;
     wire::EmptyReply reply;
-    if (CUresult result = Ask(stream.context, request, &reply); result != CUDA_SUCCESS) return result;
+    if (CUresult result = Ask(stream.context, request, &reply); result != CUDA_SUCCESS)
+      return result;
   } else if (synchronous) {
-    // What host functions and copies write before this point in the stream must be there to be read.
+    // What host functions and copies write before this point in the stream must be there to be
+    // read.
     if (!from.pageable || session->HostFunctionsOutstanding()) {
       if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
     }
   }
-  if (CUresult result = SendRows(stream.context, stream.id, to, from, rows); result != CUDA_SUCCESS) return result;
+  if (CUresult result = SendRows(stream.context, stream.id, to, from, rows); result != CUDA_SUCCESS)
+    return result;
   return synchronous ? Synchronise(stream) : CUDA_SUCCESS;
 }
 
-CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows, bool synchronous) {
+CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
+                bool synchronous) {
   Session* session = stream.context->device->session;
   wire::CopyToHostRequest request;
   request.stream = stream.id;
@@ -160,8 +169,8 @@ CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const
   transfer.rows = rows.count;
   request.transfer = session->BeginTransfer(transfer);
   if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
-  // "For transfers from device memory to pageable host memory, the function will return only once the
-  // copy has completed" (API synchronization behavior), asynchronous or not.
+  // "For transfers from device memory to pageable host memory, the function will return only once
+  // the copy has completed" (API synchronization behavior), asynchronous or not.
   if (!synchronous && !to.pageable) return CUDA_SUCCESS;
   const CUresult result = Synchronise(stream);
   if (result != CUDA_SUCCESS) session->CancelTransfer(request.transfer);
@@ -187,17 +196,18 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
   // Host to host: in stream order, which only waiting can give.
   if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
   for (uint64_t row = 0; row < rows.count; ++row) {
-    memmove(reinterpret_cast<void*>(to.address + row * to.pitch), reinterpret_cast<void*>(from.address + row * from.pitch),
-            rows.width);
+    memmove(reinterpret_cast<void*>(to.address + row * to.pitch),
+            reinterpret_cast<void*>(from.address + row * from.pitch), rows.width);
   }
   return CUDA_SUCCESS;
 }
 
 // Linear copies. `*_device`: the function's name says that side is device memory.
-CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, uint64_t bytes, CUstream handle,
-                DefaultStream default_stream, bool synchronous) {
+CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, uint64_t bytes,
+                CUstream handle, DefaultStream default_stream, bool synchronous) {
   StreamRef stream;
-  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   if (bytes == 0) return CUDA_SUCCESS;
   const Rows rows{bytes, 1};
   Side to, from;
@@ -218,19 +228,22 @@ struct Box {
   uint64_t height;  // rows of a slice; 0: as many as are copied
 };
 
-CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth, const char* call, Side* side,
-                    uint64_t* slice_bytes) {
+CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth,
+                    const char* call, Side* side, uint64_t* slice_bytes) {
   if (box.type == CU_MEMORYTYPE_ARRAY) {
     NoteUnsupported(call, "copying from or to a CUDA array");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (box.type != CU_MEMORYTYPE_HOST && box.type != CU_MEMORYTYPE_DEVICE && box.type != CU_MEMORYTYPE_UNIFIED) {
+  if (box.type != CU_MEMORYTYPE_HOST && box.type != CU_MEMORYTYPE_DEVICE &&
+      box.type != CU_MEMORYTYPE_UNIFIED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const uint64_t pitch = box.pitch != 0 ? box.pitch : box.x + width;
   const uint64_t slice_rows = box.height != 0 ? box.height : box.y + height;
-  if (pitch < box.x + width || (depth > 1 && slice_rows < box.y + height)) return CUDA_ERROR_INVALID_VALUE;
-  const uint64_t base = box.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(box.host) : box.device;
+  if (pitch < box.x + width || (depth > 1 && slice_rows < box.y + height))
+    return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t base =
+      box.type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(box.host) : box.device;
   if (base == 0) return CUDA_ERROR_INVALID_VALUE;
   side->pitch = pitch;
   *slice_bytes = pitch * slice_rows;
@@ -238,54 +251,71 @@ CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t de
   // The whole box must lie in one range, so check all its slices as one run of rows.
   Side whole = *side;
   const Rows rows{width, slice_rows * (depth - 1) + height};
-  if (CUresult result = Classify(&whole, rows, box.type == CU_MEMORYTYPE_DEVICE); result != CUDA_SUCCESS) return result;
+  if (CUresult result = Classify(&whole, rows, box.type == CU_MEMORYTYPE_DEVICE);
+      result != CUDA_SUCCESS)
+    return result;
   side->addressable = whole.addressable;
   side->host = whole.host;
   side->pageable = whole.pageable;
   return CUDA_SUCCESS;
 }
 
-CUresult CopyBox(const char* call, const Box& dst, const Box& src, uint64_t width, uint64_t height, uint64_t depth,
-                 CUstream handle, DefaultStream default_stream, bool synchronous) {
+CUresult CopyBox(const char* call, const Box& dst, const Box& src, uint64_t width, uint64_t height,
+                 uint64_t depth, CUstream handle, DefaultStream default_stream, bool synchronous) {
   StreamRef stream;
-  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   if (width == 0 || height == 0 || depth == 0) return CUDA_SUCCESS;
   Side to, from;
   uint64_t to_slice = 0, from_slice = 0;
-  if (CUresult result = PrepareBox(dst, width, height, depth, call, &to, &to_slice); result != CUDA_SUCCESS) return result;
-  if (CUresult result = PrepareBox(src, width, height, depth, call, &from, &from_slice); result != CUDA_SUCCESS) return result;
+  if (CUresult result = PrepareBox(dst, width, height, depth, call, &to, &to_slice);
+      result != CUDA_SUCCESS)
+    return result;
+  if (CUresult result = PrepareBox(src, width, height, depth, call, &from, &from_slice);
+      result != CUDA_SUCCESS)
+    return result;
   const Rows rows{width, height};
   for (uint64_t z = 0; z < depth; ++z) {
-    if (CUresult result = Copy(stream, to, from, rows, synchronous); result != CUDA_SUCCESS) return result;
+    if (CUresult result = Copy(stream, to, from, rows, synchronous); result != CUDA_SUCCESS)
+      return result;
     to.address += to_slice;
     from.address += from_slice;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream, DefaultStream default_stream,
-                bool synchronous) {
+CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream,
+                DefaultStream default_stream, bool synchronous) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY, 0, copy->dstPitch, 0};
-  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY, 0, copy->srcPitch, 0};
-  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, 1, stream, default_stream, synchronous);
+  const Box dst{copy->dstMemoryType, copy->dstHost,
+                copy->dstDevice,     copy->dstXInBytes,
+                copy->dstY,          0,
+                copy->dstPitch,      0};
+  const Box src{copy->srcMemoryType, copy->srcHost,
+                copy->srcDevice,     copy->srcXInBytes,
+                copy->srcY,          0,
+                copy->srcPitch,      0};
+  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, 1, stream, default_stream,
+                 synchronous);
 }
 
-CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream stream, DefaultStream default_stream,
-                bool synchronous) {
+CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream stream,
+                DefaultStream default_stream, bool synchronous) {
   if (copy == nullptr || copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
-  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY, copy->dstZ,
-                copy->dstPitch, copy->dstHeight};
-  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY, copy->srcZ,
-                copy->srcPitch, copy->srcHeight};
-  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, copy->Depth, stream, default_stream, synchronous);
+  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+                copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
+                copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
+  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, copy->Depth, stream,
+                 default_stream, synchronous);
 }
 
 uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 }  // namespace
 
-CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, DefaultStream default_stream) {
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
+                  DefaultStream default_stream) {
   return Linear(dst, false, src, false, ByteCount, nullptr, default_stream, true);
 }
 
@@ -294,11 +324,13 @@ CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstr
   return Linear(dst, false, src, false, ByteCount, hStream, default_stream, false);
 }
 
-CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, DefaultStream default_stream) {
+CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
+                         DefaultStream default_stream) {
   return Linear(dstDevice, true, Address(srcHost), false, ByteCount, nullptr, default_stream, true);
 }
 
-CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, DefaultStream default_stream) {
+CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                         DefaultStream default_stream) {
   return Linear(Address(dstHost), false, srcDevice, true, ByteCount, nullptr, default_stream, true);
 }
 
@@ -307,33 +339,37 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t By
   return Linear(dstDevice, true, srcDevice, true, ByteCount, nullptr, default_stream, true);
 }
 
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, CUstream hStream,
-                              DefaultStream default_stream) {
-  return Linear(dstDevice, true, Address(srcHost), false, ByteCount, hStream, default_stream, false);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
+                              CUstream hStream, DefaultStream default_stream) {
+  return Linear(dstDevice, true, Address(srcHost), false, ByteCount, hStream, default_stream,
+                false);
 }
 
-CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream,
-                              DefaultStream default_stream) {
-  return Linear(Address(dstHost), false, srcDevice, true, ByteCount, hStream, default_stream, false);
+CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream, DefaultStream default_stream) {
+  return Linear(Address(dstHost), false, srcDevice, true, ByteCount, hStream, default_stream,
+                false);
 }
 
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream,
-                              DefaultStream default_stream) {
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                              CUstream hStream, DefaultStream default_stream) {
   return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
 }
 
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                      size_t ByteCount, DefaultStream default_stream) {
-  const CUresult result =
-      cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, nullptr, default_stream);
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                      CUcontext srcContext, size_t ByteCount, DefaultStream default_stream) {
+  const CUresult result = cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+                                            nullptr, default_stream);
   if (result != CUDA_SUCCESS) return result;
   StreamRef stream;
-  if (CUresult found = FindStream(nullptr, default_stream, &stream); found != CUDA_SUCCESS) return found;
+  if (CUresult found = FindStream(nullptr, default_stream, &stream); found != CUDA_SUCCESS)
+    return found;
   return Synchronise(stream);
 }
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                           size_t ByteCount, CUstream hStream, DefaultStream default_stream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount, CUstream hStream,
+                           DefaultStream default_stream) {
   Context* to = nullptr;
   Context* from = nullptr;
   if (dstContext == nullptr || srcContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -351,7 +387,8 @@ CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy, DefaultStream defaul
   return Copy2D("cuMemcpy2DUnaligned", pCopy, nullptr, default_stream, true);
 }
 
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream, DefaultStream default_stream) {
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream,
+                            DefaultStream default_stream) {
   return Copy2D("cuMemcpy2DAsync", pCopy, hStream, default_stream, false);
 }
 
@@ -359,7 +396,8 @@ CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy, DefaultStream default_stream)
   return Copy3D("cuMemcpy3D", pCopy, nullptr, default_stream, true);
 }
 
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream, DefaultStream default_stream) {
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream,
+                            DefaultStream default_stream) {
   return Copy3D("cuMemcpy3DAsync", pCopy, hStream, default_stream, false);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/device.cc: everything about devices, from the snapshot taken at cuInit. Source: CUDA Driver
-// API, Device Management.
+// guest/calls/device.cc: everything about devices, from the snapshot taken at cuInit. Source: CUDA
+// Driver API, Device Management.
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -16,7 +16,9 @@ const Device* FindDevice(CUdevice dev) {
   return dev >= 0 && dev < runtime->device_count ? &runtime->devices[dev] : nullptr;
 }
 
-int Attribute(const Device* device, CUdevice_attribute attribute) { return device->snapshot.attributes[attribute]; }
+int Attribute(const Device* device, CUdevice_attribute attribute) {
+  return device->snapshot.attributes[attribute];
+}
 
 }  // namespace
 
@@ -41,7 +43,9 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) { return calls::cuDeviceGetUuid_v2(uuid, dev); }
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) {
+  return calls::cuDeviceGetUuid_v2(uuid, dev);
+}
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -109,7 +113,8 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-// Accepts [domain]:[bus]:[device].[function], [domain]:[bus]:[device] and [bus]:[device].[function].
+// Accepts [domain]:[bus]:[device].[function], [domain]:[bus]:[device] and
+// [bus]:[device].[function].
 CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   if (dev == nullptr || pciBusId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
@@ -120,7 +125,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   Runtime* runtime = GetRuntime();
   for (int i = 0; i < runtime->device_count; ++i) {
     const Device* device = &runtime->devices[i];
-    if (function == 0 && domain == static_cast<unsigned>(Attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)) &&
+    if (function == 0 &&
+        domain == static_cast<unsigned>(Attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)) &&
         bus == static_cast<unsigned>(Attribute(device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)) &&
         slot == static_cast<unsigned>(Attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))) {
       *dev = i;
@@ -132,14 +138,17 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (FindDevice(dev) == nullptr || FindDevice(peerDev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (FindDevice(dev) == nullptr || FindDevice(peerDev) == nullptr)
+    return CUDA_ERROR_INVALID_DEVICE;
   *canAccessPeer = 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice srcDevice, CUdevice dstDevice) {
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice srcDevice,
+                                 CUdevice dstDevice) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (FindDevice(srcDevice) == nullptr || FindDevice(dstDevice) == nullptr || srcDevice == dstDevice) {
+  if (FindDevice(srcDevice) == nullptr || FindDevice(dstDevice) == nullptr ||
+      srcDevice == dstDevice) {
     return CUDA_ERROR_INVALID_DEVICE;
   }
   *value = 0;
@@ -147,7 +156,8 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice src
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
-  if (pi == nullptr || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (pi == nullptr || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
   if (FindDevice(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   *pi = 0;
   return CUDA_SUCCESS;

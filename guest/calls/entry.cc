@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/entry.cc: initialisation, versions, errors, profiler. Source: CUDA Driver API, sections
-// Initialization, Version Management, Error Handling, Profiler Control.
+// guest/calls/entry.cc: initialisation, versions, errors, profiler. Source: CUDA Driver API,
+// sections Initialization, Version Management, Error Handling, Profiler Control.
 #include "gen/guest/calls.h"
 #include "guest/error_text.h"
 #include "guest/runtime.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/launch.cc: kernels, host functions and occupancy. A launch is checked and packed here and
-// then sent, not asked: the documented errors of its arguments come back at once, those of its execution
-// at the next synchronisation, as in CUDA. Source: CUDA Driver API, Execution Control, Occupancy.
+// guest/calls/launch.cc: kernels, host functions and occupancy. A launch is checked and packed here
+// and then sent, not asked: the documented errors of its arguments come back at once, those of its
+// execution at the next synchronisation, as in CUDA. Source: CUDA Driver API, Execution Control,
+// Occupancy.
 #include <limits.h>
 #include <string.h>
 
@@ -37,16 +38,21 @@ CUresult CheckShape(const CUlaunchConfig& config, const Kernel* kernel, const De
   uint64_t threads = 1;
   for (int i = 0; i < 3; ++i) {
     const auto grid_limit = static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i);
-    const auto block_limit = static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
+    const auto block_limit =
+        static_cast<CUdevice_attribute>(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
     if (grid[i] == 0 || block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (grid[i] > static_cast<unsigned>(DeviceAttribute(device, grid_limit))) return CUDA_ERROR_INVALID_VALUE;
-    if (block[i] > static_cast<unsigned>(DeviceAttribute(device, block_limit))) return CUDA_ERROR_INVALID_VALUE;
+    if (grid[i] > static_cast<unsigned>(DeviceAttribute(device, grid_limit)))
+      return CUDA_ERROR_INVALID_VALUE;
+    if (block[i] > static_cast<unsigned>(DeviceAttribute(device, block_limit)))
+      return CUDA_ERROR_INVALID_VALUE;
     threads *= block[i];
   }
-  if (threads > static_cast<uint64_t>(DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
+  if (threads >
+      static_cast<uint64_t>(DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (threads > static_cast<uint64_t>(KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
+  if (threads >
+      static_cast<uint64_t>(KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
     // More than __launch_bounds__ said, or more than the registers suffice for. Seen: driver 580.
     const uint64_t registers = threads * KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_NUM_REGS);
     return registers > static_cast<uint64_t>(
@@ -54,8 +60,8 @@ CUresult CheckShape(const CUlaunchConfig& config, const Kernel* kernel, const De
                ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
                : CUDA_ERROR_INVALID_VALUE;
   }
-  if (config.sharedMemBytes >
-      static_cast<unsigned>(KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))) {
+  if (config.sharedMemBytes > static_cast<unsigned>(KernelAttribute(
+                                  kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -77,13 +83,15 @@ CUresult PackParameters(const Kernel* kernel, void** kernel_params, void** extra
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    if (data == nullptr || bytes == nullptr || *bytes > kParameterBytesMax) return CUDA_ERROR_INVALID_VALUE;
+    if (data == nullptr || bytes == nullptr || *bytes > kParameterBytesMax)
+      return CUDA_ERROR_INVALID_VALUE;
     if (*bytes < kernel->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
     *packed = {data, *bytes};
     return CUDA_SUCCESS;
   }
   if (kernel->parameters.empty()) return CUDA_SUCCESS;
-  if (kernel_params == nullptr || kernel->parameter_bytes > kParameterBytesMax) return CUDA_ERROR_INVALID_VALUE;
+  if (kernel_params == nullptr || kernel->parameter_bytes > kParameterBytesMax)
+    return CUDA_ERROR_INVALID_VALUE;
   memset(buffer, 0, kernel->parameter_bytes);  // gaps between parameters
   for (size_t i = 0; i < kernel->parameters.size(); ++i) {
     if (kernel_params[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -93,8 +101,8 @@ CUresult PackParameters(const Kernel* kernel, void** kernel_params, void** extra
   return CUDA_SUCCESS;
 }
 
-CUresult PackAttributes(const CUlaunchConfig& config, std::byte* buffer, std::span<const std::byte>* packed,
-                        bool* cooperative) {
+CUresult PackAttributes(const CUlaunchConfig& config, std::byte* buffer,
+                        std::span<const std::byte>* packed, bool* cooperative) {
   if (config.numAttrs > kLaunchAttributesMax || (config.numAttrs != 0 && config.attrs == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -104,7 +112,8 @@ CUresult PackAttributes(const CUlaunchConfig& config, std::byte* buffer, std::sp
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
       case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        NoteUnsupported("cuLaunchKernelEx", "a launch attribute that names an event or a graph node");
+        NoteUnsupported("cuLaunchKernelEx",
+                        "a launch attribute that names an event or a graph node");
         return CUDA_ERROR_NOT_SUPPORTED;
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         *cooperative = attribute.value.cooperative != 0;
@@ -120,8 +129,8 @@ CUresult PackAttributes(const CUlaunchConfig& config, std::byte* buffer, std::sp
   return CUDA_SUCCESS;
 }
 
-CUresult AskOccupancy(Context* context, const Kernel* kernel, int block_size, uint64_t shared_bytes, unsigned flags,
-                      int* blocks) {
+CUresult AskOccupancy(Context* context, const Kernel* kernel, int block_size, uint64_t shared_bytes,
+                      unsigned flags, int* blocks) {
   wire::OccupancyRequest request;
   wire::OccupancyReply reply;
   request.kernel = kernel->id;
@@ -137,12 +146,14 @@ CUresult AskOccupancy(Context* context, const Kernel* kernel, int block_size, ui
 CUresult CheckCooperative(Context* context, const CUlaunchConfig& config, const Kernel* kernel) {
   int blocks = 0;
   const int block_size = static_cast<int>(config.blockDimX * config.blockDimY * config.blockDimZ);
-  if (CUresult result = AskOccupancy(context, kernel, block_size, config.sharedMemBytes, 0, &blocks);
+  if (CUresult result =
+          AskOccupancy(context, kernel, block_size, config.sharedMemBytes, 0, &blocks);
       result != CUDA_SUCCESS) {
     return result;
   }
   const uint64_t at_once =
-      uint64_t{static_cast<uint32_t>(blocks)} * DeviceAttribute(context->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+      uint64_t{static_cast<uint32_t>(blocks)} *
+      DeviceAttribute(context->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const uint64_t grid = uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
   return grid <= at_once ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
@@ -150,15 +161,19 @@ CUresult CheckCooperative(Context* context, const CUlaunchConfig& config, const 
 CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params, void** extra,
                 DefaultStream default_stream) {
   StreamRef stream;
-  if (CUresult result = FindStream(config.hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(config.hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   Kernel* kernel = nullptr;
   if (CUresult result = FindKernel(f, &kernel); result != CUDA_SUCCESS) return result;
   // A module's function belongs to the module's context; a library's kernel to all.
   const Library* library = GetRuntime()->libraries.Find(kernel->library_id);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (library->module_context != 0 && library->module_context != stream.context->id) return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult result = EnsureKernel(kernel, stream.context->device); result != CUDA_SUCCESS) return result;
-  if (CUresult result = CheckShape(config, kernel, stream.context->device); result != CUDA_SUCCESS) return result;
+  if (library->module_context != 0 && library->module_context != stream.context->id)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = EnsureKernel(kernel, stream.context->device); result != CUDA_SUCCESS)
+    return result;
+  if (CUresult result = CheckShape(config, kernel, stream.context->device); result != CUDA_SUCCESS)
+    return result;
 
   std::byte parameters[kParameterBytesMax];
   std::byte attributes[kLaunchAttributesMax * kAttributeBytes];
@@ -168,16 +183,20 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
       result != CUDA_SUCCESS) {
     return result;
   }
-  if (CUresult result = PackAttributes(config, attributes, &request.attributes, &cooperative); result != CUDA_SUCCESS) {
+  if (CUresult result = PackAttributes(config, attributes, &request.attributes, &cooperative);
+      result != CUDA_SUCCESS) {
     return result;
   }
   if (cooperative) {
-    if (CUresult result = CheckCooperative(stream.context, config, kernel); result != CUDA_SUCCESS) return result;
+    if (CUresult result = CheckCooperative(stream.context, config, kernel); result != CUDA_SUCCESS)
+      return result;
   }
   request.kernel = kernel->id;
   request.stream = stream.id;
-  request.grid_x = config.gridDimX, request.grid_y = config.gridDimY, request.grid_z = config.gridDimZ;
-  request.block_x = config.blockDimX, request.block_y = config.blockDimY, request.block_z = config.blockDimZ;
+  request.grid_x = config.gridDimX, request.grid_y = config.gridDimY,
+  request.grid_z = config.gridDimZ;
+  request.block_x = config.blockDimX, request.block_y = config.blockDimY,
+  request.block_z = config.blockDimZ;
   request.shared_bytes = config.sharedMemBytes;
   if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
   if (!GetConfig().launch_blocking) return CUDA_SUCCESS;
@@ -187,8 +206,8 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   return Ask(stream.context, wait, &reply);
 }
 
-CUlaunchConfig Config(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                      CUstream stream) {
+CUlaunchConfig Config(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned shared, CUstream stream) {
   CUlaunchConfig config = {};
   config.gridDimX = gx, config.gridDimY = gy, config.gridDimZ = gz;
   config.blockDimX = bx, config.blockDimY = by, config.blockDimZ = bz;
@@ -227,7 +246,8 @@ CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchCon
   if (count == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   Kernel* kernel = nullptr;
-  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS)
+    return result;
   std::byte attributes[kLaunchAttributesMax * kAttributeBytes];
   bool cooperative = false;
   wire::OccupancyClustersRequest request;
@@ -238,8 +258,10 @@ CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchCon
   }
   request.which = which;
   request.kernel = kernel->id;
-  request.grid_x = config->gridDimX, request.grid_y = config->gridDimY, request.grid_z = config->gridDimZ;
-  request.block_x = config->blockDimX, request.block_y = config->blockDimY, request.block_z = config->blockDimZ;
+  request.grid_x = config->gridDimX, request.grid_y = config->gridDimY,
+  request.grid_z = config->gridDimZ;
+  request.block_x = config->blockDimX, request.block_y = config->blockDimY,
+  request.block_z = config->blockDimZ;
   request.shared_bytes = config->sharedMemBytes;
   if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
   *count = reply.count;
@@ -248,45 +270,51 @@ CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchCon
 
 }  // namespace
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                        unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra,
-                        DefaultStream default_stream) {
-  return Launch(Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream), f,
-                kernelParams, extra, default_stream);
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                        void** kernelParams, void** extra, DefaultStream default_stream) {
+  return Launch(Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+                       sharedMemBytes, hStream),
+                f, kernelParams, extra, default_stream);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams, void** extra,
-                          DefaultStream default_stream) {
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                          void** extra, DefaultStream default_stream) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return Launch(*config, f, kernelParams, extra, default_stream);
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                                   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                                   unsigned int sharedMemBytes, CUstream hStream, void** kernelParams,
-                                   DefaultStream default_stream) {
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void** kernelParams, DefaultStream default_stream) {
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;
-  CUlaunchConfig config = Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream);
+  CUlaunchConfig config = Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+                                 sharedMemBytes, hStream);
   config.attrs = &attribute;
   config.numAttrs = 1;
   return Launch(config, f, kernelParams, nullptr, default_stream);
 }
 
-CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData, DefaultStream default_stream) {
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData,
+                          DefaultStream default_stream) {
   if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   return EnqueueHostFunction(stream, fn, userData);
 }
 
-CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData, unsigned int flags,
-                             DefaultStream default_stream) {
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
+                             unsigned int flags, DefaultStream default_stream) {
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   auto* entry = new StreamCallback{callback, hStream, userData};
   const CUresult result = EnqueueHostFunction(stream, RunStreamCallback, entry);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) delete entry;
@@ -295,49 +323,60 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
                                                      size_t dynamicSMemSize) {
-  return calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
+  return calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                                     dynamicSMemSize, 0);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func, int blockSize,
-                                                              size_t dynamicSMemSize, unsigned int flags) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CUfunction func,
+                                                              int blockSize, size_t dynamicSMemSize,
+                                                              unsigned int flags) {
   if (numBlocks == nullptr || blockSize <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Context* context = nullptr;
   Kernel* kernel = nullptr;
-  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS)
+    return result;
   return AskOccupancy(context, kernel, blockSize, dynamicSMemSize, flags, numBlocks);
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
-                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize,
-                                          int blockSizeLimit) {
-  return calls::cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize,
-                                                   dynamicSMemSize, blockSizeLimit, 0);
+                                          CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                          size_t dynamicSMemSize, int blockSizeLimit) {
+  return calls::cuOccupancyMaxPotentialBlockSizeWithFlags(
+      minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, 0);
 }
 
 // The block size with the most resident threads, larger sizes first, as the driver documents. The
 // program's callback gives the shared memory of each size, so the search is made here.
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize, CUfunction func,
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockSize,
+                                                   CUfunction func,
                                                    CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                   size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags) {
-  if (minGridSize == nullptr || blockSize == nullptr || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+                                                   size_t dynamicSMemSize, int blockSizeLimit,
+                                                   unsigned int flags) {
+  if (minGridSize == nullptr || blockSize == nullptr ||
+      flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Context* context = nullptr;
   Kernel* kernel = nullptr;
-  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS)
+    return result;
   const Device* device = context->device;
   const int warp = DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-  const int resident_max = DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  const int resident_max =
+      DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   int limit = KernelAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   if (blockSizeLimit > 0 && blockSizeLimit < limit) limit = blockSizeLimit;
   int best_size = 0, best_blocks = 0;
   for (int aligned = (limit + warp - 1) / warp * warp; aligned > 0; aligned -= warp) {
     const int size = aligned < limit ? aligned : limit;
-    const size_t shared = blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
+    const size_t shared =
+        blockSizeToDynamicSMemSize != nullptr ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
     int blocks = 0;
-    if (CUresult result = AskOccupancy(context, kernel, size, shared, flags, &blocks); result != CUDA_SUCCESS) return result;
+    if (CUresult result = AskOccupancy(context, kernel, size, shared, flags, &blocks);
+        result != CUDA_SUCCESS)
+      return result;
     if (int64_t{blocks} * size > int64_t{best_blocks} * best_size) {
       best_size = size;
       best_blocks = blocks;
@@ -349,12 +388,13 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* minGridSize, int* blockS
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func, int numBlocks,
-                                                 int blockSize) {
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
+                                                 int numBlocks, int blockSize) {
   if (dynamicSmemSize == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   Kernel* kernel = nullptr;
-  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS)
+    return result;
   wire::OccupancyDynamicSharedRequest request;
   wire::OccupancyDynamicSharedReply reply;
   request.kernel = kernel->id;
@@ -365,11 +405,13 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   return CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func, const CUlaunchConfig* config) {
+CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func,
+                                      const CUlaunchConfig* config) {
   return Clusters(0, numClusters, func, config);
 }
 
-CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func, const CUlaunchConfig* config) {
+CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
+                                            const CUlaunchConfig* config) {
   return Clusters(1, clusterSize, func, config);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/memory.cc: allocating device and pinned host memory, and what pointers are. Source: CUDA
-// Driver API, Memory Management, Unified Addressing.
+// guest/calls/memory.cc: allocating device and pinned host memory, and what pointers are. Source:
+// CUDA Driver API, Memory Management, Unified Addressing.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,8 +13,9 @@
 namespace consort::guest::calls {
 namespace {
 
-// Pitches of cuMemAllocPitch; what GPUs since Fermi use (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is
-// smaller, rows of a multiple of 512 coalesce at any element size).
+// Pitches of cuMemAllocPitch; what GPUs since Fermi use
+// (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller, rows of a multiple of 512 coalesce at
+// any element size).
 constexpr uint64_t kPitchAlignment = 512;
 constexpr uint64_t kPageBytes = 4096;
 
@@ -52,7 +53,8 @@ CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Alloca
   const int fd = session->ReceiveDescriptor();
   void* at = reinterpret_cast<void*>(reply.address);
   const bool inside = reply.address >= session->welcome().shared_host_base &&
-                      reply.address + mapped <= session->welcome().shared_host_base + session->welcome().shared_host_bytes;
+                      reply.address + mapped <= session->welcome().shared_host_base +
+                                                    session->welcome().shared_host_bytes;
   const bool ok = fd >= 0 && inside &&
                   mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
   if (fd >= 0) close(fd);
@@ -68,17 +70,20 @@ CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Alloca
 }
 
 CUresult AllocatePinned(uint64_t bytes, Allocation* allocation) {
-  void* at = mmap(nullptr, AlignUp(bytes, kPageBytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* at = mmap(nullptr, AlignUp(bytes, kPageBytes), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   allocation->start = reinterpret_cast<uint64_t>(at);
   allocation->kind = MemoryKind::kPinnedHost;
   return CUDA_SUCCESS;
 }
 
-// Until no copy that was submitted can touch guest memory any more. Host functions may submit copies.
+// Until no copy that was submitted can touch guest memory any more. Host functions may submit
+// copies.
 CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
   Session* session = context->device->session;
-  if (!session->TransferOverlaps(reinterpret_cast<void*>(start), bytes) && !session->HostFunctionsOutstanding()) {
+  if (!session->TransferOverlaps(reinterpret_cast<void*>(start), bytes) &&
+      !session->HostFunctionsOutstanding()) {
     return CUDA_SUCCESS;
   }
   wire::ContextSynchronizeRequest request;
@@ -86,9 +91,10 @@ CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
   return Ask(context, request, &reply);
 }
 
-// Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads that
-// many of IS_MANAGED.
-CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address, void* data) {
+// Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads
+// that many of IS_MANAGED.
+CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address,
+                   void* data) {
   Runtime* runtime = GetRuntime();
   const Context* context = runtime->contexts.Find(range.context_id);
   switch (attribute) {
@@ -96,7 +102,8 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<CUcontext*>(data) = reinterpret_cast<CUcontext>(range.context_id);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(data) = OnDevice(range.kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      *static_cast<unsigned*>(data) =
+          OnDevice(range.kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       *static_cast<CUdeviceptr*>(data) = address;
@@ -152,8 +159,8 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
   }
 }
 
-// What cuPointerGetAttributes writes for an attribute of memory that CUDA does not know: zeros of the
-// attribute's size, and no ordinal.
+// What cuPointerGetAttributes writes for an attribute of memory that CUDA does not know: zeros of
+// the attribute's size, and no ordinal.
 void UnknownAttribute(CUpointer_attribute attribute, void* data) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -196,13 +203,16 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-  if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr || pPitch == nullptr || WidthInBytes == 0 || Height == 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   const uint64_t pitch = AlignUp(WidthInBytes, kPitchAlignment);
   uint64_t bytes = 0;
-  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = AllocateDevice(context, bytes, dptr); result != CUDA_SUCCESS) return result;
   *pPitch = pitch;
   return CUDA_SUCCESS;
@@ -213,7 +223,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (dptr == 0) return CUDA_SUCCESS;
   Allocation removed;
-  if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed)) return CUDA_ERROR_INVALID_VALUE;
+  if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed))
+    return CUDA_ERROR_INVALID_VALUE;
   wire::MemFreeRequest request;
   request.address = dptr;
   // In the context that owns it, which may be another than the current one.
@@ -232,7 +243,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr 
 }
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
-  constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  constexpr unsigned kFlags =
+      CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pp == nullptr || bytesize == 0 || (Flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
@@ -259,7 +271,8 @@ CUresult cuMemFreeHost(void* p) {
   Runtime* runtime = GetRuntime();
   Allocation removed;
   if (!runtime->allocations.Remove(reinterpret_cast<uint64_t>(p),
-                                   Bit(MemoryKind::kSharedHost) | Bit(MemoryKind::kPinnedHost), &removed)) {
+                                   Bit(MemoryKind::kSharedHost) | Bit(MemoryKind::kPinnedHost),
+                                   &removed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Context* owner = runtime->contexts.Find(removed.context_id);
@@ -282,11 +295,13 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Allocation range;
-  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) || OnDevice(range.kind)) {
+  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) ||
+      OnDevice(range.kind)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (range.kind != MemoryKind::kSharedHost) {
-    NoteUnsupported("cuMemHostGetDevicePointer", "memory that the device cannot reach over this channel");
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "memory that the device cannot reach over this channel");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   *pdptr = reinterpret_cast<CUdeviceptr>(p);
@@ -298,7 +313,8 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Allocation range;
-  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) || OnDevice(range.kind)) {
+  if (!GetRuntime()->allocations.Find(reinterpret_cast<uint64_t>(p), &range) ||
+      OnDevice(range.kind)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // All pinned memory is portable and mapped under unified addressing.
@@ -319,7 +335,8 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   allocation.kind = MemoryKind::kRegisteredHost;
   allocation.context_id = context->id;
   allocation.flags = Flags;
-  return GetRuntime()->allocations.Add(allocation) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  return GetRuntime()->allocations.Add(allocation) ? CUDA_SUCCESS
+                                                   : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
 CUresult cuMemHostUnregister(void* p) {
@@ -327,7 +344,8 @@ CUresult cuMemHostUnregister(void* p) {
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Allocation removed;
-  if (!GetRuntime()->allocations.Remove(reinterpret_cast<uint64_t>(p), Bit(MemoryKind::kRegisteredHost), &removed)) {
+  if (!GetRuntime()->allocations.Remove(reinterpret_cast<uint64_t>(p),
+                                        Bit(MemoryKind::kRegisteredHost), &removed)) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   return Quiesce(context, removed.start, removed.bytes);
@@ -342,22 +360,25 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return Attribute(attribute, range, ptr, data);
 }
 
-CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes, void** data,
-                                CUdeviceptr ptr) {
-  if (attributes == nullptr || data == nullptr || numAttributes == 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                void** data, CUdeviceptr ptr) {
+  if (attributes == nullptr || data == nullptr || numAttributes == 0)
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Allocation range;
   const bool known = GetRuntime()->allocations.Find(ptr, &range);
   for (unsigned i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) continue;
-    if (!known || Attribute(attributes[i], range, ptr, data[i]) != CUDA_SUCCESS) UnknownAttribute(attributes[i], data[i]);
+    if (!known || Attribute(attributes[i], range, ptr, data[i]) != CUDA_SUCCESS)
+      UnknownAttribute(attributes[i], data[i]);
   }
   return CUDA_SUCCESS;
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   const bool on = *static_cast<const unsigned*>(value) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/module.cc: modules, libraries, kernels and their attributes. Source: CUDA Driver API, Module
-// Management, Library Management, Execution Control.
+// guest/calls/module.cc: modules, libraries, kernels and their attributes. Source: CUDA Driver API,
+// Module Management, Library Management, Execution Control.
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
@@ -15,7 +15,9 @@
 namespace consort::guest::calls {
 namespace {
 
-Module* FindModule(CUmodule handle) { return GetRuntime()->modules.Find(reinterpret_cast<uint64_t>(handle)); }
+Module* FindModule(CUmodule handle) {
+  return GetRuntime()->modules.Find(reinterpret_cast<uint64_t>(handle));
+}
 
 Library* FindLibrary(CUlibrary handle) {
   Library* library = GetRuntime()->libraries.Find(reinterpret_cast<uint64_t>(handle));
@@ -26,7 +28,8 @@ Library* FindLibrary(CUlibrary handle) {
 // The current context's device, or the first.
 Device* CurrentDevice() {
   Context* context = nullptr;
-  return FindContext(nullptr, &context) == CUDA_SUCCESS ? context->device : &GetRuntime()->devices[0];
+  return FindContext(nullptr, &context) == CUDA_SUCCESS ? context->device
+                                                        : &GetRuntime()->devices[0];
 }
 
 // The whole file with a NUL after it, which PTX needs.
@@ -47,16 +50,19 @@ CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes) {
   return used < 4 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }
 
-CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* bytes, const char* name) {
+CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* bytes,
+                  const char* name) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->library_mutex);
   const Global* found = nullptr;
   for (const Global& global : library->globals) {
-    if (global.device == static_cast<uint32_t>(device->ordinal) && strcmp(global.name, name) == 0) found = &global;
+    if (global.device == static_cast<uint32_t>(device->ordinal) && strcmp(global.name, name) == 0)
+      found = &global;
   }
   if (found == nullptr) {
     Session* session = device->session;
-    if (session == nullptr || (library->devices >> device->ordinal & 1) == 0) return CUDA_ERROR_NOT_FOUND;
+    if (session == nullptr || (library->devices >> device->ordinal & 1) == 0)
+      return CUDA_ERROR_NOT_FOUND;
     wire::GlobalGetRequest request;
     wire::GlobalGetReply reply;
     request.library = library->id;
@@ -64,7 +70,8 @@ CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* b
     const Context* owner = runtime->contexts.Find(library->module_context);
     const CUresult result = session->Ask(owner != nullptr ? owner->wire_id : 0, request, &reply);
     if (result != CUDA_SUCCESS) return result;
-    library->globals.push_back({strdup(name), static_cast<uint32_t>(device->ordinal), reply.address, reply.bytes});
+    library->globals.push_back(
+        {strdup(name), static_cast<uint32_t>(device->ordinal), reply.address, reply.bytes});
     found = &library->globals.back();
     Allocation range;
     range.start = reply.address;
@@ -93,7 +100,8 @@ void Unload(Library* library, uint64_t id) {
   for (uint64_t kernel : library->kernels) runtime->kernels.Destroy(kernel);
   for (uint64_t module : library->modules) runtime->modules.Destroy(module);
   Allocation removed;
-  while (runtime->allocations.RemoveIf([&](const Allocation& range) { return range.library_id == id; }, &removed)) {
+  while (runtime->allocations.RemoveIf(
+      [&](const Allocation& range) { return range.library_id == id; }, &removed)) {
   }
   runtime->libraries.Destroy(id);
 }
@@ -101,11 +109,13 @@ void Unload(Library* library, uint64_t id) {
 CUresult KernelNames(Library* library, std::vector<std::byte>* names) {
   Device* device = CurrentDevice();
   if (library->devices == 0) return CUDA_ERROR_INVALID_HANDLE;
-  if ((library->devices >> device->ordinal & 1) == 0) device = &GetRuntime()->devices[__builtin_ctz(library->devices)];
+  if ((library->devices >> device->ordinal & 1) == 0)
+    device = &GetRuntime()->devices[__builtin_ctz(library->devices)];
   wire::KernelNamesRequest request;
   wire::KernelNamesReply reply;
   request.library = library->id;
-  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+    return result;
   names->assign(reply.names.begin(), reply.names.end());
   return CUDA_SUCCESS;
 }
@@ -124,7 +134,9 @@ CUresult EnumerateKernels(Library* library, uint64_t* kernels, unsigned count) {
   unsigned found = 0;
   for (size_t at = 0; at < names.size() && found < count;) {
     const char* name = reinterpret_cast<const char*>(names.data() + at);
-    if (CUresult result = GetKernel(library, name, CurrentDevice(), &kernels[found]); result != CUDA_SUCCESS) return result;
+    if (CUresult result = GetKernel(library, name, CurrentDevice(), &kernels[found]);
+        result != CUDA_SUCCESS)
+      return result;
     ++found;
     at += strlen(name) + 1;
   }
@@ -170,26 +182,32 @@ CUresult ParameterInfo(const Kernel* kernel, size_t index, size_t* offset, size_
 }
 
 CUresult CheckCacheConfig(CUfunc_cache config) {
-  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
-                                                                                     : CUDA_ERROR_INVALID_VALUE;
+  return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
-Kernel* FindCuKernel(CUkernel handle) { return GetRuntime()->kernels.Find(reinterpret_cast<uint64_t>(handle)); }
+Kernel* FindCuKernel(CUkernel handle) {
+  return GetRuntime()->kernels.Find(reinterpret_cast<uint64_t>(handle));
+}
 
 Device* FindDevice(CUdevice dev) {
   Runtime* runtime = GetRuntime();
   return dev >= 0 && dev < runtime->device_count ? &runtime->devices[dev] : nullptr;
 }
 
-CUresult LoadCuLibrary(CUlibrary* library, std::vector<std::byte> image, const JitOptions& options) {
+CUresult LoadCuLibrary(CUlibrary* library, std::vector<std::byte> image,
+                       const JitOptions& options) {
   uint64_t id = 0;
-  if (CUresult result = LoadLibrary(std::move(image), options, nullptr, &id); result != CUDA_SUCCESS) return result;
+  if (CUresult result = LoadLibrary(std::move(image), options, nullptr, &id);
+      result != CUDA_SUCCESS)
+    return result;
   *library = reinterpret_cast<CUlibrary>(id);
   return CUDA_SUCCESS;
 }
 
-// CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE and CU_LIBRARY_BINARY_IS_PRESERVED change nothing here:
-// images are always copied. Callers pass them with a null array of values.
+// CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE and CU_LIBRARY_BINARY_IS_PRESERVED change
+// nothing here: images are always copied. Callers pass them with a null array of values.
 CUresult CheckLibraryOptions(unsigned count, const CUlibraryOption* options) {
   if (count != 0 && options == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
@@ -214,15 +232,19 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return LoadModule(image, JitOptions(), module);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions, CUjit_option* options,
-                            void** optionValues) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
   if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   JitOptions sorted;
-  if (CUresult result = ReadJitOptions(numOptions, options, optionValues, &sorted); result != CUDA_SUCCESS) return result;
+  if (CUresult result = ReadJitOptions(numOptions, options, optionValues, &sorted);
+      result != CUDA_SUCCESS)
+    return result;
   return LoadModule(image, sorted, module);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) { return calls::cuModuleLoadData(module, fatCubin); }
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return calls::cuModuleLoadData(module, fatCubin);
+}
 
 CUresult cuModuleUnload(CUmodule hmod) {
   if (hmod == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -246,7 +268,8 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   Library* library = GetRuntime()->libraries.Find(module->library_id);
   if (context == nullptr || library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   uint64_t id = 0;
-  if (CUresult result = GetKernel(library, name, context->device, &id); result != CUDA_SUCCESS) return result;
+  if (CUresult result = GetKernel(library, name, context->device, &id); result != CUDA_SUCCESS)
+    return result;
   *hfunc = reinterpret_cast<CUfunction>(id);
   return CUDA_SUCCESS;
 }
@@ -274,33 +297,42 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
   return CountKernels(GetRuntime()->libraries.Find(module->library_id), count);
 }
 
-CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions, CUmodule mod) {
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions,
+                                    CUmodule mod) {
   if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
   const Module* module = FindModule(mod);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return EnumerateKernels(GetRuntime()->libraries.Find(module->library_id), reinterpret_cast<uint64_t*>(functions),
-                          numFunctions);
+  return EnumerateKernels(GetRuntime()->libraries.Find(module->library_id),
+                          reinterpret_cast<uint64_t*>(functions), numFunctions);
 }
 
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions, void** jitOptionsValues,
-                           unsigned int numJitOptions, CUlibraryOption* libraryOptions, void**,
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void**,
                            unsigned int numLibraryOptions) {
   if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions); result != CUDA_SUCCESS) return result;
+  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions);
+      result != CUDA_SUCCESS)
+    return result;
   JitOptions sorted;
-  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted); result != CUDA_SUCCESS) {
+  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted);
+      result != CUDA_SUCCESS) {
     return result;
   }
   return LoadCuLibrary(library, FlattenImage(code), sorted);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
-                               void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption* libraryOptions,
-                               void**, unsigned int numLibraryOptions) {
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void**,
+                               unsigned int numLibraryOptions) {
   if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions); result != CUDA_SUCCESS) return result;
+  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions);
+      result != CUDA_SUCCESS)
+    return result;
   JitOptions sorted;
-  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted); result != CUDA_SUCCESS) {
+  if (CUresult result = ReadJitOptions(numJitOptions, jitOptions, jitOptionsValues, &sorted);
+      result != CUDA_SUCCESS) {
     return result;
   }
   std::vector<std::byte> file;
@@ -320,7 +352,8 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary handle, const char* nam
   Library* library = FindLibrary(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   uint64_t id = 0;
-  if (CUresult result = GetKernel(library, name, CurrentDevice(), &id); result != CUDA_SUCCESS) return result;
+  if (CUresult result = GetKernel(library, name, CurrentDevice(), &id); result != CUDA_SUCCESS)
+    return result;
   *pKernel = reinterpret_cast<CUkernel>(id);
   return CUDA_SUCCESS;
 }
@@ -405,9 +438,11 @@ CUresult cuKernelGetName(const char** name, CUkernel handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
+CUresult cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, size_t* paramOffset,
+                              size_t* paramSize) {
   const Kernel* kernel = FindCuKernel(handle);
-  return kernel != nullptr ? ParameterInfo(kernel, paramIndex, paramOffset, paramSize) : CUDA_ERROR_INVALID_HANDLE;
+  return kernel != nullptr ? ParameterInfo(kernel, paramIndex, paramOffset, paramSize)
+                           : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel handle, CUdevice dev) {
@@ -452,7 +487,8 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
   Kernel* kernel = nullptr;
   if (CUresult result = FindKernel(hfunc, &kernel); result != CUDA_SUCCESS) return result;
-  return config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE && config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+  return config >= CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE &&
+                 config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
 }
@@ -464,7 +500,8 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
   Runtime* runtime = GetRuntime();
   const Library* library = runtime->libraries.Find(kernel->library_id);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (library->module_context == 0) return calls::cuLibraryGetModule(hmod, reinterpret_cast<CUlibrary>(library->id));
+  if (library->module_context == 0)
+    return calls::cuLibraryGetModule(hmod, reinterpret_cast<CUlibrary>(library->id));
   uint64_t found = 0;
   runtime->modules.ForEach([&](Module* module, uint64_t id) {
     if (module->library_id == library->id) found = id;
@@ -477,15 +514,18 @@ CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   return calls::cuKernelGetName(name, reinterpret_cast<CUkernel>(hfunc));
 }
 
-CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
-  return calls::cuKernelGetParamInfo(reinterpret_cast<CUkernel>(func), paramIndex, paramOffset, paramSize);
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
+                            size_t* paramSize) {
+  return calls::cuKernelGetParamInfo(reinterpret_cast<CUkernel>(func), paramIndex, paramOffset,
+                                     paramSize);
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Kernel* kernel = nullptr;
   if (CUresult result = FindKernel(function, &kernel); result != CUDA_SUCCESS) return result;
-  *state = CU_FUNCTION_LOADING_STATE_LOADED;  // its attributes were read on the host, which loads it
+  *state =
+      CU_FUNCTION_LOADING_STATE_LOADED;  // its attributes were read on the host, which loads it
   return CUDA_SUCCESS;
 }
 

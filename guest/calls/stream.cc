@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/stream.cc: streams and events. Source: CUDA Driver API, Stream Management, Event Management.
+// guest/calls/stream.cc: streams and events. Source: CUDA Driver API, Stream Management, Event
+// Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/thread_state.h"
@@ -8,7 +9,8 @@ namespace consort::guest::calls {
 namespace {
 
 CUresult Create(CUstream* phStream, unsigned flags, int priority) {
-  if (phStream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (phStream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   const wire::DeviceSnapshot& device = context->device->snapshot;
@@ -33,7 +35,9 @@ CUresult Create(CUstream* phStream, unsigned flags, int priority) {
 
 }  // namespace
 
-CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) { return Create(phStream, Flags, 0); }
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return Create(phStream, Flags, 0);
+}
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   return Create(phStream, flags, priority);
@@ -44,7 +48,9 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, DefaultStream::kLegacy, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, DefaultStream::kLegacy, &stream);
+      result != CUDA_SUCCESS)
+    return result;
   if (!GetRuntime()->streams.Destroy(stream.id)) return CUDA_ERROR_INVALID_HANDLE;
   wire::StreamDestroyRequest request;
   request.stream = stream.id;
@@ -54,7 +60,8 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
 CUresult cuStreamGetPriority(CUstream hStream, int* priority, DefaultStream default_stream) {
   if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *priority = stream.priority;
   return CUDA_SUCCESS;
 }
@@ -62,16 +69,19 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority, DefaultStream defa
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags, DefaultStream default_stream) {
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *flags = stream.flags;
   return CUDA_SUCCESS;
 }
 
 // Unique in the process; the legacy stream's differs by context.
-CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId, DefaultStream default_stream) {
+CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId,
+                       DefaultStream default_stream) {
   if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *streamId = stream.id == kLegacyStreamId ? stream.context->wire_id : stream.id;
   return CUDA_SUCCESS;
 }
@@ -79,12 +89,14 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId, DefaultSt
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx, DefaultStream default_stream) {
   if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *pctx = ToHandle(stream.context);
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx, DefaultStream default_stream) {
+CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx,
+                           DefaultStream default_stream) {
   if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
   return cuStreamGetCtx(hStream, pCtx, default_stream);
 }
@@ -92,33 +104,38 @@ CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreen
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device, DefaultStream default_stream) {
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *device = stream.context->device->ordinal;
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus, DefaultStream default_stream) {
+CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus,
+                             DefaultStream default_stream) {
   if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
 // All outputs but the status are set only while capturing, which never is.
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t*, CUgraph*,
-                                   const CUgraphNode**, size_t*, DefaultStream default_stream) {
-  return cuStreamIsCapturing(hStream, captureStatus_out, default_stream);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t*, CUgraph*,
-                                   const CUgraphNode**, const CUgraphEdgeData**, size_t*,
+CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t*, CUgraph*, const CUgraphNode**, size_t*,
                                    DefaultStream default_stream) {
   return cuStreamIsCapturing(hStream, captureStatus_out, default_stream);
 }
 
+CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
+                                   cuuint64_t*, CUgraph*, const CUgraphNode**,
+                                   const CUgraphEdgeData**, size_t*, DefaultStream default_stream) {
+  return cuStreamIsCapturing(hStream, captureStatus_out, default_stream);
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   ThreadState& thread = CurrentThread();
@@ -130,7 +147,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 CUresult cuStreamSynchronize(CUstream hStream, DefaultStream default_stream) {
   StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
   wire::StreamSynchronizeRequest request;
   wire::EmptyReply reply;
   request.stream = stream.id;
@@ -138,10 +156,12 @@ CUresult cuStreamSynchronize(CUstream hStream, DefaultStream default_stream) {
 }
 
 CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
-  constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  constexpr unsigned kFlags =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if (phEvent == nullptr || (Flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
-    return (Flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    return (Flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED
+                                                  : CUDA_ERROR_INVALID_VALUE;
   }
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;

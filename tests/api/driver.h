@@ -4,7 +4,8 @@
 // The library is the one named by CONSORT_TEST_LIBCUDA (default libcuda.so.1). Members carry the
 // exported names, so that the cases name the exact version that they call. Opened once in main();
 // read-only afterwards, so any thread may call.
-#pragma once
+#ifndef CONSORT_TESTS_API_DRIVER_H_
+#define CONSORT_TESTS_API_DRIVER_H_
 
 #define CUDA_ENABLE_DEPRECATED  // cuda.h marks some functions deprecated; they are still exported
                                 // and still tested.
@@ -247,3 +248,5 @@ struct NamedResults {
 NamedResults AllResults();
 
 }  // namespace consort::tests::api
+
+#endif  // CONSORT_TESTS_API_DRIVER_H_

@@ -3,7 +3,8 @@
 // by cmake/Embed.cmake.
 //
 // Immutable. A zero byte follows each image and is not counted, so PTX can be passed as a C string.
-#pragma once
+#ifndef CONSORT_TESTS_API_IMAGES_H_
+#define CONSORT_TESTS_API_IMAGES_H_
 
 #include <cstddef>
 
@@ -38,3 +39,5 @@ extern const Image kBasicCubinSm90;
 extern const Image kExports;
 
 }  // namespace consort::tests::api
+
+#endif  // CONSORT_TESTS_API_IMAGES_H_

@@ -15,7 +15,8 @@
 //   is skipped CONSORT_TEST_ISOLATE=1     every case runs in a process of its own: a case that
 //   crashes the library fails alone CONSORT_TEST_CASE_SECONDS  bound on one case (default 120); a
 //   case that exceeds it ends the program
-#pragma once
+#ifndef CONSORT_TESTS_API_SUPPORT_H_
+#define CONSORT_TESTS_API_SUPPORT_H_
 
 #include <gtest/gtest.h>
 
@@ -347,3 +348,5 @@ std::ostream& operator<<(std::ostream& out, const ChildOutcome& outcome);
 std::vector<unsigned> Iota(size_t count, unsigned first = 0);
 
 }  // namespace consort::tests::api
+
+#endif  // CONSORT_TESTS_API_SUPPORT_H_

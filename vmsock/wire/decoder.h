@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/wire/decoder.h: the only parser of bytes from the other side.
 //
-// A cursor over one frame's body with a sticky error: after the first field that does not fit, every
-// further field reads as zero or empty and ok() is false for good. So a caller decodes all fields and
-// asks once. Never reads outside the body, never allocates. Thread compatible. Needs no library.
+// A cursor over one frame's body with a sticky error: after the first field that does not fit,
+// every further field reads as zero or empty and ok() is false for good. So a caller decodes all
+// fields and asks once. Never reads outside the body, never allocates. Thread compatible. Needs no
+// library.
 #ifndef CONSORT_VMSOCK_WIRE_DECODER_H_
 #define CONSORT_VMSOCK_WIRE_DECODER_H_
 

@@ -2,8 +2,8 @@
 // vmsock/wire/encoder.h: writes the body of a frame into memory that a channel has reserved.
 //
 // Each scalar takes 8 bytes; each byte string takes 8 bytes of length and its bytes padded to 8.
-// The caller has reserved enough (the generated requests state their size); writing past the end is a
-// bug and traps. Thread compatible. Needs no library.
+// The caller has reserved enough (the generated requests state their size); writing past the end is
+// a bug and traps. Thread compatible. Needs no library.
 #ifndef CONSORT_VMSOCK_WIRE_ENCODER_H_
 #define CONSORT_VMSOCK_WIRE_ENCODER_H_
 

@@ -5,7 +5,8 @@
 //        0      4  bytes    of the whole frame, header included; multiple of 8, 16..kFrameBytesMax
 //        4      2  opcode   what is asked (gen/wire/opcodes.h); a reply repeats the request's
 //        6      2  flags    kFrame... below
-//        8      4  call     guest to host: 0, or the caller's reply slot + 1 when it waits for a reply;
+//        8      4  call     guest to host: 0, or the caller's reply slot + 1 when it waits for a
+//        reply;
 //                           in a reply: the same number
 //       12      4  value    guest to host: the guest's context id; in a reply: the CUresult
 //       16      .  body     the request's or reply's fields, see gen/wire/requests.h
@@ -20,8 +21,8 @@
 
 namespace consort::wire {
 
-// Bulk data travels in pieces of this size: large enough to hide a frame's cost (1 MiB takes 20 us at
-// PCIe 5 speed), small enough that copying one piece overlaps sending the next.
+// Bulk data travels in pieces of this size: large enough to hide a frame's cost (1 MiB takes 20 us
+// at PCIe 5 speed), small enough that copying one piece overlaps sending the next.
 inline constexpr uint32_t kBulkBytesMax = 512 * 1024;
 
 // One piece of bulk data and the fields around it.
@@ -32,7 +33,8 @@ inline constexpr uint32_t kFrameAlignment = 8;
 // The frame answers an earlier one; `value` is its CUresult.
 inline constexpr uint16_t kFrameReply = 1;
 
-// The frame is the transport's own (16 bytes, no body) and is never handed up: see stream_channel.h.
+// The frame is the transport's own (16 bytes, no body) and is never handed up: see
+// stream_channel.h.
 inline constexpr uint16_t kFrameTransport = 0x8000;
 
 struct FrameHeader {

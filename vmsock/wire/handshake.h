@@ -3,14 +3,15 @@
 //
 //   guest                                  host
 //   Hello (256 bytes)          ──▶
-//                              ◀──         Welcome (4096 bytes), with the ring's memfd as SCM_RIGHTS
+//                              ◀──         Welcome (4096 bytes), with the ring's memfd as
+//                              SCM_RIGHTS
 //                                          if kFeatureRings was agreed
 //   frames                     ◀─▶         frames
 //
-// A Hello with purpose kPurposeQuery asks which devices there are: Welcome is followed by device_count
-// DeviceSnapshots and the host closes. With kPurposeSession the stream becomes the channel of one
-// application to one device. Plain values of fixed layout, little endian; unknown trailing bytes are
-// zero. Text fields are NUL-terminated within their array.
+// A Hello with purpose kPurposeQuery asks which devices there are: Welcome is followed by
+// device_count DeviceSnapshots and the host closes. With kPurposeSession the stream becomes the
+// channel of one application to one device. Plain values of fixed layout, little endian; unknown
+// trailing bytes are zero. Text fields are NUL-terminated within their array.
 #ifndef CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 #define CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 
@@ -21,8 +22,8 @@ namespace consort::wire {
 
 inline constexpr uint32_t kHelloMagic = 0x54534E43;  // "CNST"
 
-// Raised when a frame, the handshake or the meaning of a request changes. Peers of another version are
-// refused with a text that names both.
+// Raised when a frame, the handshake or the meaning of a request changes. Peers of another version
+// are refused with a text that names both.
 inline constexpr uint32_t kWireVersion = 1;
 
 // The vsock port of Consort on the host (CID 2).
@@ -39,10 +40,10 @@ struct Hello {
   uint32_t version = kWireVersion;
   uint64_t description_hash = 0;  // of the API description that both sides were generated from
   uint32_t purpose = 0;
-  uint32_t device = 0;            // the vGPU's index, kPurposeSession only
-  uint32_t features = 0;          // that the guest can do
-  uint32_t pid = 0;               // the guest's; for people, never for decisions
-  char application[128] = {};     // the guest process's name; for people
+  uint32_t device = 0;         // the vGPU's index, kPurposeSession only
+  uint32_t features = 0;       // that the guest can do
+  uint32_t pid = 0;            // the guest's; for people, never for decisions
+  char application[128] = {};  // the guest process's name; for people
   char reserved[96] = {};
 };
 static_assert(sizeof(Hello) == 256);
@@ -56,16 +57,16 @@ struct Welcome {
   uint32_t magic = kHelloMagic;
   uint32_t version = kWireVersion;
   uint32_t status = kWelcomeOk;
-  uint32_t features = 0;            // agreed
-  uint32_t device_count = 0;        // kPurposeQuery: snapshots that follow
-  uint32_t driver_version = 0;      // as cuDriverGetVersion reports it, e.g. 13000
-  uint64_t window_base = 0;         // address window of this session on this device
+  uint32_t features = 0;        // agreed
+  uint32_t device_count = 0;    // kPurposeQuery: snapshots that follow
+  uint32_t driver_version = 0;  // as cuDriverGetVersion reports it, e.g. 13000
+  uint64_t window_base = 0;     // address window of this session on this device
   uint64_t window_bytes = 0;
-  uint64_t shared_host_base = 0;    // part of the window for host memory that both sides map; 0: none
+  uint64_t shared_host_base = 0;  // part of the window for host memory that both sides map; 0: none
   uint64_t shared_host_bytes = 0;
   uint64_t request_ring_bytes = 0;  // kFeatureRings: capacities, powers of two
   uint64_t reply_ring_bytes = 0;
-  char text[256] = {};              // status != kWelcomeOk: for a person, says what to do
+  char text[256] = {};  // status != kWelcomeOk: for a person, says what to do
   char reserved[3768] = {};
 };
 static_assert(sizeof(Welcome) == 4096);

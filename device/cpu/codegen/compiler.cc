@@ -47,8 +47,7 @@ EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout,
   shared.functions.assign(ptx.functions.size(), nullptr);
   llvm::LLVMContext& context = ir.getContext();
   llvm::PointerType* pointer = llvm::PointerType::getUnqual(context);
-  std::vector<llvm::Constant*> table(ptx.functions.size(),
-                                     llvm::ConstantPointerNull::get(pointer));
+  std::vector<llvm::Constant*> table(ptx.functions.size(), llvm::ConstantPointerNull::get(pointer));
   bool has_indirect_call = false;
   for (const uint32_t index : functions) {
     if (!ptx.functions[index].has_body) continue;
@@ -123,12 +122,11 @@ absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
         llvm::orc::ExecutorAddr::fromPtr(symbol.address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   }
-  if (auto error = jit->jit->getMainJITDylib().define(
-          llvm::orc::absoluteSymbols(std::move(symbols)))) {
+  if (auto error =
+          jit->jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols)))) {
     return LlvmError("runtime functions", std::move(error));
   }
-  return std::unique_ptr<Compiler>(
-      new Compiler(ptx, layout, variable_addresses, std::move(jit)));
+  return std::unique_ptr<Compiler>(new Compiler(ptx, layout, variable_addresses, std::move(jit)));
 }
 
 absl::Status Compiler::Check() {
@@ -160,8 +158,8 @@ absl::StatusOr<KernelEntry> Compiler::Compile(uint32_t function) {
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
   }
   jit_->Optimise(*ir);
-  if (auto error = jit_->jit->addIRModule(
-          llvm::orc::ThreadSafeModule(std::move(ir), std::move(context)))) {
+  if (auto error =
+          jit_->jit->addIRModule(llvm::orc::ThreadSafeModule(std::move(ir), std::move(context)))) {
     return LlvmError("cannot add code", std::move(error));
   }
   auto address = jit_->jit->lookup(FunctionIrName(ptx_, function));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/codegen/compiler.h: kernels of one parsed module to machine code.
 //
-// A kernel is compiled, with all it may call, into an LLVM module of its own, so that a large library
-// costs only what is used of it. No LLVM type shows here. Thread compatible.
+// A kernel is compiled, with all it may call, into an LLVM module of its own, so that a large
+// library costs only what is used of it. No LLVM type shows here. Thread compatible.
 #ifndef CONSORT_DEVICE_CPU_CODEGEN_COMPILER_H_
 #define CONSORT_DEVICE_CPU_CODEGEN_COMPILER_H_
 
@@ -36,7 +36,6 @@ class Compiler {
   // The kernel's code, valid for the Compiler's life. `function` indexes ptx.functions.
   // kInternal: LLVM failed.
   absl::StatusOr<KernelEntry> Compile(uint32_t function);
-
 
  private:
   struct Jit;

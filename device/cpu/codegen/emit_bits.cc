@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/codegen/emit_bits.cc: bit counting, bit fields, permutes, three-input logic, funnel shift.
-// Source: PTX ISA 9.0, 9.7.1.14 to 9.7.1.22, 9.7.8.6, 9.7.8.8, 9.7.9.7.
+// device/cpu/codegen/emit_bits.cc: bit counting, bit fields, permutes, three-input logic, funnel
+// shift. Source: PTX ISA 9.0, 9.7.1.14 to 9.7.1.22, 9.7.8.6, 9.7.8.8, 9.7.9.7.
 #include "device/cpu/codegen/emit.h"
 
 namespace consort::cpu {
@@ -91,9 +91,10 @@ void EmitBitFieldExtract(Step& step) {
     Value* sign = ir.CreateTrunc(ir.CreateLShr(a, last), ir.getInt1Ty());
     Value* fill = ir.CreateSExt(ir.CreateAnd(sign, ir.CreateNot(is_empty)), ir_type);
     // When the field reaches past the msb, the copied sign starts at the end of what is left of it.
-    Value* available = ir.CreateSelect(ir.CreateICmpULT(position, llvm::ConstantInt::get(ir_type, bits)),
-                                       ir.CreateSub(llvm::ConstantInt::get(ir_type, bits), position),
-                                       llvm::ConstantInt::get(ir_type, 0));
+    Value* available =
+        ir.CreateSelect(ir.CreateICmpULT(position, llvm::ConstantInt::get(ir_type, bits)),
+                        ir.CreateSub(llvm::ConstantInt::get(ir_type, bits), position),
+                        llvm::ConstantInt::get(ir_type, 0));
     Value* kept = ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, length, available);
     field = ir.CreateOr(field, ir.CreateAnd(fill, ir.CreateNot(LowOnes(step, kept))));
   }
@@ -151,8 +152,7 @@ void EmitPermute(Step& step) {
         Value* joined = ir.getInt32(0);
         for (uint32_t i = 0; i < 4; ++i) {
           Value* byte = ir.CreateAnd(ir.CreateLShr(both, uint64_t{mode.bytes[c][i]} * 8), 0xFF);
-          joined =
-              ir.CreateOr(joined, ir.CreateShl(ir.CreateTrunc(byte, ir.getInt32Ty()), i * 8));
+          joined = ir.CreateOr(joined, ir.CreateShl(ir.CreateTrunc(byte, ir.getInt32Ty()), i * 8));
         }
         result = result == nullptr
                      ? joined
@@ -211,8 +211,8 @@ void EmitFunnelShift(Step& step) {
                ? ir.CreateAnd(amount, 31)
                : ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, amount, ir.getInt32(32));
   Value* wide = ir.CreateZExt(amount, ir.getInt64Ty());
-  Value* result = step.Has("l") ? ir.CreateLShr(ir.CreateShl(both, wide), 32)
-                                : ir.CreateLShr(both, wide);
+  Value* result =
+      step.Has("l") ? ir.CreateLShr(ir.CreateShl(both, wide), 32) : ir.CreateLShr(both, wide);
   step.Write(ir.CreateTrunc(result, ir.getInt32Ty()));
 }
 

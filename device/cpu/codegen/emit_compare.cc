@@ -60,13 +60,12 @@ Value* Compare(Step& step, Type type) {
       a = FlushSubnormal(step, a);
       b = FlushSubnormal(step, b);
     }
-    return is_float ? step.ir().CreateFCmp(predicate, a, b)
-                    : step.ir().CreateICmp(predicate, a, b);
+    return is_float ? step.ir().CreateFCmp(predicate, a, b) : step.ir().CreateICmp(predicate, a, b);
   }
   step.Unsupported();
-  return llvm::Constant::getNullValue(
-      IsPacked(type) ? llvm::FixedVectorType::get(step.ir().getInt1Ty(), 2)
-                     : static_cast<llvm::Type*>(step.ir().getInt1Ty()));
+  return llvm::Constant::getNullValue(IsPacked(type)
+                                          ? llvm::FixedVectorType::get(step.ir().getInt1Ty(), 2)
+                                          : static_cast<llvm::Type*>(step.ir().getInt1Ty()));
 }
 
 Value* Join(Step& step, Value* compared, Value* with) {
@@ -92,8 +91,8 @@ void EmitSetp(Step& step) {
   const bool is_packed = IsPacked(step.type());
   if (is_packed && !is_pair) return step.Unsupported();
   Value* first = is_packed ? ir.CreateExtractElement(compared, uint64_t{0}) : compared;
-  Value* second = is_packed ? ir.CreateExtractElement(compared, uint64_t{1})
-                            : ir.CreateNot(compared);
+  Value* second =
+      is_packed ? ir.CreateExtractElement(compared, uint64_t{1}) : ir.CreateNot(compared);
   if (joins) first = Join(step, first, with);
   if (joins) second = Join(step, second, with);
   step.f.Write(is_pair ? to.elements[0] : to, Type::kPred, first);
@@ -122,7 +121,8 @@ void EmitSet(Step& step) {
   if (joins) compared = Join(step, compared, step.Read(3, Type::kPred));
   if (IsPacked(to)) return step.Unsupported();
   // True is 1.0 for a float destination and all ones for an integer one.
-  Value* result = ptx::IsFloat(to) ? ir.CreateUIToFP(compared, type) : ir.CreateSExt(compared, type);
+  Value* result =
+      ptx::IsFloat(to) ? ir.CreateUIToFP(compared, type) : ir.CreateSExt(compared, type);
   step.Write(0, to, result);
 }
 

@@ -49,9 +49,8 @@ struct Slot {
 
 Slot SlotOf(Step& step, const Operand& operand, const Symbol* parameter) {
   Slot slot;
-  const Symbol* own = operand.kind == OperandKind::kSymbol
-                          ? &step.f.function().symbols[operand.symbol]
-                          : nullptr;
+  const Symbol* own =
+      operand.kind == OperandKind::kSymbol ? &step.f.function().symbols[operand.symbol] : nullptr;
   slot.is_register = own == nullptr || own->space == Space::kRegister;
   const Symbol* declared = parameter != nullptr ? parameter : own;
   if (declared == nullptr) {
@@ -60,8 +59,8 @@ Slot SlotOf(Step& step, const Operand& operand, const Symbol* parameter) {
   }
   slot.type = declared->type;
   slot.bytes = declared->bytes != 0 ? declared->bytes : ptx::TypeBytes(declared->type);
-  slot.align = declared->space == Space::kRegister ? ptx::TypeBytes(declared->type)
-                                                   : declared->align;
+  slot.align =
+      declared->space == Space::kRegister ? ptx::TypeBytes(declared->type) : declared->align;
   if (!slot.is_register && own->bytes != slot.bytes) {
     step.f.FailSyntax(absl::StrCat("`", absl::string_view(own->name.data(), own->name.size()),
                                    "` and the parameter differ in size"));
@@ -161,8 +160,7 @@ void EmitCallTo(Step& step, const CallParts& parts, Value* target, const ptx::Fu
     uint64_t bytes = 0;
     for (size_t i = 0; i < operands.size(); ++i) {
       const Symbol* declared =
-          callee == nullptr ? nullptr
-                            : parameter(is_return ? callee->returns : callee->inputs, i);
+          callee == nullptr ? nullptr : parameter(is_return ? callee->returns : callee->inputs, i);
       slots.push_back(SlotOf(step, operands[i], declared));
       const uint64_t align = std::max<uint64_t>(slots.back().align, 1);
       bytes = (bytes + align - 1) / align * align;
@@ -206,9 +204,9 @@ void EmitCallTo(Step& step, const CallParts& parts, Value* target, const ptx::Fu
 }  // namespace
 
 void EmitBranch(Step& step) {
-  // A thread that goes back to poll again lets others of its block run from time to time. Only there:
-  // between a load and the store that depends on it, lanes of a warp must not change places, as
-  // code that was written for warps in lockstep (tags in shared memory) relies on that.
+  // A thread that goes back to poll again lets others of its block run from time to time. Only
+  // there: between a load and the store that depends on it, lanes of a warp must not change places,
+  // as code that was written for warps in lockstep (tags in shared memory) relies on that.
   const std::vector<uint32_t>& polling = step.f.function_layout().polling_branches;
   const auto index =
       static_cast<uint32_t>(&step.instruction - step.f.function().instructions.data());
@@ -229,8 +227,8 @@ void EmitBranchIndexed(Step& step) {
   }
   const std::vector<uint32_t>& targets = step.f.function().labels[table.label].targets;
   llvm::BasicBlock* bad = step.f.NewBlock();
-  llvm::SwitchInst* branch = ir.CreateSwitch(step.Read(0, Type::kU32), bad,
-                                             static_cast<unsigned>(targets.size()));
+  llvm::SwitchInst* branch =
+      ir.CreateSwitch(step.Read(0, Type::kU32), bad, static_cast<unsigned>(targets.size()));
   for (uint32_t i = 0; i < targets.size(); ++i) {
     branch->addCase(ir.getInt32(i), step.f.LabelBlockAt(targets[i]));
   }

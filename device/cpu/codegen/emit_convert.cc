@@ -35,8 +35,8 @@ Value* IntegerToInteger(Step& step, Value* value, Type to, Type from) {
     Value* value_wide =
         ptx::IsSigned(from) ? ir.CreateSExt(value, wide) : ir.CreateZExt(value, wide);
     const bool to_signed = ptx::IsSigned(to);
-    const llvm::APInt low = to_signed ? llvm::APInt::getSignedMinValue(to_bits).sext(65)
-                                      : llvm::APInt(65, 0);
+    const llvm::APInt low =
+        to_signed ? llvm::APInt::getSignedMinValue(to_bits).sext(65) : llvm::APInt(65, 0);
     const llvm::APInt high = to_signed ? llvm::APInt::getSignedMaxValue(to_bits).zext(65)
                                        : llvm::APInt::getMaxValue(to_bits).zext(65);
     Value* low_value = ir.getInt(low);
@@ -65,16 +65,16 @@ Value* IntegerToFloat(Step& step, Value* value, Type to, Type from) {
       return llvm::Constant::getNullValue(step.f.IrType(to));
     }
     const bool is_signed = ptx::IsSigned(from);
-    Value* wide = is_signed ? ir.CreateSExt(value, ir.getInt64Ty())
-                            : ir.CreateZExt(value, ir.getInt64Ty());
+    Value* wide =
+        is_signed ? ir.CreateSExt(value, ir.getInt64Ty()) : ir.CreateZExt(value, ir.getInt64Ty());
     return DirectedOperation(step, is_signed ? "from_s64" : "from_u64", to, {wide});
   }
   llvm::Type* type = step.f.IrType(to);
   return ptx::IsSigned(from) ? ir.CreateSIToFP(value, type) : ir.CreateUIToFP(value, type);
 }
 
-// A double to a float, an inexact one to the odd neighbour. A further rounding to 16 bits then gives
-// what one rounding of the double would: 24 bits are more than twice the 11 of a half.
+// A double to a float, an inexact one to the odd neighbour. A further rounding to 16 bits then
+// gives what one rounding of the double would: 24 bits are more than twice the 11 of a half.
 Value* NarrowToOdd(Step& step, Value* value) {
   llvm::IRBuilder<>& ir = step.ir();
   Value* nearest = ir.CreateFPTrunc(value, ir.getFloatTy());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/codegen/emit_float.cc: floating point arithmetic.
 //
-// No fast-math flag is ever set: LLVM then neither reassociates nor contracts. Approximate functions
-// are computed with more precision than the ISA's bounds ask for.
-// Source: PTX ISA 9.0, 9.7.3 to 9.7.5.
+// No fast-math flag is ever set: LLVM then neither reassociates nor contracts. Approximate
+// functions are computed with more precision than the ISA's bounds ask for. Source: PTX
+// ISA 9.0, 9.7.3 to 9.7.5.
 #include "device/cpu/codegen/emit.h"
 #include "device/cpu/codegen/float_helpers.h"
 
@@ -28,7 +28,8 @@ void WriteFinished(Step& step, Value* result) {
   step.Write(result);
 }
 
-// 1 / sqrt(x) through double, which keeps the error of the float result within half a unit and a bit.
+// 1 / sqrt(x) through double, which keeps the error of the float result within half a unit and a
+// bit.
 Value* ReciprocalSquareRoot(Step& step, Value* value) {
   llvm::IRBuilder<>& ir = step.ir();
   Value* wide = value->getType()->isFloatTy() ? ir.CreateFPExt(value, ir.getDoubleTy()) : value;
@@ -94,10 +95,9 @@ void EmitFloatMinMax(Step& step) {
   llvm::Type* type = a->getType();
   Value* sign = nullptr;
   if (step.Has("xorsign")) {
-    sign = ir.CreateFMul(ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign,
-                                                  llvm::ConstantFP::get(type, 1.0), a),
-                         ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign,
-                                                  llvm::ConstantFP::get(type, 1.0), b));
+    sign = ir.CreateFMul(
+        ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, llvm::ConstantFP::get(type, 1.0), a),
+        ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, llvm::ConstantFP::get(type, 1.0), b));
     a = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
     b = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, b);
   }
@@ -131,7 +131,8 @@ void EmitFloatMinMax(Step& step) {
 
 void EmitCopysign(Step& step) {
   // copysign d, a, b: the sign of a on the magnitude of b (9.7.3.2).
-  step.Write(step.ir().CreateBinaryIntrinsic(llvm::Intrinsic::copysign, step.Read(2), step.Read(1)));
+  step.Write(
+      step.ir().CreateBinaryIntrinsic(llvm::Intrinsic::copysign, step.Read(2), step.Read(1)));
 }
 
 void EmitReciprocal(Step& step) {
@@ -186,8 +187,7 @@ void EmitTranscendental(Step& step) {
 void EmitTestp(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   Value* a = step.Read(1);
-  const std::string_view what =
-      step.OneOf("finite infinite number notanumber normal subnormal");
+  const std::string_view what = step.OneOf("finite infinite number notanumber normal subnormal");
   const unsigned classes = what == "finite"       ? llvm::fcFinite
                            : what == "infinite"   ? llvm::fcInf
                            : what == "number"     ? llvm::fcAllFlags & ~llvm::fcNan

@@ -43,7 +43,8 @@ Value* Product(Step& step) {
       wide[i] = Extend(step, value, type, 64);
     }
     Value* product = ir.CreateMul(wide[0], wide[1]);
-    return ir.CreateTrunc(step.Has("hi") ? ir.CreateLShr(product, 16) : product, step.f.IntType(32));
+    return ir.CreateTrunc(step.Has("hi") ? ir.CreateLShr(product, 16) : product,
+                          step.f.IntType(32));
   }
   if (step.Has("wide")) {
     if (bits == 64) {
@@ -53,8 +54,7 @@ Value* Product(Step& step) {
     return ir.CreateMul(Extend(step, a, type, bits * 2), Extend(step, b, type, bits * 2));
   }
   if (step.Has("hi")) {
-    Value* product =
-        ir.CreateMul(Extend(step, a, type, bits * 2), Extend(step, b, type, bits * 2));
+    Value* product = ir.CreateMul(Extend(step, a, type, bits * 2), Extend(step, b, type, bits * 2));
     return ir.CreateTrunc(ir.CreateLShr(product, bits), step.f.IntType(bits));
   }
   return ir.CreateMul(a, b);
@@ -129,7 +129,8 @@ void EmitIntegerDivide(Step& step) {
   llvm::Type* type = a->getType();
   Value* one = llvm::ConstantInt::get(type, 1);
   Value* ones = llvm::ConstantInt::getSigned(type, -1);
-  // Division by zero has an unspecified result (9.7.1.7); ours is all ones, and a for the remainder.
+  // Division by zero has an unspecified result (9.7.1.7); ours is all ones, and a for the
+  // remainder.
   Value* is_zero = ir.CreateICmpEQ(b, llvm::ConstantInt::get(type, 0));
   Value* special = is_zero;
   Value* special_result = remainder ? a : ones;

@@ -41,8 +41,7 @@ constexpr AtomicRow kAtomicRows[] = {
      llvm::AtomicRMWInst::BAD_BINOP},
     {"dec", llvm::AtomicRMWInst::UDecWrap, llvm::AtomicRMWInst::BAD_BINOP,
      llvm::AtomicRMWInst::BAD_BINOP},
-    {"exch", llvm::AtomicRMWInst::Xchg, llvm::AtomicRMWInst::Xchg,
-     llvm::AtomicRMWInst::BAD_BINOP},
+    {"exch", llvm::AtomicRMWInst::Xchg, llvm::AtomicRMWInst::Xchg, llvm::AtomicRMWInst::BAD_BINOP},
     {"and", llvm::AtomicRMWInst::And, llvm::AtomicRMWInst::And, llvm::AtomicRMWInst::BAD_BINOP},
     {"or", llvm::AtomicRMWInst::Or, llvm::AtomicRMWInst::Or, llvm::AtomicRMWInst::BAD_BINOP},
     {"xor", llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::BAD_BINOP},
@@ -65,8 +64,8 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
     llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
     Value* desired = step.f.Cast(step.Read(address + 2), bits);
     const AtomicOrdering failure = llvm::AtomicCmpXchgInst::getStrongestFailureOrdering(order);
-    Value* pair = ir.CreateAtomicCmpXchg(pointer, step.f.Cast(value, bits), desired, align, order,
-                                         failure);
+    Value* pair =
+        ir.CreateAtomicCmpXchg(pointer, step.f.Cast(value, bits), desired, align, order, failure);
     return ir.CreateExtractValue(pair, 0);
   }
   if (step.operand_count() != address + 2) {
@@ -77,9 +76,9 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   const bool is_float = ptx::IsFloat(type);
   for (const AtomicRow& row : kAtomicRows) {
     if (row.name != name) continue;
-    const auto operation = is_float                ? row.float_op
+    const auto operation = is_float              ? row.float_op
                            : ptx::IsSigned(type) ? row.signed_op
-                                                   : row.unsigned_op;
+                                                 : row.unsigned_op;
     if (operation == llvm::AtomicRMWInst::BAD_BINOP) break;
     return ir.CreateAtomicRMW(operation, pointer, value, align, order);
   }
@@ -139,8 +138,8 @@ void EmitStore(Step& step) {
     }
     Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(bits, width));
     for (uint32_t i = 0; i < width; ++i) {
-      vector = ir.CreateInsertElement(vector, step.f.Cast(step.f.Read(from.elements[i], type), bits),
-                                      uint64_t{i});
+      vector = ir.CreateInsertElement(
+          vector, step.f.Cast(step.f.Read(from.elements[i], type), bits), uint64_t{i});
     }
     ir.CreateAlignedStore(vector, pointer, llvm::Align(bytes * width), step.Has("volatile"));
     return;
@@ -164,9 +163,7 @@ void EmitReduction(Step& step) {
   EmitReadModifyWrite(step, 0);
 }
 
-void EmitFence(Step& step) {
-  step.ir().CreateFence(AtomicOrdering::SequentiallyConsistent);
-}
+void EmitFence(Step& step) { step.ir().CreateFence(AtomicOrdering::SequentiallyConsistent); }
 
 void EmitPrefetch(Step& step) {
   // A hint; the address is still checked for form.
@@ -185,8 +182,8 @@ void EmitCopyAsync(Step& step) {
   Value* from = step.f.Pointer(step.operand(1), ptx::Space::kGlobal);
   if (step.operand_count() == 4) {
     // Only src-size bytes are read; the rest of the destination becomes zero.
-    Value* source_bytes = ir.CreateBinaryIntrinsic(
-        llvm::Intrinsic::umin, step.Read(3, Type::kU32), ir.getInt32(bytes));
+    Value* source_bytes = ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, step.Read(3, Type::kU32),
+                                                   ir.getInt32(bytes));
     step.f.CallRuntime("consort_rt_copy_padded", ir.getVoidTy(),
                        {to, from, source_bytes, ir.getInt32(bytes)});
     return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/codegen/emit_warp.cc: barriers and the collectives of a warp; the engine does the waiting.
-// Source: PTX ISA 9.0, 9.7.9.6 shfl.sync, 9.7.13 "Parallel Synchronization and Communication".
+// device/cpu/codegen/emit_warp.cc: barriers and the collectives of a warp; the engine does the
+// waiting. Source: PTX ISA 9.0, 9.7.9.6 shfl.sync, 9.7.13 "Parallel Synchronization and
+// Communication".
 #include <cstddef>
 
 #include "device/cpu/codegen/emit.h"
@@ -26,8 +27,7 @@ void EmitBarrier(Step& step) {
   Value* context = step.f.context();
   if (step.Has("warp")) {
     if (!step.Has("sync") || step.operand_count() != 1) return step.Unsupported();
-    step.f.CallRuntime("consort_rt_warp_sync", ir.getVoidTy(),
-                       {context, step.Read(0, Type::kU32)});
+    step.f.CallRuntime("consort_rt_warp_sync", ir.getVoidTy(), {context, step.Read(0, Type::kU32)});
     return;
   }
   if (step.Has("red")) {
@@ -35,7 +35,7 @@ void EmitBarrier(Step& step) {
     if (step.operand_count() < 3) return step.Unsupported();
     const size_t last = step.operand_count() - 1;
     const std::string_view name = step.OneOf("popc and or");
-    const BarrierReduce op = name == "popc" ? BarrierReduce::kPopc
+    const BarrierReduce op = name == "popc"  ? BarrierReduce::kPopc
                              : name == "and" ? BarrierReduce::kAnd
                                              : BarrierReduce::kOr;
     if (name.empty()) return step.Unsupported();
@@ -118,14 +118,13 @@ void EmitMatch(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   const bool all = step.Has("all");
   if (!step.Has("sync") || all == step.Has("any")) return step.Unsupported();
-  Value* packed = step.f.CallRuntime(
-      "consort_rt_match", ir.getInt64Ty(),
-      {step.f.context(), ir.getInt32(all ? 1 : 0),
-       ir.CreateZExt(step.Read(1), ir.getInt64Ty()), step.Read(2, Type::kU32)});
+  Value* packed =
+      step.f.CallRuntime("consort_rt_match", ir.getInt64Ty(),
+                         {step.f.context(), ir.getInt32(all ? 1 : 0),
+                          ir.CreateZExt(step.Read(1), ir.getInt64Ty()), step.Read(2, Type::kU32)});
   const ptx::Operand& to = step.operand(0);
   const bool is_pair = to.kind == ptx::OperandKind::kPair;
-  step.f.Write(is_pair ? to.elements[0] : to, Type::kB32,
-               ir.CreateTrunc(packed, ir.getInt32Ty()));
+  step.f.Write(is_pair ? to.elements[0] : to, Type::kB32, ir.CreateTrunc(packed, ir.getInt32Ty()));
   if (is_pair) {
     step.f.Write(to.elements[1], Type::kPred,
                  ir.CreateTrunc(ir.CreateLShr(packed, 32), ir.getInt1Ty()));
@@ -141,10 +140,9 @@ void EmitWarpReduce(Step& step) {
                         : name == "and" ? WarpReduce::kAnd
                         : name == "or"  ? WarpReduce::kOr
                         : name == "xor" ? WarpReduce::kXor
-                        : name == "min" ? (is_signed ? WarpReduce::kMinSigned
-                                                     : WarpReduce::kMinUnsigned)
-                                        : (is_signed ? WarpReduce::kMaxSigned
-                                                     : WarpReduce::kMaxUnsigned);
+                        : name == "min"
+                            ? (is_signed ? WarpReduce::kMinSigned : WarpReduce::kMinUnsigned)
+                            : (is_signed ? WarpReduce::kMaxSigned : WarpReduce::kMaxUnsigned);
   step.Write(step.f.CallRuntime("consort_rt_warp_reduce", ir.getInt32Ty(),
                                 {step.f.context(), ir.getInt32(static_cast<uint32_t>(op)),
                                  step.Read(1), step.Read(2, Type::kU32)}));

@@ -15,8 +15,8 @@ Value* FlushSubnormal(Step& step, Value* value) {
   llvm::Type* type = value->getType();
   llvm::Type* scalar = type->getScalarType();
   if (!scalar->isFloatTy() && !scalar->isHalfTy()) return value;
-  Value* smallest_normal = llvm::ConstantFP::get(
-      type, llvm::APFloat::getSmallestNormalized(scalar->getFltSemantics()));
+  Value* smallest_normal =
+      llvm::ConstantFP::get(type, llvm::APFloat::getSmallestNormalized(scalar->getFltSemantics()));
   Value* magnitude = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, value);
   Value* zero = ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign,
                                          llvm::Constant::getNullValue(type), value);

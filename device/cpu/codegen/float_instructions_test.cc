@@ -211,8 +211,8 @@ TEST(FloatInstructions, SpecialValuesOfApproximations) {
 
 TEST(FloatInstructions, HalfPrecision) {
   RunCases({
-      {"add.f16 %dh, %ah, %bh;", 0x3C00, 0x4000, 0, 0x4200},              // 1 + 2
-      {"mul.f16 %dh, %ah, %bh;", 0x3C00, 0xC000, 0, 0xC000},              // 1 * -2
+      {"add.f16 %dh, %ah, %bh;", 0x3C00, 0x4000, 0, 0x4200},               // 1 + 2
+      {"mul.f16 %dh, %ah, %bh;", 0x3C00, 0xC000, 0, 0xC000},               // 1 * -2
       {"fma.rn.f16 %dh, %ah, %bh, %ch;", 0x4000, 0x4000, 0x3C00, 0x4500},  // 2 * 2 + 1
       {"add.f16x2 %d, %a, %b;", 0x3C004000, 0x40003C00, 0, 0x42004200},
       {"setp.lt.f16 %p, %ah, %bh;", 0x3C00, 0x4000, 0, 1},

@@ -84,9 +84,8 @@ void FunctionEmitter::FindTemporaries() {
       if (run_of[instruction.guard] != run) is_temporary_[instruction.guard] = false;
       run_of[instruction.guard] = run;
     }
-    const bool has_destination =
-        std::find(std::begin(kNoDestination), std::end(kNoDestination), instruction.opcode) ==
-        std::end(kNoDestination);
+    const bool has_destination = std::find(std::begin(kNoDestination), std::end(kNoDestination),
+                                           instruction.opcode) == std::end(kNoDestination);
     for (size_t k = has_destination ? 1 : 0; k < instruction.operands.size(); ++k) {
       read(read, instruction.operands[k]);
     }
@@ -406,8 +405,8 @@ llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
       value = builder_.CreateLoad(element, slot);
       if (operand.integer != 0) {
         value = builder_.CreateAdd(
-            value, llvm::ConstantInt::getSigned(llvm::cast<llvm::IntegerType>(element),
-                                                operand.integer));
+            value,
+            llvm::ConstantInt::getSigned(llvm::cast<llvm::IntegerType>(element), operand.integer));
       }
       break;
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/codegen/function_emitter.h: one PTX function to one LLVM function.
 //
-// Every PTX function becomes `void f(ThreadContext*, const uint8_t* inputs, uint8_t* returns)`, with
-// parameters packed as PackParams says; the inliner and SROA take the buffers away again. A register
-// is a stack slot of integer type (mem2reg makes it a value), zero at the start, so that reading an
-// unwritten register is no undefined behaviour. Values are cast to what each instruction asks for.
+// Every PTX function becomes `void f(ThreadContext*, const uint8_t* inputs, uint8_t* returns)`,
+// with parameters packed as PackParams says; the inliner and SROA take the buffers away again. A
+// register is a stack slot of integer type (mem2reg makes it a value), zero at the start, so that
+// reading an unwritten register is no undefined behaviour. Values are cast to what each instruction
+// asks for.
 //
 // Thread compatible. Errors stick: the first one is kept, Read then returns zeros, and the caller
 // looks at status() after each instruction.
@@ -71,8 +72,8 @@ class FunctionEmitter {
   // Writes a value of IrType(type) to a register, extending by the type's signedness. A sink `_`
   // takes anything.
   void Write(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
-  // Reads or writes an operand that may be a vector {a, b}: the elements' bits joined, the first one
-  // lowest.
+  // Reads or writes an operand that may be a vector {a, b}: the elements' bits joined, the first
+  // one lowest.
   llvm::Value* ReadPacked(const ptx::Operand& operand, ptx::Type type);
   void WritePacked(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
 
@@ -121,12 +122,13 @@ class FunctionEmitter {
   llvm::Function* ir_function_ = nullptr;
   llvm::IRBuilder<> builder_;
   llvm::BasicBlock* entry_ = nullptr;
-  llvm::Instruction* entry_end_ = nullptr;  // the entry block's branch; prologue code goes before it
+  llvm::Instruction* entry_end_ =
+      nullptr;  // the entry block's branch; prologue code goes before it
   llvm::Value* context_ = nullptr;
   llvm::Value* inputs_ = nullptr;
   llvm::Value* returns_ = nullptr;
-  std::vector<llvm::AllocaInst*> storage_;        // by symbol
-  std::vector<llvm::BasicBlock*> label_blocks_;   // by label
+  std::vector<llvm::AllocaInst*> storage_;       // by symbol
+  std::vector<llvm::BasicBlock*> label_blocks_;  // by label
   std::vector<bool> is_temporary_;  // by symbol: written before it is read, in one straight run
   absl::flat_hash_map<size_t, llvm::Value*> fields_;
   llvm::AllocaInst* carry_ = nullptr;

@@ -104,10 +104,10 @@ inline void RunCases(const std::vector<InstructionCase>& cases) {
 
 // The error of a module whose only kernel is `body`.
 inline absl::Status LoadError(const std::string& body) {
-  return Program::Load(
-             ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n" +
-             body + "\n}\n")
-      .status();
+  return Program::
+      Load(".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n" +
+           body + "\n}\n")
+          .status();
 }
 
 }  // namespace consort::cpu

@@ -31,12 +31,14 @@ constexpr string_view kConvertTypes = "u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f3
 constexpr string_view kCompares =
     "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
 constexpr string_view kLoadModifiers =
-    "global shared local const param generic weak volatile relaxed acquire mmio nc cta cluster gpu sys "
+    "global shared local const param generic weak volatile relaxed acquire mmio nc cta cluster gpu "
+    "sys "
     "entry func ca cg cs lu cv v2 v4 L1::evict_normal L1::evict_unchanged L1::evict_first "
     "L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B shared::cta unified param::entry "
     "param::func L2::evict_last L2::evict_normal L2::evict_first";
 constexpr string_view kStoreModifiers =
-    "global shared local param generic weak volatile relaxed release mmio cta cluster gpu sys func wb "
+    "global shared local param generic weak volatile relaxed release mmio cta cluster gpu sys func "
+    "wb "
     "cg cs wt v2 v4 L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
     "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first";
 constexpr string_view kAtomicModifiers =
@@ -120,7 +122,8 @@ constexpr InstructionRow kRows[] = {
      EmitCvta},
     {"isspacep", "const global local shared param shared::cta param::entry", kNoTypes, 0, 2, 2,
      EmitIsSpace},
-    {"cvt", "rni rzi rmi rpi rn rz rm rp rna ftz sat relu satfinite", kConvertTypes, 2, 2, 3, EmitCvt},
+    {"cvt", "rni rzi rmi rpi rn rz rm rp rna ftz sat relu satfinite", kConvertTypes, 2, 2, 3,
+     EmitCvt},
     {"prefetch", "global local L1 L2 L2::evict_last L2::evict_normal", kNoTypes, 0, 1, 1,
      EmitPrefetch},
     {"prefetchu", "L1", kNoTypes, 0, 1, 1, EmitPrefetch},
@@ -160,18 +163,18 @@ constexpr InstructionRow kRows[] = {
 bool Contains(string_view words, string_view word) {
   for (size_t at = words.find(word); at != string_view::npos; at = words.find(word, at + 1)) {
     const size_t end = at + word.size();
-    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' '))
+      return true;
   }
   return false;
 }
 
 bool Takes(const InstructionRow& row, const ptx::Instruction& instruction) {
   if (row.opcode != instruction.opcode) return false;
-  return std::all_of(instruction.modifiers.begin(), instruction.modifiers.end(),
-                     [&row](string_view modifier) {
-                       return Contains(ptx::TypeFromName(modifier) ? row.types : row.modifiers,
-                                       modifier);
-                     });
+  return std::all_of(
+      instruction.modifiers.begin(), instruction.modifiers.end(), [&row](string_view modifier) {
+        return Contains(ptx::TypeFromName(modifier) ? row.types : row.modifiers, modifier);
+      });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/codegen/instruction_table.h: every PTX instruction that the CPU device knows, with the
-// function that emits it. To add an instruction, write its emit function in an emit_*.cc and its row
-// in instruction_table.cc; a new modifier goes into the row and into the emit function.
+// function that emits it. To add an instruction, write its emit function in an emit_*.cc and its
+// row in instruction_table.cc; a new modifier goes into the row and into the emit function.
 //
 // Values; any thread. Source: PTX ISA 9.0, 9.7 "Instructions".
 #ifndef CONSORT_DEVICE_CPU_CODEGEN_INSTRUCTION_TABLE_H_

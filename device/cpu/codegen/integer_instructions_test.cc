@@ -221,8 +221,7 @@ TEST(IntegerInstructions, UnknownOnesAreRefusedWithTheirLine) {
   EXPECT_EQ(LoadError(".reg .b32 %r<4>;\nadd.wild.s32 %r1, %r2, %r3;"),
             absl::UnimplementedError("line 7: instruction `add.wild.s32` is not supported"));
   EXPECT_EQ(LoadError(".reg .b32 %r<4>;\nadd.s32 %r1, %r2;"),
-            absl::InvalidArgumentError(
-                "line 7: instruction `add.s32` does not take 2 operands"));
+            absl::InvalidArgumentError("line 7: instruction `add.s32` does not take 2 operands"));
   EXPECT_EQ(LoadError(".reg .b32 %r<4>;\nmul.s32 %r1, %r2, %r3;"),
             absl::UnimplementedError("line 7: instruction `mul.s32` is not supported"));
   EXPECT_EQ(LoadError(".reg .b32 %r<4>;\nadd.s32 %r1, %r2, nowhere;"),

@@ -169,8 +169,9 @@ class Analysis {
     std::sort(kernel.functions.begin(), kernel.functions.end());
   }
 
-  // Gives each shared variable one offset for all kernels, as functions are compiled for any caller,
-  // such that two variables of one kernel never overlap: first fit over the kernels that use it.
+  // Gives each shared variable one offset for all kernels, as functions are compiled for any
+  // caller, such that two variables of one kernel never overlap: first fit over the kernels that
+  // use it.
   absl::Status PlaceShared() {
     std::vector<std::vector<uint32_t>> users(module_.variables.size());  // kernels
     std::vector<uint32_t> kernels;
@@ -183,8 +184,8 @@ class Analysis {
       SortUnique(used);
       for (const uint32_t v : used) users[v].push_back(k);
     }
-    // Kernels mostly use variables of their own, so packing at the end of what the users have so far
-    // wastes nothing but in modules where functions share variables.
+    // Kernels mostly use variables of their own, so packing at the end of what the users have so
+    // far wastes nothing but in modules where functions share variables.
     for (uint32_t v = 0; v < module_.variables.size(); ++v) {
       const ptx::Variable& variable = module_.variables[v];
       if (variable.space != Space::kShared || variable.is_extern || users[v].empty()) continue;
@@ -194,9 +195,8 @@ class Analysis {
       }
       offset = (offset + variable.align - 1) / variable.align * variable.align;
       if (offset + variable.bytes > kSharedBytesMax) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("line ", variable.line, ": more than ", kSharedBytesMax,
-                         " bytes of shared memory"));
+        return absl::InvalidArgumentError(absl::StrCat("line ", variable.line, ": more than ",
+                                                       kSharedBytesMax, " bytes of shared memory"));
       }
       layout_.shared_offsets[v] = static_cast<uint32_t>(offset);
       for (const uint32_t k : users[v]) {

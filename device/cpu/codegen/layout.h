@@ -27,10 +27,10 @@ struct FunctionLayout {
   std::vector<uint32_t> shared_variables;  // module variables named in the body, sorted
   bool has_indirect_call = false;
   bool has_collective = false;  // barriers, shuffles, votes, exit below the kernel
-  // Instructions that branch back over a load or atomic with which a thread may wait for memory that
-  // another one changes; sorted.
+  // Instructions that branch back over a load or atomic with which a thread may wait for memory
+  // that another one changes; sorted.
   std::vector<uint32_t> polling_branches;
-  uint32_t local_bytes = 0;     // .local variables
+  uint32_t local_bytes = 0;  // .local variables
   uint32_t register_count = 0;
 };
 
@@ -44,7 +44,8 @@ struct KernelLayout {
 struct ModuleLayout {
   std::vector<FunctionLayout> functions;  // parallel to Module::functions
   std::vector<KernelLayout> kernels;      // parallel to Module::functions; empty where no entry
-  // Parallel to Module::variables. Offset in the shared window; extern arrays begin after all others.
+  // Parallel to Module::variables. Offset in the shared window; extern arrays begin after all
+  // others.
   std::vector<uint32_t> shared_offsets;
   std::vector<bool> function_address_taken;  // parallel to Module::functions
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores, address spaces, variables, calls and atomics. Sources: PTX ISA 9.0, 5, 7, 9.7.9, 9.7.12,
-// 9.7.13.
+// Loads, stores, address spaces, variables, calls and atomics. Sources: PTX ISA 9.0, 5,
+// 7, 9.7.9, 9.7.12, 9.7.13.
 #include <algorithm>
 #include <string>
 
@@ -61,8 +61,7 @@ TEST(MemoryInstructions, VectorsMoveInOrder) {
 
 TEST(MemoryInstructions, LocalAndSharedAndGenericAddresses) {
   std::vector<uint32_t> memory(8, 0);
-  ASSERT_EQ(
-      RunOn(Kernel(R"(
+  ASSERT_EQ(RunOn(Kernel(R"(
   .local .align 8 .b8 depot[16];
   .shared .align 4 .b8 tile[64];
   mov.u64 %rd2, depot; cvta.local.u64 %rd3, %rd2;
@@ -76,8 +75,8 @@ TEST(MemoryInstructions, LocalAndSharedAndGenericAddresses) {
   selp.u32 %r5, 1, 0, %p1; selp.u32 %r6, 2, 0, %p2; selp.u32 %r7, 4, 0, %p3; selp.u32 %r8, 8, 0, %p4;
   or.b32 %r5, %r5, %r6; or.b32 %r5, %r5, %r7; or.b32 %r5, %r5, %r8; st.global.u32 [%rd1+16], %r5;
 )"),
-            memory),
-      LaunchFault::kNone);
+                  memory),
+            LaunchFault::kNone);
   EXPECT_THAT(memory, testing::ElementsAre(11, 22, 22, 0, 7, 0, 0, 0));
 }
 
@@ -124,8 +123,8 @@ TEST(MemoryInstructions, AtomicsReturnTheOldValue) {
   const auto out = memory.size();
   memory.resize(out + 14);
   std::string body;
-  const char* operations[] = {"add.u32",  "min.s32", "max.u32", "inc.u32", "dec.u32",
-                              "inc.u32",  "and.b32", "or.b32",  "xor.b32", "exch.b32"};
+  const char* operations[] = {"add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32",
+                              "inc.u32", "and.b32", "or.b32",  "xor.b32", "exch.b32"};
   const char* operands[] = {"5", "-3", "-3", "3", "9", "9", "0x3C", "0xF0", "0x0F", "99"};
   for (size_t i = 0; i < 10; ++i) {
     const std::string at = "[%rd1+" + std::to_string(i * 4) + "]";
@@ -136,7 +135,8 @@ TEST(MemoryInstructions, AtomicsReturnTheOldValue) {
           std::to_string((out + 10) * 4) + "], %r2;\n";
   body += "atom.cas.b32 %r3, [%rd1+44], 11, 77; st.global.u32 [%rd1+" +
           std::to_string((out + 11) * 4) + "], %r3;\n";
-  body += "red.global.add.u32 [%rd1+48], 4; red.relaxed.gpu.global.add.f32 [%rd1+52], 0f40400000;\n";
+  body +=
+      "red.global.add.u32 [%rd1+48], 4; red.relaxed.gpu.global.add.f32 [%rd1+52], 0f40400000;\n";
   ASSERT_EQ(RunOn(Kernel(body), memory), LaunchFault::kNone);
   const std::vector<uint32_t> now(memory.begin(), memory.begin() + static_cast<long>(out));
   const std::vector<uint32_t> old(memory.begin() + static_cast<long>(out), memory.end());

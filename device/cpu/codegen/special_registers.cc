@@ -47,9 +47,14 @@ struct ConstantRow {
 
 // Each block is a cluster of its own.
 constexpr ConstantRow kConstants[] = {
-    {"%clusterid", 0},        {"%nclusterid", 1},       {"%cluster_ctaid", 0},
-    {"%cluster_nctaid", 1},   {"%cluster_ctarank", 0},  {"%cluster_nctarank", 1},
-    {"%reserved_smem_offset_begin", 0}, {"%reserved_smem_offset_end", 0},
+    {"%clusterid", 0},
+    {"%nclusterid", 1},
+    {"%cluster_ctaid", 0},
+    {"%cluster_nctaid", 1},
+    {"%cluster_ctarank", 0},
+    {"%cluster_nctarank", 1},
+    {"%reserved_smem_offset_begin", 0},
+    {"%reserved_smem_offset_end", 0},
     {"%nsmid", 1024},
 };
 

@@ -267,8 +267,7 @@ CUresult AddressSpace::SetAccess(uintptr_t base, Bytes bytes, const Device& devi
     };
     const bool writable = any(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const bool readable = writable || any(CU_MEM_ACCESS_FLAGS_PROT_READ);
-    const int protection =
-        writable ? PROT_READ | PROT_WRITE : readable ? PROT_READ : PROT_NONE;
+    const int protection = writable ? PROT_READ | PROT_WRITE : readable ? PROT_READ : PROT_NONE;
     if (mprotect(Pointer(range.base), range.bytes, protection) != 0) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -298,8 +297,8 @@ bool AddressSpace::CoveredLocked(uintptr_t base, Bytes bytes, bool write) const 
   return false;
 }
 
-// Memory that the driver need not know, but where it knows some of it, that part must be accessible,
-// and nothing may lie in the empty part of a reservation.
+// Memory that the driver need not know, but where it knows some of it, that part must be
+// accessible, and nothing may lie in the empty part of a reservation.
 bool AddressSpace::ForeignLocked(uintptr_t base, Bytes bytes, bool write) const {
   const uintptr_t end = End(base, bytes);
   if (end == 0) return false;
@@ -325,7 +324,7 @@ bool AddressSpace::CheckLocked(std::span<const Extent> extents) const {
     const auto range = FindLocked(extent.base);
     const bool known = extent.known || (range != ranges_.end() && range->second.on_device());
     return known ? CoveredLocked(extent.base, extent.bytes, extent.write)
-                        : ForeignLocked(extent.base, extent.bytes, extent.write);
+                 : ForeignLocked(extent.base, extent.bytes, extent.write);
   });
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/address_space.h: every range of addresses that the driver gave out or was told of.
+// device/cpu/driver/address_space.h: every range of addresses that the driver gave out or was told
+// of.
 //
 // A device address is a host address, so this is a part of the process's own address space: device
-// allocations, pinned host memory, module variables, and reserved windows with what is mapped in them.
-// Memory disappears (free, unmap) only under the writer's lock, and RunChecked holds the reader's lock,
-// so that a copy can never touch memory that has gone. Thread safe.
+// allocations, pinned host memory, module variables, and reserved windows with what is mapped in
+// them. Memory disappears (free, unmap) only under the writer's lock, and RunChecked holds the
+// reader's lock, so that a copy can never touch memory that has gone. Thread safe.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_ADDRESS_SPACE_H_
 #define CONSORT_DEVICE_CPU_DRIVER_ADDRESS_SPACE_H_
 
@@ -58,8 +59,8 @@ struct Extent {
   uintptr_t base = 0;
   Bytes bytes = 0;
   bool write = false;
-  // The address must be one that the driver knows. Otherwise memory that the driver knows nothing of
-  // is taken to be the caller's.
+  // The address must be one that the driver knows. Otherwise memory that the driver knows nothing
+  // of is taken to be the caller's.
   bool known = false;
 };
 
@@ -69,8 +70,8 @@ class AddressSpace {
   AddressSpace(const AddressSpace&) = delete;
   AddressSpace& operator=(const AddressSpace&) = delete;
 
-  // Allocates zeroed memory of the context's device, page aligned, with an inaccessible page behind it.
-  // CUDA_ERROR_OUT_OF_MEMORY: not so much left.
+  // Allocates zeroed memory of the context's device, page aligned, with an inaccessible page behind
+  // it. CUDA_ERROR_OUT_OF_MEMORY: not so much left.
   CUresult Allocate(const Context& context, Bytes bytes, uintptr_t* base);
   // Allocates pinned host memory.
   CUresult AllocateHost(const Context& context, Bytes bytes, unsigned int flags, uintptr_t* base);
@@ -98,8 +99,8 @@ class AddressSpace {
   CUresult Map(uintptr_t base, Bytes bytes, Bytes offset, std::shared_ptr<PhysicalMemory> physical);
   // CUDA_ERROR_INVALID_VALUE: not exactly whole mappings.
   CUresult Unmap(uintptr_t base, Bytes bytes);
-  // Gives `device` access to whole mappings. All devices share one page table: memory is accessible to
-  // every device if it is to one.
+  // Gives `device` access to whole mappings. All devices share one page table: memory is accessible
+  // to every device if it is to one.
   CUresult SetAccess(uintptr_t base, Bytes bytes, const Device& device, CUmemAccess_flags access);
 
   // True if all of it is known and accessible: such host memory is pinned.
@@ -134,7 +135,7 @@ class AddressSpace {
 
   mutable absl::Mutex mutex_;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  Ranges ranges_ ABSL_GUARDED_BY(mutex_);                        // disjoint
+  Ranges ranges_ ABSL_GUARDED_BY(mutex_);                            // disjoint
   std::map<uintptr_t, Bytes> reservations_ ABSL_GUARDED_BY(mutex_);  // disjoint
 };
 

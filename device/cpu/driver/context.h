@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/context.h: a CUDA context: its streams, their order, and its first error.
 //
-// States: inactive (a primary context that nobody retains), active, failed (an operation faulted: every
-// later call gives that error until the context goes), destroyed (operations left are skipped).
-// Thread safe. Lock order: order_mutex_ before streams_mutex_ before a stream's own.
+// States: inactive (a primary context that nobody retains), active, failed (an operation faulted:
+// every later call gives that error until the context goes), destroyed (operations left are
+// skipped). Thread safe. Lock order: order_mutex_ before streams_mutex_ before a stream's own.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_CONTEXT_H_
 #define CONSORT_DEVICE_CPU_DRIVER_CONTEXT_H_
 
@@ -51,8 +51,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Puts an operation into `stream`, one of this context's, behind everything that CUDA orders it
   // after. Waits only if the stream is full.
   void Submit(const std::shared_ptr<Stream>& stream, Operation operation);
-  // Runs an operation on the calling thread at `stream`'s place in the order, thus after waiting for
-  // what is ahead of it. Returns the context's error afterwards.
+  // Runs an operation on the calling thread at `stream`'s place in the order, thus after waiting
+  // for what is ahead of it. Returns the context's error afterwards.
   CUresult RunNow(const std::shared_ptr<Stream>& stream, const Operation& operation);
   // True if RunNow would have to wait.
   bool Pending(const std::shared_ptr<Stream>& stream);
@@ -83,8 +83,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> destroyed_{false};
   std::atomic<CUresult> error_{CUDA_SUCCESS};
 
-  // Held while an operation of a blocking stream is given its place, so that the legacy stream sees a
-  // consistent order.
+  // Held while an operation of a blocking stream is given its place, so that the legacy stream sees
+  // a consistent order.
   absl::Mutex order_mutex_ ABSL_ACQUIRED_BEFORE(streams_mutex_);
   absl::Mutex streams_mutex_;
   std::vector<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(streams_mutex_);

@@ -132,8 +132,8 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice de
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams,
                                 unsigned int flags, CUdevice dev) {
   // Parameters ask for execution affinity or graphics sharing, which this device has not.
-  if (ctxCreateParams != nullptr && (ctxCreateParams->numExecAffinityParams != 0 ||
-                                     ctxCreateParams->cigParams != nullptr)) {
+  if (ctxCreateParams != nullptr &&
+      (ctxCreateParams->numExecAffinityParams != 0 || ctxCreateParams->cigParams != nullptr)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return CreateContext(pctx, flags, dev);

@@ -155,8 +155,7 @@ CUresult CopyNow(State& state, const std::shared_ptr<Stream>& stream, const Copy
   return context->RunNow(stream, CopyOperation(state, context, shape));
 }
 
-CUresult CopyInStream(State& state, const std::shared_ptr<Stream>& stream,
-                      const CopyShape& shape) {
+CUresult CopyInStream(State& state, const std::shared_ptr<Stream>& stream, const CopyShape& shape) {
   if (Empty(shape)) return CUDA_SUCCESS;
   std::array<Extent, 2> extents;
   if (!ExtentsOf(shape, &extents) || !state.address_space.Check(extents)) {
@@ -186,8 +185,7 @@ CUresult CopyInStream(State& state, const std::shared_ptr<Stream>& stream,
   return CUDA_SUCCESS;
 }
 
-CUresult FillInStream(State& state, const std::shared_ptr<Stream>& stream,
-                      const FillShape& shape) {
+CUresult FillInStream(State& state, const std::shared_ptr<Stream>& stream, const FillShape& shape) {
   if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
   if (!CheckFill(state, shape)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = stream->context().get();

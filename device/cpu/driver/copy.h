@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/copy.h: copies and fills of memory as operations in streams.
 //
-// Every address is checked against the address space when the call is made and again, piece by piece,
-// when the operation runs; memory that has gone by then fails the context with
+// Every address is checked against the address space when the call is made and again, piece by
+// piece, when the operation runs; memory that has gone by then fails the context with
 // CUDA_ERROR_ILLEGAL_ADDRESS and is not touched. Memory that the driver knows nothing of is the
 // caller's, and is trusted.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_COPY_H_
@@ -33,12 +33,12 @@ struct CopyShape {
   bool source_device = false;
 };
 
-// Waits on the calling thread and copies. CUDA_ERROR_INVALID_VALUE: an address is not what it is said
-// to be.
+// Waits on the calling thread and copies. CUDA_ERROR_INVALID_VALUE: an address is not what it is
+// said to be.
 CUresult CopyNow(State& state, const std::shared_ptr<Stream>& stream, const CopyShape& shape);
 
-// Copies in `stream`. A copy that touches pageable host memory is done, or its source taken, when this
-// returns. Source: CUDA driver API, "API synchronization behavior".
+// Copies in `stream`. A copy that touches pageable host memory is done, or its source taken, when
+// this returns. Source: CUDA driver API, "API synchronization behavior".
 CUresult CopyInStream(State& state, const std::shared_ptr<Stream>& stream, const CopyShape& shape);
 
 // Elements of `element_bytes` (1, 2 or 4), `width` of them a row.

@@ -82,7 +82,8 @@ CUresult Place(const Side& side, const CUDA_MEMCPY3D& copy, uintptr_t* start, By
       __builtin_add_overflow(side.y, copy.Height, &column_end)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (many_rows && (side.pitch < row_end || side.pitch > kPitchMax)) return CUDA_ERROR_INVALID_VALUE;
+  if (many_rows && (side.pitch < row_end || side.pitch > kPitchMax))
+    return CUDA_ERROR_INVALID_VALUE;
   if (many_slices && side.height < column_end) return CUDA_ERROR_INVALID_VALUE;
   *pitch = side.pitch;
   Bytes rows = 0, offset = 0;

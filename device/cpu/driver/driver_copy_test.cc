@@ -46,8 +46,8 @@ TEST_F(CopyTest, RoundTripAtOddSizes) {
     std::vector<unsigned char> back(bytes);
     EXPECT_CU(CU(cuMemcpyDtoHAsync_v2)(back.data(), second, bytes, stream));
     EXPECT_EQ(back, pattern) << bytes;  // and there as soon as the call returns
-    EXPECT_CU(CU(cuMemcpyAsync)(first, reinterpret_cast<CUdeviceptr>(source.data()), bytes,
-                                stream));
+    EXPECT_CU(
+        CU(cuMemcpyAsync)(first, reinterpret_cast<CUdeviceptr>(source.data()), bytes, stream));
     EXPECT_CU(CU(cuStreamSynchronize)(stream));
     EXPECT_EQ(Download(first, bytes), source);
     EXPECT_CU(CU(cuMemcpyHtoD_v2)(second, pattern.data(), bytes));
@@ -67,8 +67,8 @@ TEST_F(CopyTest, PinnedCopyDoesNotWaitAndReadsTheSourceLate) {
   const CUstream stream = NewStream();
   absl::Notification open;
   EXPECT_CU(CU(cuLaunchHostFunc)(
-      stream,
-      [](void* data) { static_cast<absl::Notification*>(data)->WaitForNotification(); }, &open));
+      stream, [](void* data) { static_cast<absl::Notification*>(data)->WaitForNotification(); },
+      &open));
   words[0] = 1;
   EXPECT_CU(CU(cuMemcpyHtoDAsync_v2)(memory, pinned, 4096, stream));
   EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
@@ -179,8 +179,7 @@ TEST_F(CopyTest, Box3D) {
       for (size_t y = 0; y < kRows; ++y) {
         for (size_t x = 0; x < kPitch; ++x) {
           const bool inside = x < 9 && y < 3 && z >= 2;
-          const int expected =
-              inside ? host[((z - 2 + 1) * kRows + y + 1) * kPitch + x + 4] : 0;
+          const int expected = inside ? host[((z - 2 + 1) * kRows + y + 1) * kPitch + x + 4] : 0;
           ASSERT_EQ(device[(z * kRows + y) * kPitch + x], expected) << x << " " << y << " " << z;
         }
       }
@@ -217,8 +216,7 @@ TEST_F(CopyTest, FillsOfEveryWidth) {
   EXPECT_CU(CU(cuMemsetD16Async)(memory + 4, 2, 2, stream));
   EXPECT_CU(CU(cuMemsetD32Async)(memory + 8, 3, 1, stream));
   EXPECT_CU(CU(cuStreamSynchronize)(stream));
-  EXPECT_EQ(DownloadAs<uint32_t>(memory, 3),
-            (std::vector<uint32_t>{0x01010101, 0x00020002, 3}));
+  EXPECT_EQ(DownloadAs<uint32_t>(memory, 3), (std::vector<uint32_t>{0x01010101, 0x00020002, 3}));
 }
 
 TEST_F(CopyTest, PitchedFillsOfEveryWidth) {
@@ -275,8 +273,8 @@ TEST_F(CopyTest, MemoryThatWentAwayFailsTheContext) {
   const CUstream stream = NewStream();
   absl::Notification open;
   EXPECT_CU(CU(cuLaunchHostFunc)(
-      stream,
-      [](void* data) { static_cast<absl::Notification*>(data)->WaitForNotification(); }, &open));
+      stream, [](void* data) { static_cast<absl::Notification*>(data)->WaitForNotification(); },
+      &open));
   EXPECT_CU(CU(cuMemsetD32Async)(window, 1, 16, stream));
   EXPECT_CU(CU(cuMemUnmap)(window, kGranularity));
   open.Notify();

@@ -149,8 +149,8 @@ TEST_F(MemoryTest, PointerAttributesTellDeviceFromHost) {
   const CUdeviceptr host_address = reinterpret_cast<CUdeviceptr>(host);
   EXPECT_CU(CU(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host_address));
   EXPECT_EQ(type, CU_MEMORYTYPE_HOST);
-  EXPECT_CU(CU(cuPointerGetAttribute)(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                      host_address));
+  EXPECT_CU(
+      CU(cuPointerGetAttribute)(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, host_address));
   EXPECT_EQ(host_pointer, host);
   EXPECT_CU(CU(cuMemFreeHost)(host));
 }
@@ -163,10 +163,9 @@ TEST_F(MemoryTest, UnknownMemoryFailsOneQueryAndIsNeutralInTheOther) {
             CUDA_ERROR_INVALID_VALUE);
   int ordinal = 77;
   CUdeviceptr device = 77;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                      CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  CUpointer_attribute attributes[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_BUFFER_ID};
   void* data[] = {&type, &ordinal, &device, nullptr};
   EXPECT_CU(CU(cuPointerGetAttributes)(4, attributes, data, unknown));
   EXPECT_EQ(type, 0u);
@@ -361,12 +360,12 @@ TEST_F(VirtualMemoryTest, ExportedMemoryIsKnownAgainHere) {
   const CUmemGenericAllocationHandle memory = Create(kGranularity);
   const size_t free_before = FreeBytes();
   int fd = -1;
-  ASSERT_CU(CU(cuMemExportToShareableHandle)(&fd, memory,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ASSERT_CU(
+      CU(cuMemExportToShareableHandle)(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   CUmemGenericAllocationHandle imported = 0;
-  ASSERT_CU(CU(cuMemImportFromShareableHandle)(
-      &imported, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  ASSERT_CU(CU(cuMemImportFromShareableHandle)(&imported,
+                                               reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   EXPECT_EQ(FreeBytes(), free_before);
   // The descriptor cannot be used to take the memory away.
   EXPECT_NE(ftruncate(fd, 0), 0);
@@ -390,14 +389,13 @@ TEST_F(VirtualMemoryTest, ExportedMemoryOutlivesItsMaker) {
     CUmemGenericAllocationHandle memory = 0;
     CUdeviceptr window = 0;
     int fd = -1;
-    bool good = CU(cuMemCreate)(&memory, kGranularity, &properties, 0) == CUDA_SUCCESS &&
-                CU(cuMemAddressReserve)(&window, kGranularity, 0, 0, 0) == CUDA_SUCCESS &&
-                CU(cuMemMap)(window, kGranularity, 0, memory, 0) == CUDA_SUCCESS &&
-                SetAccess(window, kGranularity, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 1) ==
-                    CUDA_SUCCESS &&
-                CU(cuMemExportToShareableHandle)(&fd, memory,
-                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                                 0) == CUDA_SUCCESS;
+    bool good =
+        CU(cuMemCreate)(&memory, kGranularity, &properties, 0) == CUDA_SUCCESS &&
+        CU(cuMemAddressReserve)(&window, kGranularity, 0, 0, 0) == CUDA_SUCCESS &&
+        CU(cuMemMap)(window, kGranularity, 0, memory, 0) == CUDA_SUCCESS &&
+        SetAccess(window, kGranularity, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 1) == CUDA_SUCCESS &&
+        CU(cuMemExportToShareableHandle)(&fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                         0) == CUDA_SUCCESS;
     if (good) *reinterpret_cast<uint32_t*>(window) = 0xC0FFEE;
     if (!good) fd = -1;
     if (write(sockets[1], &fd, sizeof(fd)) != sizeof(fd)) _exit(1);
@@ -407,8 +405,7 @@ TEST_F(VirtualMemoryTest, ExportedMemoryOutlivesItsMaker) {
   int child_fd = -1;
   ASSERT_EQ(read(sockets[0], &child_fd, sizeof(child_fd)), static_cast<ssize_t>(sizeof(child_fd)));
   ASSERT_GE(child_fd, 0);
-  const std::string path =
-      "/proc/" + std::to_string(child) + "/fd/" + std::to_string(child_fd);
+  const std::string path = "/proc/" + std::to_string(child) + "/fd/" + std::to_string(child_fd);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   kill(child, SIGKILL);
@@ -417,9 +414,9 @@ TEST_F(VirtualMemoryTest, ExportedMemoryOutlivesItsMaker) {
   close(sockets[1]);
 
   CUmemGenericAllocationHandle memory = 0;
-  ASSERT_CU(CU(cuMemImportFromShareableHandle)(
-      &memory, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  ASSERT_CU(CU(cuMemImportFromShareableHandle)(&memory,
+                                               reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   close(fd);
   CUdeviceptr window = 0;
   ASSERT_CU(CU(cuMemAddressReserve)(&window, kGranularity, 0, kWindow, 0));

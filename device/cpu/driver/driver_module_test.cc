@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/driver_module_test.cc: loading images made by nvcc, and launching what is in them.
+// device/cpu/driver/driver_module_test.cc: loading images made by nvcc, and launching what is in
+// them.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -196,9 +197,10 @@ TEST_F(ModuleTest, ParametersArePackedByTheirLayout) {
 TEST_F(ModuleTest, LaunchShapeIsChecked) {
   const CUmodule module = Load();
   const CUfunction count = Function(module, "Count");
-  const unsigned int bad[][6] = {
-      {0, 1, 1, 1, 1, 1}, {1, 1, 1, 0, 1, 1},    {1, 1, 1, 1025, 1, 1},  {1, 1, 1, 1, 1, 65},
-      {1, 1, 1, 64, 32, 1}, {1, 65536, 1, 1, 1, 1}, {0x80000000u, 1, 1, 1, 1, 1}};
+  const unsigned int bad[][6] = {{0, 1, 1, 1, 1, 1},          {1, 1, 1, 0, 1, 1},
+                                 {1, 1, 1, 1025, 1, 1},       {1, 1, 1, 1, 1, 65},
+                                 {1, 1, 1, 64, 32, 1},        {1, 65536, 1, 1, 1, 1},
+                                 {0x80000000u, 1, 1, 1, 1, 1}};
   for (const auto& shape : bad) {
     EXPECT_EQ(CU(cuLaunchKernel)(count, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5],
                                  0, nullptr, nullptr, nullptr),
@@ -230,13 +232,13 @@ TEST_F(ModuleTest, DynamicSharedMemoryNeedsOptingIn) {
   for (int i = 0; i < count; ++i) ASSERT_EQ(reversed[i], count - 1 - i);
 
   int bytes_max = 0;
-  EXPECT_CU(CU(cuFuncGetAttribute)(&bytes_max, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                   reverse));
+  EXPECT_CU(
+      CU(cuFuncGetAttribute)(&bytes_max, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, reverse));
   EXPECT_EQ(bytes_max, 48 * 1024);
   EXPECT_EQ(Launch(reverse, 1, 256, params, nullptr, 48 * 1024 + 1), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(CU(cuFuncSetAttribute)(reverse, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                   232449),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(
+      CU(cuFuncSetAttribute)(reverse, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 232449),
+      CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(
       CU(cuFuncSetAttribute)(reverse, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 232448));
   EXPECT_CU(Launch(reverse, 1, 256, params, nullptr, 232448));
@@ -274,8 +276,8 @@ TEST_F(ModuleTest, Occupancy) {
   EXPECT_LE(blocks, 2);
   EXPECT_CU(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, add, 32, 100 * 1024));
   EXPECT_EQ(blocks, 2);  // 228 KiB hold two blocks of 101 KiB
-  EXPECT_CU(CU(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(&blocks, add, 32, 228 * 1024,
-                                                                    0));
+  EXPECT_CU(
+      CU(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(&blocks, add, 32, 228 * 1024, 0));
   EXPECT_EQ(blocks, 0);
   int grid = 0, block = 0;
   EXPECT_CU(CU(cuOccupancyMaxPotentialBlockSize)(&grid, &block, add, nullptr, 0, 0));
@@ -354,7 +356,8 @@ TEST_F(ModuleTest, LibraryNeedsNoContext) {
   EXPECT_CU(CU(cuCtxSetCurrent)(nullptr));
   const std::vector<char> image = ReadTestData("kernels_size.fatbin");
   CUlibrary library = nullptr;
-  ASSERT_CU(CU(cuLibraryLoadData)(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(
+      CU(cuLibraryLoadData)(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
   unsigned int count = 0;
   EXPECT_CU(CU(cuLibraryGetKernelCount)(&count, library));
   EXPECT_EQ(count, 9u);
@@ -394,11 +397,11 @@ TEST_F(ModuleTest, LibraryNeedsNoContext) {
   EXPECT_CU(
       CU(cuFuncSetAttribute)(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000));
   int value = 0;
-  EXPECT_CU(CU(cuKernelGetAttribute)(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     kernel, 0));
+  EXPECT_CU(
+      CU(cuKernelGetAttribute)(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, 0));
   EXPECT_EQ(value, 100000);
-  EXPECT_CU(CU(cuKernelGetAttribute)(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     kernel, 1));
+  EXPECT_CU(
+      CU(cuKernelGetAttribute)(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, 1));
   EXPECT_EQ(value, 48 * 1024);
   EXPECT_CU(Launch(reinterpret_cast<CUfunction>(kernel), 1, 1, nullptr, nullptr, 100000));
   CUmodule module = nullptr;
@@ -407,8 +410,7 @@ TEST_F(ModuleTest, LibraryNeedsNoContext) {
   EXPECT_EQ(CU(cuModuleUnload)(module), CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(CU(cuLibraryGetManaged)(&counter, nullptr, library, "counter"), CUDA_ERROR_NOT_FOUND);
   EXPECT_CU(CU(cuLibraryUnload)(library));
-  EXPECT_EQ(Launch(reinterpret_cast<CUfunction>(kernel), 1, 1, nullptr),
-            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Launch(reinterpret_cast<CUfunction>(kernel), 1, 1, nullptr), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(CU(cuModuleGetFunction)(&function, module, "Count"), CUDA_ERROR_INVALID_HANDLE);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/driver_start_test.cc: before cuInit, and what the environment makes of it. Each case
-// runs in a process of its own, as the driver is initialised once.
+// device/cpu/driver/driver_start_test.cc: before cuInit, and what the environment makes of it. Each
+// case runs in a process of its own, as the driver is initialised once.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -102,7 +102,8 @@ TEST(DriverOptionsTest, BoundsAndNonsense) {
   for (const char* devices : {"17", "-1", "x", "1x", "1 "}) {
     EXPECT_FALSE(ParseOptions(devices, "").ok()) << devices;
   }
-  for (const char* memory : {"1MiB", "GiB", "4 GiB", "4GB", "99999999999999TiB", ",4GiB", "4GiB,x"}) {
+  for (const char* memory :
+       {"1MiB", "GiB", "4 GiB", "4GB", "99999999999999TiB", ",4GiB", "4GiB,x"}) {
     EXPECT_FALSE(ParseOptions("2", memory).ok()) << memory;
   }
 }

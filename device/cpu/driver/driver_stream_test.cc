@@ -100,7 +100,8 @@ TEST_F(StreamTest, LegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
   EXPECT_CU(CU(cuLaunchHostFunc)(nullptr, NotifyFunction, &in_legacy));
   EXPECT_CU(CU(cuLaunchHostFunc)(other, NotifyFunction, &in_other));
   EXPECT_CU(CU(cuLaunchHostFunc)(unordered, NotifyFunction, &in_unordered));
-  // The stream that is not ordered with the legacy one gets through, and then the others still wait.
+  // The stream that is not ordered with the legacy one gets through, and then the others still
+  // wait.
   EXPECT_CU(CU(cuStreamSynchronize)(unordered));
   EXPECT_TRUE(in_unordered.HasBeenNotified());
   EXPECT_FALSE(in_legacy.HasBeenNotified());

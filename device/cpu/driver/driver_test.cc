@@ -101,13 +101,11 @@ TEST_F(DeviceTest, DevicesAreAsTheEnvironmentSays) {
 TEST_F(DeviceTest, EveryAttributeIsAnswered) {
   for (int attribute = 1; attribute < CU_DEVICE_ATTRIBUTE_MAX; ++attribute) {
     int value = -12345;
-    EXPECT_CU(
-        CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(attribute), 0));
+    EXPECT_CU(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(attribute), 0));
     EXPECT_NE(value, -12345) << attribute;
   }
   int value = 0;
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MAX, 0),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MAX, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(0), 0),
             CUDA_ERROR_INVALID_VALUE);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/driver_test.h: the built library, loaded as a program would load it.
 //
-// CU(cuMemAlloc_v2)(...) calls the function of that name in libconsort-cpu.so. The process has three
-// devices: 256 MiB, 64 MiB and 64 MiB.
+// CU(cuMemAlloc_v2)(...) calls the function of that name in libconsort-cpu.so. The process has
+// three devices: 256 MiB, 64 MiB and 64 MiB.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_DRIVER_TEST_H_
 #define CONSORT_DEVICE_CPU_DRIVER_DRIVER_TEST_H_
 

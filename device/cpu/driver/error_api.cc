@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/error_api.cc: names and descriptions of results. Both work before cuInit, and what
-// they return lives forever.
+// device/cpu/driver/error_api.cc: names and descriptions of results. Both work before cuInit, and
+// what they return lives forever.
 #include <algorithm>
 #include <iterator>
 

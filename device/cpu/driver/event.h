@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/event.h: a CUDA event: a name for the last point in a stream where it was recorded.
+// device/cpu/driver/event.h: a CUDA event: a name for the last point in a stream where it was
+// recorded.
 //
 // Thread safe.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_EVENT_H_

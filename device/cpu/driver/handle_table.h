@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/handle_table.h: opaque handles of the driver API to our objects.
 //
-// A handle is a number that is never given out twice and never an address, so a stale, foreign or made
-// up handle is refused by look-up. Values are non-canonical addresses: a program that dereferences one
-// faults at once. Thread safe.
+// A handle is a number that is never given out twice and never an address, so a stale, foreign or
+// made up handle is refused by look-up. Values are non-canonical addresses: a program that
+// dereferences one faults at once. Thread safe.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_HANDLE_TABLE_H_
 #define CONSORT_DEVICE_CPU_DRIVER_HANDLE_TABLE_H_
 

@@ -96,8 +96,8 @@ CUresult Launch(const LaunchRequest& request) {
     context->Submit(stream, [context = context.get(), kernel = std::move(kernel),
                              shape = request.shape, packed = std::move(packed)](CUresult status) {
       if (status != CUDA_SUCCESS) return;
-      const LaunchFault fault = kernel.module->program().Run(kernel.index, shape, packed.data(),
-                                                             MultiprocessorCount());
+      const LaunchFault fault =
+          kernel.module->program().Run(kernel.index, shape, packed.data(), MultiprocessorCount());
       if (fault == LaunchFault::kNone) return;
       LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);
       context->Fail(ErrorOf(fault));
@@ -163,10 +163,9 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void** kernelParams,
                                 void** extra) {
-  return Launch({f,
-                 Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                       sharedMemBytes),
-                 hStream, kernelParams, extra});
+  return Launch(
+      {f, Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes),
+       hStream, kernelParams, extra});
 }
 
 CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
@@ -174,10 +173,9 @@ CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
                                            unsigned int blockDimX, unsigned int blockDimY,
                                            unsigned int blockDimZ, unsigned int sharedMemBytes,
                                            CUstream hStream, void** kernelParams) {
-  return Launch({f,
-                 Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ},
-                       sharedMemBytes),
-                 hStream, kernelParams, nullptr});
+  return Launch(
+      {f, Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes),
+       hStream, kernelParams, nullptr});
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
@@ -190,11 +188,11 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, vo
       const CUresult result = CheckAttribute(config->attrs[i]);
       if (result != CUDA_SUCCESS) return result;
     }
-    return Launch({f,
-                   Shape({config->gridDimX, config->gridDimY, config->gridDimZ},
-                         {config->blockDimX, config->blockDimY, config->blockDimZ},
-                         config->sharedMemBytes),
-                   config->hStream, kernelParams, extra});
+    return Launch(
+        {f,
+         Shape({config->gridDimX, config->gridDimY, config->gridDimZ},
+               {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes),
+         config->hStream, kernelParams, extra});
   });
 }
 

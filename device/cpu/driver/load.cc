@@ -20,8 +20,9 @@
 namespace consort::cpu {
 namespace {
 
-// The wrapper that nvcc puts around a fat binary in a program: u32 magic, u32 version, pointer to the
-// fat binary, and for version 2 a pointer to a null-terminated list of those that it was linked from.
+// The wrapper that nvcc puts around a fat binary in a program: u32 magic, u32 version, pointer to
+// the fat binary, and for version 2 a pointer to a null-terminated list of those that it was linked
+// from.
 constexpr uint32_t kWrapperMagic = 0x466243B1;
 constexpr uint32_t kWrapperVersionLinked = 2;
 

@@ -42,9 +42,9 @@ struct LoadedProgram {
 
 // Loads what `image` points to: a fat binary, with or without its wrapper, or PTX text that ends in
 // NUL. Like the vendor's driver it is given no length and believes the image's own.
-// CUDA_ERROR_NO_BINARY_FOR_GPU: no PTX for this device. CUDA_ERROR_INVALID_IMAGE: damaged, or nothing
-// known. CUDA_ERROR_INVALID_PTX: does not compile. CUDA_ERROR_UNSUPPORTED_PTX_VERSION: too new.
-// Each failure is logged once and explained in `log`.
+// CUDA_ERROR_NO_BINARY_FOR_GPU: no PTX for this device. CUDA_ERROR_INVALID_IMAGE: damaged, or
+// nothing known. CUDA_ERROR_INVALID_PTX: does not compile. CUDA_ERROR_UNSUPPORTED_PTX_VERSION: too
+// new. Each failure is logged once and explained in `log`.
 CUresult LoadProgram(const void* image, const JitLog& log, LoadedProgram* loaded);
 
 }  // namespace consort::cpu

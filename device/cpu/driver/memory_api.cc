@@ -10,8 +10,8 @@
 namespace consort::cpu {
 namespace {
 
-constexpr unsigned int kHostAllocFlagsKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                              CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned int kHostAllocFlagsKnown =
+    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
 constexpr unsigned int kHostRegisterFlagsKnown =
     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
     CU_MEMHOSTREGISTER_READ_ONLY;

@@ -53,8 +53,7 @@ const VariableInfo* Module::FindVariable(std::string_view name) const {
   return nullptr;
 }
 
-CUfunction Module::FunctionHandle(State& state, const std::shared_ptr<Module>& self,
-                                  size_t index) {
+CUfunction Module::FunctionHandle(State& state, const std::shared_ptr<Module>& self, size_t index) {
   absl::MutexLock lock(&mutex_);
   CUfunction& handle = functions_[index];
   if (handle == nullptr) {
@@ -113,8 +112,7 @@ std::vector<std::shared_ptr<Module>> Library::TakeModules() {
   return std::exchange(modules_, {});
 }
 
-CUresult Function::In(State& state, const std::shared_ptr<Context>& context,
-                      Kernel* kernel) const {
+CUresult Function::In(State& state, const std::shared_ptr<Context>& context, Kernel* kernel) const {
   if (module != nullptr && module->context() != context) return CUDA_ERROR_INVALID_HANDLE;
   kernel->module = module != nullptr ? module : library->ModuleIn(state, context);
   kernel->index = index;

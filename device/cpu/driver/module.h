@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/module.h: loaded code: modules, libraries and the functions in them.
 //
-// A Module is one Program with its variables, in one context. A Library belongs to no context: it holds
-// the PTX and makes a Module in each context that uses it. A Function is a handle's object: a kernel of
-// one module (CUfunction), or of a library in whatever context is current (CUkernel).
+// A Module is one Program with its variables, in one context. A Library belongs to no context: it
+// holds the PTX and makes a Module in each context that uses it. A Function is a handle's object: a
+// kernel of one module (CUfunction), or of a library in whatever context is current (CUkernel).
 // Thread safe. Shared: work in a stream keeps the module that it runs.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_MODULE_H_
 #define CONSORT_DEVICE_CPU_DRIVER_MODULE_H_
@@ -81,8 +81,8 @@ class Library {
   KernelSettings& settings(const Device& device, size_t index) const {
     return (*settings_[device.index()])[index];
   }
-  // The library's module in `context`, compiled now if this is the first use there, and entered into
-  // the table of modules.
+  // The library's module in `context`, compiled now if this is the first use there, and entered
+  // into the table of modules.
   std::shared_ptr<Module> ModuleIn(State& state, const std::shared_ptr<Context>& context);
   // Drops the module in `context`, which is going away.
   void ForgetContext(const Context* context);

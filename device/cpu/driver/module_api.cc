@@ -189,8 +189,7 @@ CUresult CUDAAPI cuLibraryUnload(CUlibrary library) {
   return WithState([&](State& state) {
     const std::shared_ptr<Library> removed = state.libraries.Remove(library);
     if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    state.functions.RemoveIf(
-        [&](const Function& function) { return function.library == removed; });
+    state.functions.RemoveIf([&](const Function& function) { return function.library == removed; });
     for (const std::shared_ptr<Module>& module : removed->TakeModules()) {
       RemoveModule(state, module);
     }

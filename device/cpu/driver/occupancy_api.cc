@@ -13,7 +13,8 @@
 namespace consort::cpu {
 namespace {
 
-// Blocks of `threads` threads with `dynamic_shared_bytes` that fit a multiprocessor; 0 if none does.
+// Blocks of `threads` threads with `dynamic_shared_bytes` that fit a multiprocessor; 0 if none
+// does.
 int BlocksPerMultiprocessor(const KernelInfo& info, uint32_t threads, size_t dynamic_shared_bytes) {
   if (threads == 0 || threads > info.threads_max || threads > kBlockThreadsMax) return 0;
   const uint64_t shared_bytes = info.static_shared_bytes + uint64_t{dynamic_shared_bytes};
@@ -50,11 +51,8 @@ using namespace consort::cpu;  // the entry points are global: their prototypes 
 
 extern "C" {
 
-CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks,
-                                                                      CUfunction func,
-                                                                      int blockSize,
-                                                                      size_t dynamicSMemSize,
-                                                                      unsigned int flags) {
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags) {
   return WithKernelInfo(func, [&](const KernelInfo& info) {
     if (numBlocks == nullptr || blockSize <= 0 || !FlagsValid(flags)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -67,9 +65,8 @@ CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBl
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func,
                                                              int blockSize,
                                                              size_t dynamicSMemSize) {
-  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
-                                                              dynamicSMemSize,
-                                                              CU_OCCUPANCY_DEFAULT);
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+      numBlocks, func, blockSize, dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
 }
 
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
@@ -106,8 +103,7 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
   });
 }
 
-CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize,
-                                                  CUfunction func,
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSize, CUfunction func,
                                                   CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                   size_t dynamicSMemSize, int blockSizeLimit) {
   return cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,

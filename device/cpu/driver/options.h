@@ -20,8 +20,8 @@ struct Options {
   std::vector<Bytes> device_memory;  // one a device, each a multiple of kGranularity
 };
 
-// Empty strings stand for unset variables. kInvalidArgument: not a number, out of range, or less than
-// kGranularity; says which variable.
+// Empty strings stand for unset variables. kInvalidArgument: not a number, out of range, or less
+// than kGranularity; says which variable.
 absl::StatusOr<Options> ParseOptions(std::string_view devices, std::string_view memory);
 
 }  // namespace consort::cpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/physical_memory.h: what cuMemCreate makes: device memory without an address.
 //
-// It is a sealed memfd of a fixed size, named "consort-cpu-device-<index>" so that another process that
-// is given the file descriptor knows which device it belongs to. It exists, and counts against the
-// device's memory, while a handle or a mapping refers to it (shared_ptr: whichever is last).
+// It is a sealed memfd of a fixed size, named "consort-cpu-device-<index>" so that another process
+// that is given the file descriptor knows which device it belongs to. It exists, and counts against
+// the device's memory, while a handle or a mapping refers to it (shared_ptr: whichever is last).
 #ifndef CONSORT_DEVICE_CPU_DRIVER_PHYSICAL_MEMORY_H_
 #define CONSORT_DEVICE_CPU_DRIVER_PHYSICAL_MEMORY_H_
 
@@ -16,8 +16,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "base/units.h"
 #include "base/unique_fd.h"
+#include "base/units.h"
 #include "device/cpu/driver/cuda_api.h"
 #include "device/cpu/driver/device.h"
 
@@ -49,8 +49,9 @@ class PhysicalMemory {
   std::pair<dev_t, ino_t> identity_;
 };
 
-// Handles to physical memory, counted: cuMemImportFromShareableHandle and cuMemRetainAllocationHandle
-// give a handle once more, and each needs its own cuMemRelease. Thread safe.
+// Handles to physical memory, counted: cuMemImportFromShareableHandle and
+// cuMemRetainAllocationHandle give a handle once more, and each needs its own cuMemRelease. Thread
+// safe.
 class PhysicalMemoryTable {
  public:
   // Makes `bytes` (a multiple of kGranularity) of memory on `device`.

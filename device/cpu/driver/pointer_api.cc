@@ -125,8 +125,7 @@ using namespace consort::cpu;  // the entry points are global: their prototypes 
 
 extern "C" {
 
-CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
-                                       CUdeviceptr ptr) {
+CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
   return WithState([&](State& state) {
     if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return CUDA_ERROR_NOT_SUPPORTED;

@@ -38,8 +38,9 @@ CUresult Initialize() {
     auto device = std::make_unique<Device>(index, bytes);
     // The handle exists before the context is retained: cudart makes it current first.
     device->primary = state->contexts.Insert(nullptr);
-    state->contexts.Replace(device->primary, std::make_shared<Context>(device.get(), device->primary,
-                                                                       0, /*active=*/false));
+    state->contexts.Replace(
+        device->primary,
+        std::make_shared<Context>(device.get(), device->primary, 0, /*active=*/false));
     state->devices.push_back(std::move(device));
   }
   global_state.store(state.release(), std::memory_order_release);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/state.h: everything that the driver knows, made by cuInit.
 //
-// There is one State in a process, never destroyed: programs call in from their exit handlers, after
-// our own static destructors would have run. Members are thread safe each.
+// There is one State in a process, never destroyed: programs call in from their exit handlers,
+// after our own static destructors would have run. Members are thread safe each.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_STATE_H_
 #define CONSORT_DEVICE_CPU_DRIVER_STATE_H_
 
@@ -41,12 +41,12 @@ struct State {
 State* GetState();
 
 // The calling thread's current context: null if there is none or it is gone.
-// CUDA_ERROR_INVALID_CONTEXT: none; CUDA_ERROR_CONTEXT_IS_DESTROYED: gone, or a primary context that
-// nobody has retained.
+// CUDA_ERROR_INVALID_CONTEXT: none; CUDA_ERROR_CONTEXT_IS_DESTROYED: gone, or a primary context
+// that nobody has retained.
 CUresult CurrentContext(State& state, std::shared_ptr<Context>* context);
 
-// The stream that `handle` names: 0 and CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or one of the table.
-// The first three need a current context. CUDA_ERROR_INVALID_HANDLE: unknown.
+// The stream that `handle` names: 0 and CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or one of the
+// table. The first three need a current context. CUDA_ERROR_INVALID_HANDLE: unknown.
 CUresult ResolveStream(State& state, CUstream handle, std::shared_ptr<Stream>* stream);
 
 // True while the calling thread runs a host function or stream callback, which may not call in.

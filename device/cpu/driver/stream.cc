@@ -53,9 +53,8 @@ bool Stream::Pending() {
 }
 
 void Stream::Wait(uint64_t sequence) {
-  const auto reached = [this, sequence]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return completed_ >= sequence;
-  };
+  const auto reached = [this, sequence]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return completed_ >= sequence; };
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&reached));
 }
@@ -87,7 +86,8 @@ void Stream::Run() {
     }
     for (const StreamPoint& point : item.after) point.stream->Wait(point.sequence);
     item.operation(context_->destroyed() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context_->error());
-    // What the operation holds (modules, staging memory) goes before anyone is told that it is done.
+    // What the operation holds (modules, staging memory) goes before anyone is told that it is
+    // done.
     item = Item();
     absl::MutexLock lock(&mutex_);
     ++completed_;

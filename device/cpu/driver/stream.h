@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/stream.h: one CUDA stream: a queue of operations and the thread that runs them.
 //
-// The thread starts with the first operation and ends when the stream is closed and empty. An operation
-// may have to wait for points in other streams first (the legacy default stream's ordering); such a
-// point was always submitted earlier, so that waits cannot form a cycle.
-// Thread safe. Kept alive by its handle, its context and its thread (shared_ptr: whichever is last).
+// The thread starts with the first operation and ends when the stream is closed and empty. An
+// operation may have to wait for points in other streams first (the legacy default stream's
+// ordering); such a point was always submitted earlier, so that waits cannot form a cycle. Thread
+// safe. Kept alive by its handle, its context and its thread (shared_ptr: whichever is last).
 #ifndef CONSORT_DEVICE_CPU_DRIVER_STREAM_H_
 #define CONSORT_DEVICE_CPU_DRIVER_STREAM_H_
 
@@ -22,8 +22,8 @@ namespace consort::cpu {
 class Context;
 class Stream;
 
-// Work in a stream. `status` is CUDA_SUCCESS, or the error of the context: then the operation must not
-// touch memory, and only completes what others wait for.
+// Work in a stream. `status` is CUDA_SUCCESS, or the error of the context: then the operation must
+// not touch memory, and only completes what others wait for.
 using Operation = std::function<void(CUresult status)>;
 
 // The point in `stream` after its operation number `sequence`.

@@ -13,8 +13,8 @@
 namespace consort::cpu {
 namespace {
 
-// A wait for a value looks this often without sleeping, then sleeps between looks, longer and longer:
-// the word may be written by another process, so nobody can wake us.
+// A wait for a value looks this often without sleeping, then sleeps between looks, longer and
+// longer: the word may be written by another process, so nobody can wake us.
 constexpr int kWaitSpins = 1000;
 constexpr Nanos kWaitSleepFirst = 5 * kMicrosecond;
 constexpr Nanos kWaitSleepLast = 500 * kMicrosecond;

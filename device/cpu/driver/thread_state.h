@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/thread_state.h: what belongs to one calling thread: its stack of current contexts
-// and its per-thread default streams. Owned by that thread.
+// device/cpu/driver/thread_state.h: what belongs to one calling thread: its stack of current
+// contexts and its per-thread default streams. Owned by that thread.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_THREAD_STATE_H_
 #define CONSORT_DEVICE_CPU_DRIVER_THREAD_STATE_H_
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/virtual_memory_api.cc: addresses and memory managed apart (cuMemAddressReserve ...).
+// device/cpu/driver/virtual_memory_api.cc: addresses and memory managed apart (cuMemAddressReserve
+// ...).
 //
 // None of these needs a context.
 #include <fcntl.h>
@@ -103,8 +104,7 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     if (const CUresult result = CheckProperties(state, prop, &device); result != CUDA_SUCCESS) {
       return result;
     }
-    const bool exportable =
-        prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const bool exportable = prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return state.physical_memory.Create(device, size, exportable, handle);
   });
 }

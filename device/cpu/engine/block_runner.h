@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/engine/block_runner.h: runs the threads of one block at a time, on one thread.
 //
-// Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an exit
-// can drop a stack without unwinding it. A kernel without barriers runs all threads of a block in a
-// loop on one fiber. Otherwise each PTX thread is a fiber:
+// Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an
+// exit can drop a stack without unwinding it. A kernel without barriers runs all threads of a block
+// in a loop on one fiber. Otherwise each PTX thread is a fiber:
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
@@ -12,8 +12,9 @@
 //   kActive     asked which lanes are active; answered when its warp can do nothing else
 //   kDone       left the kernel
 //
-// A round runs every warp until none of its lanes is ready. A round that changes nothing and in which
-// no thread polls means that the threads wait for each other for ever: LaunchFault::kDeadlock.
+// A round runs every warp until none of its lanes is ready. A round that changes nothing and in
+// which no thread polls means that the threads wait for each other for ever:
+// LaunchFault::kDeadlock.
 //
 // Owned by the engine; used by one thread at a time. Source: PTX ISA 9.0, 3 "PTX Machine Model",
 // 9.7.13 "Parallel Synchronization and Communication Instructions".
@@ -49,9 +50,7 @@ struct LaunchJob {
   std::atomic<LaunchFault> fault{LaunchFault::kNone};
 
   uint32_t Threads() const { return shape.block[0] * shape.block[1] * shape.block[2]; }
-  uint64_t Blocks() const {
-    return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
-  }
+  uint64_t Blocks() const { return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2]; }
 };
 
 class BlockRunner {

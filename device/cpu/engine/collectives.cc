@@ -178,9 +178,7 @@ uint64_t BlockRunner::CollectiveResult(const Thread& thread, uint32_t group) {
     }
     case Collective::kMatch: {
       uint32_t same = 0;
-      each([&](uint32_t lane, uint64_t value) {
-        same |= uint32_t{value == thread.value} << lane;
-      });
+      each([&](uint32_t lane, uint64_t value) { same |= uint32_t{value == thread.value} << lane; });
       const bool is_all = thread.mode != 0;
       if (!is_all) return same;
       return same == group ? uint64_t{group} | uint64_t{1} << 32 : 0;
@@ -241,18 +239,17 @@ uint64_t BlockRunner::Shuffle(ThreadContext* context, ShuffleMode mode, uint32_t
 }
 
 uint32_t BlockRunner::Vote(ThreadContext* context, VoteMode mode, bool predicate, uint32_t mask) {
-  return static_cast<uint32_t>(EnterCollective(
-      context, Collective::kVote, static_cast<uint32_t>(mode), predicate, 0, 0, mask));
+  return static_cast<uint32_t>(EnterCollective(context, Collective::kVote,
+                                               static_cast<uint32_t>(mode), predicate, 0, 0, mask));
 }
 
 uint64_t BlockRunner::Match(ThreadContext* context, bool all, uint64_t value, uint32_t mask) {
   return EnterCollective(context, Collective::kMatch, all, value, 0, 0, mask);
 }
 
-uint32_t BlockRunner::Reduce(ThreadContext* context, WarpReduce op, uint32_t value,
-                             uint32_t mask) {
-  return static_cast<uint32_t>(EnterCollective(
-      context, Collective::kReduce, static_cast<uint32_t>(op), value, 0, 0, mask));
+uint32_t BlockRunner::Reduce(ThreadContext* context, WarpReduce op, uint32_t value, uint32_t mask) {
+  return static_cast<uint32_t>(
+      EnterCollective(context, Collective::kReduce, static_cast<uint32_t>(op), value, 0, 0, mask));
 }
 
 uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {

@@ -201,7 +201,8 @@ TEST_F(Collectives, ElectsOneLane) {
 }
 
 TEST_F(Collectives, ThreadsMayPollMemoryOfTheirBlock) {
-  // Thread 0 waits for a flag that the last thread sets; the last thread takes a lock after all others.
+  // Thread 0 waits for a flag that the last thread sets; the last thread takes a lock after all
+  // others.
   ASSERT_EQ(Run(Kernel(R"(
   .shared .align 4 .b8 flag[8];
   setp.ne.u32 %p1, %r1, 0; @%p1 bra set;
@@ -271,7 +272,8 @@ TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {
 TEST_F(Collectives, FaultsOutsideKernelsReachTheirOwnHandler) {
   ASSERT_EQ(Run(Kernel("st.global.u32 [%rd2], %r1;"), 1), LaunchFault::kNone);
   // Killed by the signal, or ended by a sanitizer's handler.
-  EXPECT_EXIT(*reinterpret_cast<volatile int*>(8) = 1, [](int status) { return status != 0; }, "");
+  EXPECT_EXIT(
+      *reinterpret_cast<volatile int*>(8) = 1, [](int status) { return status != 0; }, "");
 }
 
 TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
@@ -296,9 +298,9 @@ TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "-5  2.00 hi 123456789a!\n");
   EXPECT_EQ(out_[0], 4u);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(Run(Kernel("mov.u64 %rd4, text; call __assertfail, (%rd4, %rd4, 12, %rd4, 1);", library),
-                1),
-            LaunchFault::kAssert);
+  EXPECT_EQ(
+      Run(Kernel("mov.u64 %rd4, text; call __assertfail, (%rd4, %rd4, 12, %rd4, 1);", library), 1),
+      LaunchFault::kAssert);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "hi:12: hi: block: [0,0,0], thread: [0,0,0] Assertion `hi` failed.\n");
 }

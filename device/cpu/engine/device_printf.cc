@@ -148,7 +148,8 @@ void PrintAssertFailure(const ThreadContext& context, const char* message, const
   PutFormatted(line, ":%u: ", line_number);
   line.PutString(function, kPrintfBytesMax / 4);
   line.PutString(": block: [", kPrintfBytesMax);
-  for (int i = 0; i < 3; ++i) PutFormatted(line, i < 2 ? "%u," : "%u], thread: [", context.ctaid[i]);
+  for (int i = 0; i < 3; ++i)
+    PutFormatted(line, i < 2 ? "%u," : "%u], thread: [", context.ctaid[i]);
   for (int i = 0; i < 3; ++i) PutFormatted(line, i < 2 ? "%u," : "%u] Assertion `", context.tid[i]);
   line.PutString(message, kPrintfBytesMax / 4);
   line.PutString("` failed.\n", kPrintfBytesMax);

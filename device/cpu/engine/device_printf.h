@@ -17,8 +17,8 @@ namespace consort::cpu {
 // The longest line of one printf call; what is beyond is cut.
 inline constexpr size_t kPrintfBytesMax = 4096;
 
-// `arguments` holds the values in order, each aligned to its size: 4 bytes for int, 8 for long long,
-// double and pointers. Returns the number of arguments, -1 for a null format.
+// `arguments` holds the values in order, each aligned to its size: 4 bytes for int, 8 for long
+// long, double and pointers. Returns the number of arguments, -1 for a null format.
 int DevicePrintf(const char* format, const uint8_t* arguments);
 
 // The line that CUDA prints for a failed assert.

@@ -22,7 +22,8 @@ inline constexpr int kWorkersMax = 24;
 
 class Engine {
  public:
-  // The one of this process; created on first use, never destroyed, as its threads may outlive main.
+  // The one of this process; created on first use, never destroyed, as its threads may outlive
+  // main.
   static Engine& Get();
 
   // Runs all blocks of `job` on the calling thread and up to worker_count - 1 others. Not from

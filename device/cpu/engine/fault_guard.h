@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/engine/fault_guard.h: SIGSEGV and SIGBUS in kernel code end the launch, not the process.
+// device/cpu/engine/fault_guard.h: SIGSEGV and SIGBUS in kernel code end the launch, not the
+// process.
 //
 // The handler acts only when the faulting thread is inside a kernel (BlockRunner::Running); it then
 // makes the thread go on in BlockRunner::Abandon, at the top of the fiber's stack, whose frames are
@@ -13,8 +14,8 @@
 
 namespace consort::cpu {
 
-// Gives the calling thread an alternate signal stack and the default floating point control word for
-// its life, and puts back what was there. On the stack of the thread it guards.
+// Gives the calling thread an alternate signal stack and the default floating point control word
+// for its life, and puts back what was there. On the stack of the thread it guards.
 class FaultGuard {
  public:
   FaultGuard();

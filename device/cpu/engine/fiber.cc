@@ -122,13 +122,14 @@ void Fiber::Start(Body body, void* argument) {
   ASAN_UNPOISON_MEMORY_REGION(stack_low_, stack_bytes());
 #endif
 #if defined(__SANITIZE_THREAD__)
-  // A new one each time: functions of a dropped stack never return, and would pile up in its records.
+  // A new one each time: functions of a dropped stack never return, and would pile up in its
+  // records.
   if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
   fake_stack_ = nullptr;
-  // Six registers and the return address, such that the thunk starts with an aligned stack, as after
-  // a return: its call then aligns consort_fiber_main as the ABI asks.
+  // Six registers and the return address, such that the thunk starts with an aligned stack, as
+  // after a return: its call then aligns consort_fiber_main as the ABI asks.
   void** top = reinterpret_cast<void**>(stack_high_) - 3;
   *top = reinterpret_cast<void*>(&consort_fiber_thunk);
   for (int i = 1; i <= 6; ++i) top[-i] = nullptr;

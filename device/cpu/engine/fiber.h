@@ -2,9 +2,10 @@
 // device/cpu/engine/fiber.h: stacks that one thread switches between, for the threads of a block.
 //
 // A fiber is created once and started many times; starting again forgets whatever was on its stack,
-// which is how faulting and deadlocked threads are dropped. Thread compatible: a fiber must always be
-// run by one thread at a time. Knows AddressSanitizer's and ThreadSanitizer's fiber interfaces.
-// x86-64 System V only. Source: System V ABI for AMD64, 3.2 (callee-saved registers, stack alignment).
+// which is how faulting and deadlocked threads are dropped. Thread compatible: a fiber must always
+// be run by one thread at a time. Knows AddressSanitizer's and ThreadSanitizer's fiber interfaces.
+// x86-64 System V only. Source: System V ABI for AMD64, 3.2 (callee-saved registers, stack
+// alignment).
 #ifndef CONSORT_DEVICE_CPU_ENGINE_FIBER_H_
 #define CONSORT_DEVICE_CPU_ENGINE_FIBER_H_
 
@@ -36,7 +37,8 @@ class Fiber {
   // Runs the fiber until it suspends. Called by the thread that owns it, not from a fiber.
   void Resume();
 
-  // From inside the fiber: back to the Resume call. With `for_good`, the fiber will be started anew.
+  // From inside the fiber: back to the Resume call. With `for_good`, the fiber will be started
+  // anew.
   void Suspend(bool for_good);
 
   const uint8_t* stack_low() const { return stack_low_; }

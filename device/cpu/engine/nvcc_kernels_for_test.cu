@@ -74,7 +74,8 @@ extern "C" __global__ void Histogram64(unsigned* partial, const unsigned* data, 
   __shared__ unsigned char counters[kThreads64 * kBins64];
   cg::thread_block block = cg::this_thread_block();
   // The position of this thread's byte in each row, spread over the banks of shared memory.
-  const unsigned position = (threadIdx.x & ~63u) | ((threadIdx.x & 15u) << 2) | ((threadIdx.x & 48u) >> 4);
+  const unsigned position =
+      (threadIdx.x & ~63u) | ((threadIdx.x & 15u) << 2) | ((threadIdx.x & 48u) >> 4);
   unsigned* as_words = reinterpret_cast<unsigned*>(counters);
   for (int i = 0; i < kBins64 / 4; ++i) as_words[threadIdx.x + i * kThreads64] = 0;
   cg::sync(block);
@@ -105,7 +106,8 @@ extern "C" __global__ void Histogram256Tagged(unsigned* partial, const unsigned*
                                               unsigned words) {
   __shared__ volatile unsigned counters[kWarps256][256];
   cg::thread_block block = cg::this_thread_block();
-  for (unsigned i = threadIdx.x; i < kWarps256 * 256; i += blockDim.x) counters[i / 256][i % 256] = 0;
+  for (unsigned i = threadIdx.x; i < kWarps256 * 256; i += blockDim.x)
+    counters[i / 256][i % 256] = 0;
   cg::sync(block);
   const unsigned tag = threadIdx.x << 27;
   volatile unsigned* mine = counters[threadIdx.x / kWarp];
@@ -175,16 +177,16 @@ __device__ inline float CumulativeNormal(float d) {
 }
 
 extern "C" __global__ __launch_bounds__(128) void BlackScholes(float2* call, float2* put,
-                                                             const float2* price,
-                                                             const float2* strike,
-                                                             const float2* years, float rate,
-                                                             float volatility, int pairs) {
+                                                               const float2* price,
+                                                               const float2* strike,
+                                                               const float2* years, float rate,
+                                                               float volatility, int pairs) {
   const int i = blockDim.x * blockIdx.x + threadIdx.x;
   if (i >= pairs) return;
   auto one = [=](float s, float x, float t, float& call_out, float& put_out) {
     const float root = __fdividef(1.0f, rsqrtf(t));
-    const float d1 = __fdividef(__logf(s / x) + (rate + 0.5f * volatility * volatility) * t,
-                                volatility * root);
+    const float d1 =
+        __fdividef(__logf(s / x) + (rate + 0.5f * volatility * volatility) * t, volatility * root);
     const float d2 = d1 - volatility * root;
     const float n1 = CumulativeNormal(d1);
     const float n2 = CumulativeNormal(d2);
@@ -233,7 +235,9 @@ extern "C" __global__ void MathLibrary(const float* in, float* out, int count) {
 }
 
 extern "C" __global__ void Print(int number) {
-  if (threadIdx.x == 1) printf("thread %d of %d: %5.2f %s %c %lld\n", threadIdx.x, blockDim.x, number / 4.0, "text", 'x', 1ll << 40);
+  if (threadIdx.x == 1)
+    printf("thread %d of %d: %5.2f %s %c %lld\n", threadIdx.x, blockDim.x, number / 4.0, "text",
+           'x', 1ll << 40);
 }
 
 // A double sum by compare and swap, as before atomicAdd(double), and the last block's sum.

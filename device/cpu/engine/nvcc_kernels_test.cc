@@ -77,9 +77,9 @@ TEST_P(NvccKernels, VectorAdd) {
   const auto a = RandomFloats(kCount, -1, 1);
   const auto b = RandomFloats(kCount, -1, 1);
   std::vector<float> c(kCount, 0);
-  ASSERT_EQ(Run("VectorAdd", Shape((kCount + 255) / 256, 256), a.data(), b.data(), c.data(),
-                kCount),
-            LaunchFault::kNone);
+  ASSERT_EQ(
+      Run("VectorAdd", Shape((kCount + 255) / 256, 256), a.data(), b.data(), c.data(), kCount),
+      LaunchFault::kNone);
   for (int i = 0; i < kCount; ++i) ASSERT_EQ(c[i], a[i] + b[i]);
 }
 

@@ -32,9 +32,8 @@ class CompiledProgram : public Program {
     ASSIGN_OR_RETURN(program->module_, ptx::ParsePtx(std::string(ptx)));
     ASSIGN_OR_RETURN(program->layout_, ModuleLayout::Make(*program->module_));
     RETURN_IF_ERROR(program->memory_.Fill(*program->module_));
-    ASSIGN_OR_RETURN(program->compiler_,
-                     Compiler::Create(*program->module_, program->layout_,
-                                      program->memory_.addresses()));
+    ASSIGN_OR_RETURN(program->compiler_, Compiler::Create(*program->module_, program->layout_,
+                                                          program->memory_.addresses()));
     RETURN_IF_ERROR(program->compiler_->Check());
     program->Describe();
     return program;
@@ -51,7 +50,7 @@ class CompiledProgram : public Program {
     const KernelLayout& layout = layout_.kernels[functions_[kernel_index]];
     // Vector loads of parameters expect the alignment that the kernel's declaration promises them.
     const std::unique_ptr<uint8_t, AlignedDelete> copy(static_cast<uint8_t*>(
-        ::operator new(info.param_bytes + 1, std::align_val_t{kParamAlign})));
+        ::operator new (info.param_bytes + 1, std::align_val_t{kParamAlign})));
     if (info.param_bytes > 0) std::memcpy(copy.get(), params, info.param_bytes);
     LaunchJob job;
     job.entry = entry;
@@ -68,7 +67,7 @@ class CompiledProgram : public Program {
   static constexpr size_t kParamAlign = 128;
   struct AlignedDelete {
     void operator()(uint8_t* memory) const {
-      ::operator delete(memory, std::align_val_t{kParamAlign});
+      ::operator delete (memory, std::align_val_t{kParamAlign});
     }
   };
 
@@ -137,7 +136,8 @@ class CompiledProgram : public Program {
   mutable std::atomic<uint64_t> grid_count_{1};
   mutable absl::Mutex compile_mutex_;
   std::unique_ptr<Compiler> compiler_;  // Compile under compile_mutex_
-  // Stored under compile_mutex_ with release, read with acquire: whoever sees the entry sees its code.
+  // Stored under compile_mutex_ with release, read with acquire: whoever sees the entry sees its
+  // code.
   mutable std::vector<std::atomic<KernelEntry>> entries_;
 };
 

@@ -28,8 +28,8 @@ void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
 
 uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count, uint32_t op,
                           uint32_t predicate) {
-  return context->runner->BarrierReduction(context, barrier, count,
-                                           static_cast<BarrierReduce>(op), predicate != 0);
+  return context->runner->BarrierReduction(context, barrier, count, static_cast<BarrierReduce>(op),
+                                           predicate != 0);
 }
 
 void WarpSync(ThreadContext* context, uint32_t mask) { context->runner->WarpSync(context, mask); }

@@ -22,8 +22,8 @@ SharedWindow::~SharedWindow() {
 }
 
 absl::Status SharedWindow::Reserve() {
-  void* mapping = mmap(nullptr, kWindowBytes, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapping =
+      mmap(nullptr, kWindowBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no addresses for shared memory: ", std::strerror(errno)));

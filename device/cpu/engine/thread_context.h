@@ -25,10 +25,10 @@ struct ThreadContext {
   uint32_t lane = 0;
   uint32_t warp = 0;
   uint32_t warp_count = 0;
-  uint32_t static_shared_bytes = 0;   // where the extern .shared arrays begin
+  uint32_t static_shared_bytes = 0;  // where the extern .shared arrays begin
   uint32_t dynamic_shared_bytes = 0;
-  uint32_t worker = 0;                // %smid
-  uint8_t* shared = nullptr;          // address 0 of the shared state space
+  uint32_t worker = 0;                 // %smid
+  uint8_t* shared = nullptr;           // address 0 of the shared state space
   const uint8_t* stack_low = nullptr;  // this thread's stack, where .local variables lie
   const uint8_t* stack_high = nullptr;
   uint64_t grid_id = 0;

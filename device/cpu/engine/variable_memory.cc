@@ -68,16 +68,15 @@ absl::Status VariableMemory::Fill(const ptx::Module& module) {
       uint64_t value = 0;
       const auto variable = module.variable_by_name.find(relocation.symbol);
       const auto function = module.function_by_name.find(relocation.symbol);
-      if (variable != module.variable_by_name.end() &&
-          addresses_[variable->second] != nullptr) {
+      if (variable != module.variable_by_name.end() && addresses_[variable->second] != nullptr) {
         value = reinterpret_cast<uint64_t>(addresses_[variable->second]);
       } else if (function != module.function_by_name.end()) {
         value = FunctionToken(function->second);
       } else {
-        return absl::OutOfRangeError(absl::StrCat(
-            "line ", relocation.line, ": `",
-            absl::string_view(relocation.symbol.data(), relocation.symbol.size()),
-            "` has no address that a variable can hold"));
+        return absl::OutOfRangeError(
+            absl::StrCat("line ", relocation.line, ": `",
+                         absl::string_view(relocation.symbol.data(), relocation.symbol.size()),
+                         "` has no address that a variable can hold"));
       }
       value += static_cast<uint64_t>(relocation.addend);
       value >>= relocation.shift;

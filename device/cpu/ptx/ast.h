@@ -4,7 +4,8 @@
 // Plain data. Names are views of Module::text, so a Module neither moves nor copies. Names inside a
 // function are resolved already: an operand holds the index of its symbol or label. What an
 // instruction means, and whether its modifiers and operands fit, is the code generator's to say.
-// Source: PTX ISA 9.0, 4 "Syntax", 5 "State Spaces, Types, and Variables", 6 "Instruction Operands".
+// Source: PTX ISA 9.0, 4 "Syntax", 5 "State Spaces, Types, and Variables", 6 "Instruction
+// Operands".
 #ifndef CONSORT_DEVICE_CPU_PTX_AST_H_
 #define CONSORT_DEVICE_CPU_PTX_AST_H_
 
@@ -62,7 +63,7 @@ struct Symbol {
   Type type = Type::kB32;
   uint8_t vector_width = 1;  // registers only: .v2, .v4
   uint32_t align = 1;
-  uint64_t bytes = 0;     // parameters and .local: the whole array
+  uint64_t bytes = 0;      // parameters and .local: the whole array
   uint32_t index = kNone;  // kVariable: the variable; kInput, kReturn: its position
   std::string_view name;
   int line = 0;
@@ -84,8 +85,8 @@ enum class OperandKind : uint8_t {
 
 struct Operand {
   OperandKind kind = OperandKind::kSink;
-  bool negated = false;  // !%p
-  char component = 0;    // x, y, z, w
+  bool negated = false;     // !%p
+  char component = 0;       // x, y, z, w
   uint8_t float_bits = 64;  // 32 for 0f..., 64 for 0d... and decimals
   uint32_t symbol = kNone;
   uint32_t label = kNone;  // index into Function::labels
@@ -97,9 +98,9 @@ struct Operand {
 };
 
 struct Instruction {
-  std::string_view opcode;                               // "ld"
+  std::string_view opcode;                             // "ld"
   absl::InlinedVector<std::string_view, 4> modifiers;  // "global", "v4", "f32"
-  uint32_t guard = kNone;                                // symbol of @%p
+  uint32_t guard = kNone;                              // symbol of @%p
   bool guard_negated = false;
   std::vector<Operand> operands;
   int line = 0;

@@ -152,9 +152,9 @@ absl::Status BodyParser::ParseVariable(Space space) {
     if (space == Space::kParam || space == Space::kLocal) {
       symbol.kind = space == Space::kParam ? SymbolKind::kCallParam : SymbolKind::kLocal;
       if (declaration.is_unsized) return SyntaxError(declaration.line, "the array needs a size");
-      ASSIGN_OR_RETURN(symbol.bytes,
-                       tokens_.BytesOf(declaration,
-                                       space == Space::kParam ? kParamBytesMax : kLocalBytesMax));
+      ASSIGN_OR_RETURN(
+          symbol.bytes,
+          tokens_.BytesOf(declaration, space == Space::kParam ? kParamBytesMax : kLocalBytesMax));
     } else {
       Variable variable;
       variable.name = declaration.name;

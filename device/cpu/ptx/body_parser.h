@@ -2,8 +2,8 @@
 // device/cpu/ptx/body_parser.h: the body of one function, `{` to `}`.
 //
 // Owned by ParsePtx for one function; thread compatible. Names live in nested scopes (PTX ISA, 4.1:
-// a block in braces is a scope for registers, variables and labels). Registers and variables must be
-// declared before use and are resolved at once; labels and names of the module at the end.
+// a block in braces is a scope for registers, variables and labels). Registers and variables must
+// be declared before use and are resolved at once; labels and names of the module at the end.
 #ifndef CONSORT_DEVICE_CPU_PTX_BODY_PARSER_H_
 #define CONSORT_DEVICE_CPU_PTX_BODY_PARSER_H_
 

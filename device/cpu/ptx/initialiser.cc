@@ -69,9 +69,8 @@ class InitialiserParser {
       return SyntaxError(tokens_.token().line, "more initial values than elements");
     }
     const uint64_t offset = index * element_bytes_;
-    const bool inside = declaration_.is_unsized
-                            ? offset < kPtxBytesMax * 8
-                            : offset + element_bytes_ <= variable_.bytes;
+    const bool inside = declaration_.is_unsized ? offset < kPtxBytesMax * 8
+                                                : offset + element_bytes_ <= variable_.bytes;
     if (!inside) return SyntaxError(tokens_.token().line, "more initial values than elements");
     if (bits == 0 && !declaration_.is_unsized) return absl::OkStatus();
     if (variable_.data.size() < offset + element_bytes_) {

@@ -186,8 +186,8 @@ class ModuleParser {
           if (extent < 1 || extent > kThreadsPerBlockMax) {
             return SyntaxError(word.line, "a block has 1 to 1024 threads");
           }
-          product = std::min<uint64_t>(product * static_cast<uint64_t>(extent),
-                                       kThreadsPerBlockMax);
+          product =
+              std::min<uint64_t>(product * static_cast<uint64_t>(extent), kThreadsPerBlockMax);
         } while (tokens_.TakeIf(','));
         function.threads_max = static_cast<uint32_t>(product);
       } else if (word.text == "minnctapersm" || word.text == "maxnctapersm" ||

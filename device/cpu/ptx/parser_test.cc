@@ -11,7 +11,9 @@
 namespace consort::cpu::ptx {
 namespace {
 
-std::string Message(const std::string& text) { return std::string(ParsePtx(text).status().message()); }
+std::string Message(const std::string& text) {
+  return std::string(ParsePtx(text).status().message());
+}
 
 // The error of a function body; its first line is line 2.
 std::string BodyMessage(const std::string& body) {
@@ -25,7 +27,8 @@ std::unique_ptr<Module> Good(const std::string& text) {
 }
 
 TEST(Lexer, SplitsOpcodesNumbersAndComments) {
-  Lexer lexer("ld.global.L2::128B.v4.f32 {%f1}, [%rd2+-16]; // end\n/* two\nlines */ 0f3F800000 1.5e-3");
+  Lexer lexer(
+      "ld.global.L2::128B.v4.f32 {%f1}, [%rd2+-16]; // end\n/* two\nlines */ 0f3F800000 1.5e-3");
   std::string joined;
   int last_line = 0;
   for (Token token = lexer.Next(); token.kind != TokenKind::kEnd; token = lexer.Next()) {
@@ -33,8 +36,7 @@ TEST(Lexer, SplitsOpcodesNumbersAndComments) {
     joined += token.text;
     last_line = token.line;
   }
-  EXPECT_EQ(joined,
-            " ld.global.L2::128B.v4.f32 { %f1 } , [ %rd2 + - 16 ] ; 0f3F800000 1.5e-3");
+  EXPECT_EQ(joined, " ld.global.L2::128B.v4.f32 { %f1 } , [ %rd2 + - 16 ] ; 0f3F800000 1.5e-3");
   EXPECT_EQ(last_line, 3);
 }
 
@@ -116,7 +118,8 @@ TEST(Parser, RegistersOfAFamilyAppearWhenNamed) {
 
 TEST(Parser, DefinitionReplacesDeclaration) {
   const auto module = Good(
-      ".extern .global .u32 x; .global .u32 x = 5; .extern .func f(); .func f() { ret; } .func f();");
+      ".extern .global .u32 x; .global .u32 x = 5; .extern .func f(); .func f() { ret; } .func "
+      "f();");
   ASSERT_EQ(module->variables.size(), 1u);
   EXPECT_FALSE(module->variables[0].is_extern);
   ASSERT_EQ(module->functions.size(), 1u);
@@ -166,8 +169,7 @@ TEST(Parser, ErrorsInBodies) {
   EXPECT_EQ(BodyMessage("@%p bra x;"), "line 2: `%p` is no predicate register");
   EXPECT_EQ(BodyMessage("x: x: ret;"), "line 2: label `x` is defined twice");
   EXPECT_EQ(BodyMessage("t: .branchtargets nowhere;"), "line 2: no label `nowhere`");
-  EXPECT_EQ(BodyMessage(".reg .b32 %r<0>;"),
-            "line 2: register count is not within 1..16777216");
+  EXPECT_EQ(BodyMessage(".reg .b32 %r<0>;"), "line 2: register count is not within 1..16777216");
   EXPECT_EQ(BodyMessage("ld.u32 %r1, [];"), "line 2: expected an address before `]`, found `;`");
   EXPECT_EQ(BodyMessage("mov.u32 %r1, \"text\";"), "line 2: expected an operand, found `text`");
   EXPECT_EQ(BodyMessage("mov.u32 %r1, %tid.q;"), "line 2: no component `.q`");
@@ -199,8 +201,7 @@ TEST(Parser, BoundsAreHeldAndOneBeyondIsAnError) {
     return ".entry k(.param .b8 a[" + std::to_string(bytes) + "], .param .u8 b) { ret; }";
   };
   EXPECT_TRUE(ParsePtx(params(kParamBytesMax - 1)).ok());
-  EXPECT_EQ(ParsePtx(params(kParamBytesMax)).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ParsePtx(params(kParamBytesMax)).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ParsePtx(".global .b8 x[1099511627777];").status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ParsePtx(".global .b8 x[4294967296][4294967296][4294967296];").status().code(),

@@ -159,8 +159,8 @@ absl::StatusOr<Number> TokenStream::ParseNumber() {
   if (negative) {
     if (number.is_float) {
       number.real = -number.real;
-      number.integer = static_cast<int64_t>(
-          static_cast<uint64_t>(number.integer) ^ (uint64_t{1} << (number.float_bits - 1)));
+      number.integer = static_cast<int64_t>(static_cast<uint64_t>(number.integer) ^
+                                            (uint64_t{1} << (number.float_bits - 1)));
     } else {
       number.integer = static_cast<int64_t>(0 - static_cast<uint64_t>(number.integer));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/ptx/token_stream.h: the parser's view of the tokens, and the rules that both the module
-// level and function bodies use: constants, sizes, declarations.
+// device/cpu/ptx/token_stream.h: the parser's view of the tokens, and the rules that both the
+// module level and function bodies use: constants, sizes, declarations.
 //
 // Thread compatible. The text must outlive the stream.
 #ifndef CONSORT_DEVICE_CPU_PTX_TOKEN_STREAM_H_
@@ -67,7 +67,8 @@ class TokenStream {
   // A constant integer: literals joined by + and -.
   absl::StatusOr<int64_t> ParseInteger();
 
-  // [.align N] [.v2|.v4] [.ptr ...] .type name [<N>] [dimensions]; for parameters the name may be _.
+  // [.align N] [.v2|.v4] [.ptr ...] .type name [<N>] [dimensions]; for parameters the name may be
+  // _.
   absl::StatusOr<Declaration> ParseDeclaration();
   // The name part alone: further names of `.reg .b32 a, b<4>;` share type, vector and alignment.
   absl::Status ParseDeclarator(Declaration& declaration);
