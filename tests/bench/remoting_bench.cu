@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/bench/remoting_bench.cu: what whole paths cost a CUDA program: from its call to the device
+// and back.
+//
+//   remoting_bench [--big-mib N] [--quick]
+//
+// An ordinary program of plain nvcc and its static runtime; which driver library it meets is the
+// loader's business, so natively and through Consort the same binary runs. Prints "name value unit"
+// a measurement, and facts about the machine in lines that begin with '#'. Times are the caller's,
+// medians but for those named p99. Data that was moved or computed is compared at the end: exit
+// status 1 if it is wrong, and then the numbers are worth nothing. tests/bench/compare.py runs it.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr size_t kKiB = 1024;
+constexpr size_t kMiB = 1024 * kKiB;
+
+// Launches that are enqueued between two synchronisations. Fewer than the driver queues (1024), so
+// that enqueueing never waits for room.
+constexpr int kEnqueued = 200;
+constexpr int kThroughputLaunches = 1000;
+
+// The pipeline of a small inference: a megabyte in, some kernels, a page out.
+constexpr size_t kPipelineInBytes = kMiB;
+constexpr size_t kPipelineOutBytes = 4 * kKiB;
+constexpr int kPipelineKernels = 20;
+
+// A copy is at least this often repeated however large it is.
+constexpr int kBigCopies = 5;
+
+[[noreturn]] void Die(const char* what, const char* why) {
+  std::fprintf(stderr, "remoting_bench: %s: %s\n", what, why);
+  std::exit(1);
+}
+
+void Check(cudaError_t result, const char* what) {
+  if (result != cudaSuccess) Die(what, cudaGetErrorString(result));
+}
+#define CUDA_OK(call) Check(call, #call)
+
+__global__ void Nothing() {}
+
+__global__ void AddOne(uint32_t* values, uint32_t count) {
+  const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index < count) values[index] += 1;
+}
+
+double Microseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(now).count();
+}
+
+// What repeated runs of `body` took, in microseconds, sorted. `between` runs untimed after each;
+// one more run of both comes first and is not counted.
+template <class Body, class Between>
+std::vector<double> Times(int count, Body body, Between between) {
+  std::vector<double> times;
+  for (int run = -1; run < count; ++run) {
+    const double begin = Microseconds();
+    body();
+    const double end = Microseconds();
+    between();
+    if (run >= 0) times.push_back(end - begin);
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+template <class Body>
+std::vector<double> Times(int count, Body body) {
+  return Times(count, body, [] {});
+}
+
+double Quantile(const std::vector<double>& sorted, double part) {
+  return sorted[static_cast<size_t>(part * static_cast<double>(sorted.size() - 1))];
+}
+double Median(const std::vector<double>& sorted) { return Quantile(sorted, 0.5); }
+
+void Print(const std::string& name, double value, const char* unit) {
+  std::printf("%s %.3f %s\n", name.c_str(), value, unit);
+  std::fflush(stdout);
+}
+
+std::string SizeName(size_t bytes) {
+  if (bytes >= kMiB) return std::to_string(bytes / kMiB) + "MiB";
+  if (bytes >= kKiB) return std::to_string(bytes / kKiB) + "KiB";
+  return std::to_string(bytes) + "B";
+}
+
+class Bench {
+ public:
+  Bench(size_t big_bytes, int divisor) : big_bytes_(big_bytes), divisor_(divisor) {}
+
+  void Run() {
+    Init();
+    CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    Launches();
+    Memory();
+    Events();
+    CUDA_OK(cudaMalloc(&device_, big_bytes_));
+    std::vector<uint8_t> pageable(big_bytes_);
+    void* pinned = nullptr;
+    CUDA_OK(cudaMallocHost(&pinned, big_bytes_));
+    Copies("pageable", pageable.data(), 1);
+    Copies("pinned", static_cast<uint8_t*>(pinned), 2);
+    Pipeline(static_cast<uint32_t*>(pinned));
+    CUDA_OK(cudaFreeHost(pinned));
+    CUDA_OK(cudaFree(device_));
+    CUDA_OK(cudaStreamDestroy(stream_));
+  }
+
+ private:
+  int Runs(int count) const { return std::max(count / divisor_, 3); }
+
+  void Init() {
+    const double begin = Microseconds();
+    CUDA_OK(cudaFree(nullptr));
+    const double end = Microseconds();
+    cudaDeviceProp properties;
+    int driver = 0, runtime = 0;
+    CUDA_OK(cudaGetDeviceProperties(&properties, 0));
+    CUDA_OK(cudaDriverGetVersion(&driver));
+    CUDA_OK(cudaRuntimeGetVersion(&runtime));
+    std::printf("# device %s\n# driver %d runtime %d\n", properties.name, driver, runtime);
+    Print("init", (end - begin) / 1e3, "ms");
+  }
+
+  void Launches() {
+    const auto synchronise = [this] { CUDA_OK(cudaStreamSynchronize(stream_)); };
+    const auto launch = [this](int count) {
+      for (int i = 0; i < count; ++i) Nothing<<<1, 1, 0, stream_>>>();
+      CUDA_OK(cudaGetLastError());
+    };
+    Print("launch_enqueue",
+          Median(Times(
+              Runs(50), [&] { launch(kEnqueued); }, synchronise)) /
+              kEnqueued,
+          "us");
+    const auto many = [&] {
+      launch(kThroughputLaunches);
+      synchronise();
+    };
+    Print("launch_throughput", Median(Times(Runs(20), many)) / kThroughputLaunches, "us");
+    const auto one = [&] {
+      launch(1);
+      synchronise();
+    };
+    const std::vector<double> times = Times(Runs(2000), one);
+    Print("launch_sync_p50", Median(times), "us");
+    Print("launch_sync_p99", Quantile(times, 0.99), "us");
+  }
+
+  void Memory() {
+    const auto allocate = [] {
+      void* memory = nullptr;
+      CUDA_OK(cudaMalloc(&memory, kMiB));
+      CUDA_OK(cudaFree(memory));
+    };
+    Print("malloc_free_1MiB", Median(Times(Runs(200), allocate)), "us");
+  }
+
+  void Events() {
+    cudaEvent_t event;
+    CUDA_OK(cudaEventCreate(&event));
+    const auto record = [&] {
+      CUDA_OK(cudaEventRecord(event, stream_));
+      const cudaError_t state = cudaEventQuery(event);
+      if (state != cudaErrorNotReady) CUDA_OK(state);
+    };
+    const auto settle = [&] { CUDA_OK(cudaEventSynchronize(event)); };
+    Print("event_record_query", Median(Times(Runs(1000), record, settle)), "us");
+    CUDA_OK(cudaEventDestroy(event));
+  }
+
+  // Every size in, out, and compared. `seed` tells the two kinds of memory apart.
+  void Copies(const char* kind, uint8_t* host, uint8_t seed) {
+    for (const size_t bytes : {size_t{64}, 4 * kKiB, 64 * kKiB, kMiB, big_bytes_}) {
+      const bool big = bytes == big_bytes_;
+      const int runs = big ? kBigCopies : Runs(500);
+      for (size_t i = 0; i < bytes; ++i) host[i] = static_cast<uint8_t>(i * 7 + i / 251 + seed);
+      const double to_device = Median(
+          Times(runs, [&] { CUDA_OK(cudaMemcpy(device_, host, bytes, cudaMemcpyHostToDevice)); }));
+      std::memset(host, 0, bytes);
+      const double to_host = Median(
+          Times(runs, [&] { CUDA_OK(cudaMemcpy(host, device_, bytes, cudaMemcpyDeviceToHost)); }));
+      for (size_t i = 0; i < bytes; ++i) {
+        if (host[i] != static_cast<uint8_t>(i * 7 + i / 251 + seed)) Die(kind, "a copy is wrong");
+      }
+      const std::string suffix = std::string("_") + kind + "_" + (big ? "big" : SizeName(bytes));
+      const auto print = [&](const std::string& direction, double us) {
+        Print(direction + suffix, big ? static_cast<double>(bytes) / us / 1e3 : us,
+              big ? "GB/s" : "us");
+      };
+      print("h2d", to_device);
+      print("d2h", to_host);
+    }
+  }
+
+  void Pipeline(uint32_t* pinned) {
+    constexpr uint32_t kCount = kPipelineInBytes / sizeof(uint32_t);
+    constexpr uint32_t kThreads = 256;
+    // The result comes back behind the input, which every run sends again.
+    uint32_t* const out = pinned + kCount;
+    for (uint32_t i = 0; i < kCount; ++i) pinned[i] = i;
+    auto* const values = static_cast<uint32_t*>(device_);
+    const auto pass = [&] {
+      CUDA_OK(cudaMemcpyAsync(values, pinned, kPipelineInBytes, cudaMemcpyHostToDevice, stream_));
+      for (int kernel = 0; kernel < kPipelineKernels; ++kernel)
+        AddOne<<<(kCount + kThreads - 1) / kThreads, kThreads, 0, stream_>>>(values, kCount);
+      CUDA_OK(cudaGetLastError());
+      CUDA_OK(cudaMemcpyAsync(out, values, kPipelineOutBytes, cudaMemcpyDeviceToHost, stream_));
+      CUDA_OK(cudaStreamSynchronize(stream_));
+    };
+    Print("pipeline_1MiB_20_kernels_4KiB", Median(Times(Runs(100), pass)), "us");
+    for (uint32_t i = 0; i < kPipelineOutBytes / sizeof(uint32_t); ++i) {
+      if (out[i] != i + kPipelineKernels) Die("pipeline", "a result is wrong");
+    }
+  }
+
+  const size_t big_bytes_;
+  const int divisor_;  // of repetitions
+  cudaStream_t stream_ = nullptr;
+  void* device_ = nullptr;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  size_t big_mib = 256;
+  int divisor = 1;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--quick") == 0) {
+      divisor = 10;
+    } else if (std::strcmp(argv[i], "--big-mib") == 0 && i + 1 < argc) {
+      big_mib = std::strtoul(argv[++i], nullptr, 10);
+    } else {
+      std::fprintf(stderr, "usage: remoting_bench [--big-mib N] [--quick]\n");
+      return 2;
+    }
+  }
+  if (big_mib < 2) Die("--big-mib", "must be 2 or more");
+  Bench(big_mib * kMiB, divisor).Run();
+  return 0;
+}
