@@ -120,6 +120,9 @@ def main():
             status = daemon.stop()
 
     today = datetime.date.today().isoformat()
+    if arguments.benchmark_out:
+        arguments.benchmark_out.write_text(json.dumps(
+            {"date": today, "facts": facts, "native": native, "consort": consort}, indent=1) + "\n")
     print(f"{today}, {', '.join(facts)}, {os.cpu_count()} cores, Linux {platform.release()}, "
           f"{arguments.runs} runs{' (quick)' if quick else ''}: median (least to most).")
     if gpu:
@@ -128,9 +131,6 @@ def main():
         print("No NVIDIA GPU: Consort on its CPU device only. This shows that the path works, and nothing about a GPU.")
     print()
     print(table(native, consort))
-    if arguments.benchmark_out:
-        arguments.benchmark_out.write_text(json.dumps(
-            {"date": today, "facts": facts, "native": native, "consort": consort}, indent=1) + "\n")
     return 0 if status == 0 else 1
 
 
