@@ -31,9 +31,10 @@ constexpr int kExitUsage = 2;
 constexpr char kUsage[] =
     R"(consortd: serves this host's GPUs to virtual machines and local applications.
 
-  --socket PATH         where local applications connect
-                        (default /run/consort/consortd.sock, or $XDG_RUNTIME_DIR/consort/consortd.sock)
-  --vm NAME=PATH        a VM, and the socket its vhost-user-vsock device connects to; may be repeated
+  --socket PATH         where local applications connect (default /run/consort/consortd.sock,
+                        or $XDG_RUNTIME_DIR/consort/consortd.sock)
+  --vm NAME=PATH        a VM, and the socket its vhost-user-vsock device connects to;
+                        may be repeated
   --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
   --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
   --devices N           how many devices the CPU driver presents

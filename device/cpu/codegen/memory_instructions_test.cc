@@ -72,7 +72,8 @@ TEST(MemoryInstructions, LocalAndSharedAndGenericAddresses) {
   cvta.to.shared.u64 %rd6, %rd5; sub.u64 %rd7, %rd6, %rd4; st.global.u32 [%rd1+12], %rd7;
   isspacep.shared %p1, %rd5; isspacep.local %p2, %rd3; isspacep.global %p3, %rd1;
   isspacep.global %p4, %rd5;
-  selp.u32 %r5, 1, 0, %p1; selp.u32 %r6, 2, 0, %p2; selp.u32 %r7, 4, 0, %p3; selp.u32 %r8, 8, 0, %p4;
+  selp.u32 %r5, 1, 0, %p1; selp.u32 %r6, 2, 0, %p2; selp.u32 %r7, 4, 0, %p3;
+  selp.u32 %r8, 8, 0, %p4;
   or.b32 %r5, %r5, %r6; or.b32 %r5, %r5, %r7; or.b32 %r5, %r5, %r8; st.global.u32 [%rd1+16], %r5;
 )"),
                   memory),

@@ -318,14 +318,16 @@ bool AddressSpace::ForeignLocked(uintptr_t base, Bytes bytes, bool write) const 
 }
 
 bool AddressSpace::CheckLocked(std::span<const Extent> extents) const {
-  return std::all_of(extents.begin(), extents.end(), [this](const Extent& extent) {
-    if (extent.bytes == 0) return true;
+  for (const Extent& extent : extents) {
+    if (extent.bytes == 0) continue;
     // What begins on a device has to end there, whatever the caller called it.
     const auto range = FindLocked(extent.base);
     const bool known = extent.known || (range != ranges_.end() && range->second.on_device());
-    return known ? CoveredLocked(extent.base, extent.bytes, extent.write)
-                 : ForeignLocked(extent.base, extent.bytes, extent.write);
-  });
+    const bool may = known ? CoveredLocked(extent.base, extent.bytes, extent.write)
+                           : ForeignLocked(extent.base, extent.bytes, extent.write);
+    if (!may) return false;
+  }
+  return true;
 }
 
 bool AddressSpace::OccupiedLocked(uintptr_t base, Bytes bytes) const {

@@ -263,7 +263,8 @@ TEST_F(Collectives, EndlessRecursionIsAFault) {
 
 TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {
   ASSERT_EQ(Run(Kernel("call leave; bar.sync 0; st.global.u32 [%rd2], %r1;", R"(
-.func leave() { .reg .b32 %r; .reg .pred %p; mov.u32 %r, %tid.x; setp.gt.u32 %p, %r, 2; @%p exit; ret; })"),
+.func leave() {
+  .reg .b32 %r; .reg .pred %p; mov.u32 %r, %tid.x; setp.gt.u32 %p, %r, 2; @%p exit; ret; })"),
                 40),
             LaunchFault::kNone);
   for (uint32_t i = 0; i < 40; ++i) ASSERT_EQ(out_[i], i <= 2 ? i : 0xEEEEEEEE);
@@ -279,8 +280,10 @@ TEST_F(Collectives, FaultsOutsideKernelsReachTheirOwnHandler) {
 TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
   const std::string library = R"(
 .extern .func (.param .b32 func_retval0) vprintf (.param .b64 a, .param .b64 b);
-.extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
-.global .align 1 .b8 format[] = {37, 100, 32, 37, 53, 46, 50, 102, 32, 37, 115, 32, 37, 108, 108, 120, 33, 10, 0};
+.extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n,
+                            .param .b64 c);
+.global .align 1 .b8 format[] = {37, 100, 32, 37, 53, 46, 50, 102, 32, 37, 115, 32,
+                                  37, 108, 108, 120, 33, 10, 0};
 .global .align 1 .b8 text[3] = {104, 105};
 )";
   testing::internal::CaptureStderr();
@@ -289,8 +292,10 @@ TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
   st.local.u32 [%rd3], -5; st.local.f64 [%rd3+8], 0d4000000000000000; mov.u64 %rd4, text;
   st.local.u64 [%rd3+16], %rd4; st.local.u64 [%rd3+24], 0x123456789A;
   mov.u64 %rd5, format;
-  { .param .b64 param0; st.param.b64 [param0], %rd5; .param .b64 param1; st.param.b64 [param1], %rd3;
-    .param .b32 retval0; call.uni (retval0), vprintf, (param0, param1); ld.param.b32 %r2, [retval0]; }
+  { .param .b64 param0; st.param.b64 [param0], %rd5;
+    .param .b64 param1; st.param.b64 [param1], %rd3;
+    .param .b32 retval0; call.uni (retval0), vprintf, (param0, param1);
+    ld.param.b32 %r2, [retval0]; }
   st.global.u32 [%rd2], %r2;)",
                        library),
                 1),
@@ -310,7 +315,8 @@ TEST_F(Collectives, ProgramsRunFromManyThreadsAtOnce) {
   .shared .align 4 .b8 sum[4];
   setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [sum], 0; bar.sync 0;
   atom.shared.add.u32 %r2, [sum], %r1; bar.sync 0;
-  ld.shared.u32 %r3, [sum]; mov.u32 %r4, %ctaid.x; mul.wide.u32 %rd3, %r4, 4; add.u64 %rd3, %rd3, %rd1;
+  ld.shared.u32 %r3, [sum]; mov.u32 %r4, %ctaid.x; mul.wide.u32 %rd3, %r4, 4;
+  add.u64 %rd3, %rd3, %rd1;
   @%p1 st.global.u32 [%rd3], %r3;)"));
   ASSERT_TRUE(program.ok()) << program.status();
   std::vector<std::vector<uint32_t>> results(4, std::vector<uint32_t>(40));
