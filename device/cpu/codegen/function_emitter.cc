@@ -137,8 +137,8 @@ void FunctionEmitter::EmitPrologue() {
   inputs_ = ir_function_->getArg(1);
   returns_ = ir_function_->getArg(2);
   builder_.SetInsertPoint(entry_);
-  const ThreadsMode mode = function_.is_entry ? shared_.layout.kernels[function_index_].mode
-                                              : ThreadsMode::kLoop;
+  const ThreadsMode mode =
+      function_.is_entry ? shared_.layout.kernels[function_index_].mode : ThreadsMode::kLoop;
   if (mode == ThreadsMode::kCoroutines) BeginCoroutine();
   if (mode == ThreadsMode::kBlockLoop) {
     llvm::BasicBlock* thread_begin = NewBlock();
@@ -190,8 +190,8 @@ llvm::Value* FunctionEmitter::CallWaiting(std::string_view name, llvm::Type* res
   llvm::Value* value = CallRuntime(name, result, arguments);
   if (coroutine_end_ == nullptr) return value;
   llvm::Value* none = llvm::ConstantTokenNone::get(builder_.getContext());
-  llvm::Value* how = builder_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {},
-                                              {none, builder_.getFalse()});
+  llvm::Value* how =
+      builder_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {}, {none, builder_.getFalse()});
   llvm::BasicBlock* resumed = NewBlock();
   // Frames are never destroyed: the engine uses their memory anew.
   builder_.CreateSwitch(how, coroutine_end_, 1)->addCase(builder_.getInt8(0), resumed);

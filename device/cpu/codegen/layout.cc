@@ -178,8 +178,8 @@ class Analysis {
           layout_.functions[index].has_call ? ThreadsMode::kLoop : ThreadsMode::kBlockLoop;
     } else {
       // A coroutine keeps .local variables in its frame, where isspacep would not look for them.
-      kernel.mode = callee_waits || kernel.local_bytes > 0 ? ThreadsMode::kFibers
-                                                           : ThreadsMode::kCoroutines;
+      kernel.mode =
+          callee_waits || kernel.local_bytes > 0 ? ThreadsMode::kFibers : ThreadsMode::kCoroutines;
     }
   }
 

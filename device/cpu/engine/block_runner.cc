@@ -126,7 +126,7 @@ void BlockRunner::ResumeThread(Thread& thread) {
 }
 
 void BlockRunner::FreeFrames::operator()(uint8_t* frames) const {
-  ::operator delete(frames, std::align_val_t{kFrameAlign});
+  ::operator delete (frames, std::align_val_t{kFrameAlign});
 }
 
 void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
@@ -134,7 +134,7 @@ void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
   // Only for the first thread of the first block, when no frame is in use.
   if (frames_bytes_ < stride * thread_count_) {
     frames_.reset(static_cast<uint8_t*>(
-        ::operator new(stride * thread_count_, std::align_val_t{kFrameAlign})));
+        ::operator new (stride* thread_count_, std::align_val_t{kFrameAlign})));
     frames_bytes_ = stride * thread_count_;
   }
   return frames_.get() + stride * context->thread_index;
