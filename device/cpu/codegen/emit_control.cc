@@ -211,7 +211,7 @@ void EmitBranch(Step& step) {
   const auto index =
       static_cast<uint32_t>(&step.instruction - step.f.function().instructions.data());
   if (std::binary_search(polling.begin(), polling.end(), index)) {
-    step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
+    step.f.CallWaiting("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
   }
   step.ir().CreateBr(step.f.LabelBlock(step.operand(0)));
   step.f.StartUnreachableBlock();
@@ -285,7 +285,7 @@ void EmitNothing(Step&) {}
 void EmitNanosleep(Step& step) {
   // A hint to wait; other threads of the block may run meanwhile, where there are fibers for it.
   if (!step.f.function_layout().polling_branches.empty()) {
-    step.f.CallRuntime("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
+    step.f.CallWaiting("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
   }
 }
 

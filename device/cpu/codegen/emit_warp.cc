@@ -27,7 +27,7 @@ void EmitBarrier(Step& step) {
   Value* context = step.f.context();
   if (step.Has("warp")) {
     if (!step.Has("sync") || step.operand_count() != 1) return step.Unsupported();
-    step.f.CallRuntime("consort_rt_warp_sync", ir.getVoidTy(), {context, step.Read(0, Type::kU32)});
+    step.f.CallWaiting("consort_rt_warp_sync", ir.getVoidTy(), {context, step.Read(0, Type::kU32)});
     return;
   }
   if (step.Has("red")) {
@@ -40,7 +40,7 @@ void EmitBarrier(Step& step) {
                                              : BarrierReduce::kOr;
     if (name.empty()) return step.Unsupported();
     Value* count = last == 3 ? step.Read(2, Type::kU32) : ir.getInt32(0);
-    Value* result = step.f.CallRuntime(
+    Value* result = step.f.CallWaiting(
         "consort_rt_barrier_reduce", ir.getInt32Ty(),
         {context, step.Read(1, Type::kU32), count, ir.getInt32(static_cast<uint32_t>(op)),
          ir.CreateZExt(step.Read(last, Type::kPred), ir.getInt32Ty())});
@@ -57,7 +57,7 @@ void EmitBarrier(Step& step) {
     step.f.CallRuntime("consort_rt_barrier_arrive", ir.getVoidTy(),
                        {context, step.Read(0, Type::kU32), CountOperand(step, 1)});
   } else if (step.Has("sync")) {
-    step.f.CallRuntime("consort_rt_barrier", ir.getVoidTy(),
+    step.f.CallWaiting("consort_rt_barrier", ir.getVoidTy(),
                        {context, step.Read(0, Type::kU32), CountOperand(step, 1)});
   } else {
     step.Unsupported();
@@ -73,7 +73,7 @@ void EmitShuffle(Step& step) {
                            : name == "down" ? ShuffleMode::kDown
                            : name == "bfly" ? ShuffleMode::kButterfly
                                             : ShuffleMode::kIndex;
-  Value* packed = step.f.CallRuntime(
+  Value* packed = step.f.CallWaiting(
       "consort_rt_shuffle", ir.getInt64Ty(),
       {step.f.context(), ir.getInt32(static_cast<uint32_t>(mode)), step.Read(1, Type::kU32),
        step.Read(2, Type::kU32), step.Read(3, Type::kU32), step.Read(4, Type::kU32)});
@@ -96,7 +96,7 @@ void EmitVote(Step& step) {
                         : name == "any" ? VoteMode::kAny
                         : name == "uni" ? VoteMode::kUniform
                                         : VoteMode::kBallot;
-  Value* result = step.f.CallRuntime(
+  Value* result = step.f.CallWaiting(
       "consort_rt_vote", ir.getInt32Ty(),
       {step.f.context(), ir.getInt32(static_cast<uint32_t>(mode)),
        ir.CreateZExt(step.Read(1, Type::kPred), ir.getInt32Ty()), step.Read(2, Type::kU32)});
@@ -110,7 +110,7 @@ void EmitVote(Step& step) {
 void EmitActiveMask(Step& step) {
   // The line tells places in the program apart: lanes that arrive at one are active together.
   Value* place = step.ir().getInt32(static_cast<uint32_t>(step.instruction.line));
-  step.Write(step.f.CallRuntime("consort_rt_active_mask", step.ir().getInt32Ty(),
+  step.Write(step.f.CallWaiting("consort_rt_active_mask", step.ir().getInt32Ty(),
                                 {step.f.context(), place}));
 }
 
@@ -119,7 +119,7 @@ void EmitMatch(Step& step) {
   const bool all = step.Has("all");
   if (!step.Has("sync") || all == step.Has("any")) return step.Unsupported();
   Value* packed =
-      step.f.CallRuntime("consort_rt_match", ir.getInt64Ty(),
+      step.f.CallWaiting("consort_rt_match", ir.getInt64Ty(),
                          {step.f.context(), ir.getInt32(all ? 1 : 0),
                           ir.CreateZExt(step.Read(1), ir.getInt64Ty()), step.Read(2, Type::kU32)});
   const ptx::Operand& to = step.operand(0);
@@ -143,7 +143,7 @@ void EmitWarpReduce(Step& step) {
                         : name == "min"
                             ? (is_signed ? WarpReduce::kMinSigned : WarpReduce::kMinUnsigned)
                             : (is_signed ? WarpReduce::kMaxSigned : WarpReduce::kMaxUnsigned);
-  step.Write(step.f.CallRuntime("consort_rt_warp_reduce", ir.getInt32Ty(),
+  step.Write(step.f.CallWaiting("consort_rt_warp_reduce", ir.getInt32Ty(),
                                 {step.f.context(), ir.getInt32(static_cast<uint32_t>(op)),
                                  step.Read(1), step.Read(2, Type::kU32)}));
 }
@@ -153,7 +153,7 @@ void EmitElect(Step& step) {
   if (!step.Has("sync")) return step.Unsupported();
   // elect.sync d|p, mask: the lowest lane of the mask is elected.
   Value* mask = step.Read(1, Type::kU32);
-  step.f.CallRuntime("consort_rt_warp_sync", ir.getVoidTy(), {step.f.context(), mask});
+  step.f.CallWaiting("consort_rt_warp_sync", ir.getVoidTy(), {step.f.context(), mask});
   Value* leader = ir.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, mask, ir.getFalse());
   Value* lane = step.f.Field(offsetof(ThreadContext, lane), 32);
   const ptx::Operand& to = step.operand(0);

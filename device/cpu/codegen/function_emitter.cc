@@ -137,7 +137,18 @@ void FunctionEmitter::EmitPrologue() {
   inputs_ = ir_function_->getArg(1);
   returns_ = ir_function_->getArg(2);
   builder_.SetInsertPoint(entry_);
-  entry_end_ = builder_.CreateBr(body);
+  const ThreadsMode mode =
+      function_.is_entry ? shared_.layout.kernels[function_index_].mode : ThreadsMode::kLoop;
+  if (mode == ThreadsMode::kCoroutines) BeginCoroutine();
+  if (mode == ThreadsMode::kBlockLoop) {
+    llvm::BasicBlock* thread_begin = NewBlock();
+    BeginBlockLoop(thread_begin);
+    builder_.SetInsertPoint(thread_begin);
+    thread_end_ = builder_.CreateBr(body);
+  } else {
+    entry_end_ = builder_.CreateBr(body);
+    thread_end_ = entry_end_;
+  }
   builder_.SetInsertPoint(body);
   for (size_t i = 0; i < function_.inputs.size(); ++i) {
     const uint32_t symbol = function_.inputs[i];
@@ -149,7 +160,91 @@ void FunctionEmitter::EmitPrologue() {
   }
 }
 
+// Makes the kernel a coroutine in LLVM's switched-resume form: CoroSplit moves what is live across
+// a wait into a frame, which the engine provides. Source: LLVM 19, "Coroutines in LLVM".
+void FunctionEmitter::BeginCoroutine() {
+  ir_function_->setPresplitCoroutine();
+  llvm::Value* null = llvm::ConstantPointerNull::get(builder_.getPtrTy());
+  llvm::Value* none = llvm::ConstantTokenNone::get(builder_.getContext());
+  llvm::Value* id = builder_.CreateIntrinsic(llvm::Intrinsic::coro_id, {},
+                                             {builder_.getInt32(kFrameAlign), null, null, null});
+  llvm::Value* bytes =
+      builder_.CreateIntrinsic(llvm::Intrinsic::coro_size, {builder_.getInt32Ty()}, {});
+  llvm::Value* memory = CallRuntime("consort_rt_frame", builder_.getPtrTy(), {context_, bytes});
+  llvm::Value* frame = builder_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id, memory});
+  builder_.CreateStore(frame, FieldPointer(offsetof(ThreadContext, frame)));
+  const auto insert_point = builder_.saveIP();
+  leave_ = NewBlock();
+  coroutine_end_ = NewBlock();
+  builder_.SetInsertPoint(leave_);
+  CallRuntime("consort_rt_done", builder_.getVoidTy(), {context_});
+  builder_.CreateBr(coroutine_end_);
+  builder_.SetInsertPoint(coroutine_end_);
+  builder_.CreateIntrinsic(llvm::Intrinsic::coro_end, {}, {frame, builder_.getFalse(), none});
+  builder_.CreateRetVoid();
+  builder_.restoreIP(insert_point);
+}
+
+llvm::Value* FunctionEmitter::CallWaiting(std::string_view name, llvm::Type* result,
+                                          const std::vector<llvm::Value*>& arguments) {
+  llvm::Value* value = CallRuntime(name, result, arguments);
+  if (coroutine_end_ == nullptr) return value;
+  llvm::Value* none = llvm::ConstantTokenNone::get(builder_.getContext());
+  llvm::Value* how =
+      builder_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {}, {none, builder_.getFalse()});
+  llvm::BasicBlock* resumed = NewBlock();
+  // Frames are never destroyed: the engine uses their memory anew.
+  builder_.CreateSwitch(how, coroutine_end_, 1)->addCase(builder_.getInt8(0), resumed);
+  builder_.SetInsertPoint(resumed);
+  if (result->isVoidTy()) return nullptr;
+  return builder_.CreateTrunc(
+      builder_.CreateLoad(IntType(64), FieldPointer(offsetof(ThreadContext, result))), result);
+}
+
+// Three loops over tid, x innermost, around the code of one thread, which starts at `thread_begin`.
+void FunctionEmitter::BeginBlockLoop(llvm::BasicBlock* thread_begin) {
+  llvm::BasicBlock* loops[3];
+  llvm::PHINode* tid[3];
+  for (llvm::BasicBlock*& loop : loops) loop = NewBlock();
+  entry_end_ = builder_.CreateBr(loops[2]);
+  for (int i = 2; i >= 0; --i) {
+    builder_.SetInsertPoint(loops[i]);
+    tid[i] = builder_.CreatePHI(IntType(32), 2);
+    tid[i]->addIncoming(builder_.getInt32(0), i == 2 ? entry_ : loops[i + 1]);
+    if (i > 0) builder_.CreateBr(loops[i - 1]);
+  }
+  llvm::Value* ntid[3];
+  for (size_t i = 0; i < 3; ++i) {
+    ntid[i] = Field(offsetof(ThreadContext, ntid) + i * sizeof(uint32_t), 32);
+    fields_[offsetof(ThreadContext, tid) + i * sizeof(uint32_t)] = tid[i];
+  }
+  builder_.SetInsertPoint(loops[0]);
+  llvm::Value* row = builder_.CreateAdd(builder_.CreateMul(tid[2], ntid[1]), tid[1]);
+  llvm::Value* index = builder_.CreateAdd(builder_.CreateMul(row, ntid[0]), tid[0]);
+  fields_[offsetof(ThreadContext, lane)] =
+      builder_.CreateAnd(index, builder_.getInt32(kWarpLanes - 1));
+  fields_[offsetof(ThreadContext, warp)] =
+      builder_.CreateUDiv(index, builder_.getInt32(kWarpLanes));
+  fields_[offsetof(ThreadContext, thread_index)] = index;
+  builder_.CreateBr(thread_begin);
+  llvm::BasicBlock* latch = NewBlock();
+  leave_ = latch;
+  for (int i = 0; i < 3; ++i) {
+    builder_.SetInsertPoint(latch);
+    llvm::Value* next = builder_.CreateNUWAdd(tid[i], builder_.getInt32(1));
+    tid[i]->addIncoming(next, latch);
+    latch = NewBlock();
+    builder_.CreateCondBr(builder_.CreateICmpULT(next, ntid[i]), loops[i], latch);
+  }
+  builder_.SetInsertPoint(latch);
+  builder_.CreateRetVoid();
+}
+
 void FunctionEmitter::EmitReturn() {
+  if (leave_ != nullptr) {  // a kernel, which returns nothing
+    builder_.CreateBr(leave_);
+    return;
+  }
   for (size_t i = 0; i < function_.returns.size(); ++i) {
     const uint32_t symbol = function_.returns[i];
     if (function_.symbols[symbol].space != Space::kRegister) continue;
@@ -253,7 +348,7 @@ llvm::AllocaInst* FunctionEmitter::Register(uint32_t symbol) {
   slot = at_entry.CreateAlloca(type);
   // A parameter in a register is also used where no instruction names it.
   if (!is_temporary_[symbol] || declared.kind != SymbolKind::kRegister) {
-    at_entry.CreateStore(llvm::Constant::getNullValue(type), slot);
+    llvm::IRBuilder<>(thread_end_).CreateStore(llvm::Constant::getNullValue(type), slot);
   }
   return slot;
 }
@@ -262,7 +357,7 @@ llvm::Value* FunctionEmitter::CarryFlag() {
   if (carry_ == nullptr) {
     llvm::IRBuilder<> at_entry(entry_end_);
     carry_ = at_entry.CreateAlloca(at_entry.getInt1Ty());
-    at_entry.CreateStore(at_entry.getFalse(), carry_);
+    llvm::IRBuilder<>(thread_end_).CreateStore(builder_.getFalse(), carry_);
   }
   return carry_;
 }

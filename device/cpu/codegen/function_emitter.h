@@ -93,6 +93,10 @@ class FunctionEmitter {
 
   llvm::Value* CallRuntime(std::string_view name, llvm::Type* result,
                            const std::vector<llvm::Value*>& arguments);
+  // The same for a function in which the thread may wait. In a coroutine it only notes what the
+  // thread waits for; the thread then suspends and finds the result in its context.
+  llvm::Value* CallWaiting(std::string_view name, llvm::Type* result,
+                           const std::vector<llvm::Value*>& arguments);
   llvm::Value* EntryAlloca(llvm::Type* type, uint32_t align);
 
   // The condition code register's carry flag (PTX ISA, 9.7.2), a slot of type i1.
@@ -110,6 +114,8 @@ class FunctionEmitter {
  private:
   void FindTemporaries();
   void EmitPrologue();
+  void BeginCoroutine();
+  void BeginBlockLoop(llvm::BasicBlock* thread_begin);
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);
   llvm::Value* Constant(const ptx::Operand& operand, ptx::Type type);
@@ -122,8 +128,13 @@ class FunctionEmitter {
   llvm::Function* ir_function_ = nullptr;
   llvm::IRBuilder<> builder_;
   llvm::BasicBlock* entry_ = nullptr;
-  llvm::Instruction* entry_end_ =
-      nullptr;  // the entry block's branch; prologue code goes before it
+  // The entry block's branch; what is done once goes before it.
+  llvm::Instruction* entry_end_ = nullptr;
+  // What each thread begins with goes before it: entry_end_ but in a block loop.
+  llvm::Instruction* thread_end_ = nullptr;
+  // Where a thread leaves: the next turn of a block loop, or a coroutine's end. Null: plain return.
+  llvm::BasicBlock* leave_ = nullptr;
+  llvm::BasicBlock* coroutine_end_ = nullptr;
   llvm::Value* context_ = nullptr;
   llvm::Value* inputs_ = nullptr;
   llvm::Value* returns_ = nullptr;

@@ -124,6 +124,7 @@ class Analysis {
     }
     for (uint32_t i = 0; i < function.instructions.size(); ++i) {
       const Instruction& instruction = function.instructions[i];
+      out.has_call |= instruction.opcode == "call";
       if (IsCollective(instruction) || (instruction.opcode == "exit" && !function.is_entry)) {
         out.has_collective = true;
       }
@@ -149,6 +150,8 @@ class Analysis {
 
   void AnalyseKernel(uint32_t index) {
     KernelLayout& kernel = layout_.kernels[index];
+    bool waits = false;
+    bool callee_waits = false;
     std::vector<uint32_t> open = {index};
     absl::flat_hash_set<uint32_t> seen = {index};
     while (!open.empty()) {
@@ -156,7 +159,10 @@ class Analysis {
       open.pop_back();
       kernel.functions.push_back(at);
       const FunctionLayout& function = layout_.functions[at];
-      kernel.needs_fibers |= function.has_collective || !function.polling_branches.empty();
+      if (function.has_collective || !function.polling_branches.empty()) {
+        waits = true;
+        callee_waits |= at != index;
+      }
       kernel.local_bytes += function.local_bytes;
       for (const uint32_t next : function.references) {
         if (seen.insert(next).second) open.push_back(next);
@@ -167,6 +173,14 @@ class Analysis {
       }
     }
     std::sort(kernel.functions.begin(), kernel.functions.end());
+    if (!waits) {
+      kernel.mode =
+          layout_.functions[index].has_call ? ThreadsMode::kLoop : ThreadsMode::kBlockLoop;
+    } else {
+      // A coroutine keeps .local variables in its frame, where isspacep would not look for them.
+      kernel.mode =
+          callee_waits || kernel.local_bytes > 0 ? ThreadsMode::kFibers : ThreadsMode::kCoroutines;
+    }
   }
 
   // Gives each shared variable one offset for all kernels, as functions are compiled for any

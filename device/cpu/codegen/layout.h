@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/codegen/layout.h: facts about a parsed module that its kernels share: where parameters
-// and shared variables lie, who calls whom, and which kernels must run their threads as fibers.
+// and shared variables lie, who calls whom, and how kernels run the threads of a block.
 //
 // Immutable after Make; any thread.
 #ifndef CONSORT_DEVICE_CPU_CODEGEN_LAYOUT_H_
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "device/cpu/engine/thread_context.h"
 #include "device/cpu/ptx/ast.h"
 
 namespace consort::cpu {
@@ -26,6 +27,7 @@ struct FunctionLayout {
   std::vector<uint32_t> references;        // functions called or whose address is taken, sorted
   std::vector<uint32_t> shared_variables;  // module variables named in the body, sorted
   bool has_indirect_call = false;
+  bool has_call = false;
   bool has_collective = false;  // barriers, shuffles, votes, exit below the kernel
   // Instructions that branch back over a load or atomic with which a thread may wait for memory
   // that another one changes; sorted.
@@ -36,7 +38,7 @@ struct FunctionLayout {
 
 struct KernelLayout {
   std::vector<uint32_t> functions;  // the kernel and all it may call, sorted
-  bool needs_fibers = false;
+  ThreadsMode mode = ThreadsMode::kLoop;
   uint32_t static_shared_bytes = 0;
   uint32_t local_bytes = 0;
 };

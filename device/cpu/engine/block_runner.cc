@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/log.h"
 
@@ -38,8 +39,8 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
                                static_cast<uint32_t>(row % job.shape.grid[1]),
                                static_cast<uint32_t>(row / job.shape.grid[1])};
     fault_ = LaunchFault::kNone;
-    if (job.needs_fibers) {
-      RunFibers(block);
+    if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
+      RunScheduled(block);
     } else {
       RunLoop(block);
     }
@@ -59,13 +60,20 @@ bool BlockRunner::Prepare(LaunchJob& job) {
     status = shared_.Prepare(size_t{job.static_shared_bytes} + job.shape.dynamic_shared_bytes);
   }
   const size_t stack_bytes = kStackBytes + kLocalCopies * job.local_bytes;
-  const size_t fibers = job.needs_fibers ? thread_count_ : 1;
-  if (!threads_.empty() && threads_[0]->fiber.stack_bytes() < stack_bytes) threads_.clear();
-  while (status.ok() && threads_.size() < fibers) {
-    auto thread = std::make_unique<Thread>();
-    thread->runner = this;
-    status = thread->fiber.Allocate(stack_bytes, threads_.size());
-    if (status.ok()) threads_.push_back(std::move(thread));
+  const size_t fibers = job.mode == ThreadsMode::kFibers ? thread_count_ : 1;
+  const bool scheduled = fibers > 1 || job.mode == ThreadsMode::kCoroutines;
+  const size_t threads = scheduled ? thread_count_ : 1;
+  if (!threads_.empty() && threads_[0]->fiber.stack_bytes() < stack_bytes) {
+    threads_.clear();
+    fibers_ = 0;
+  }
+  while (threads_.size() < threads) {
+    threads_.push_back(std::make_unique<Thread>());
+    threads_.back()->runner = this;
+  }
+  for (; status.ok() && fibers_ < fibers; ++fibers_) {
+    status = threads_[fibers_]->fiber.Allocate(stack_bytes, fibers_);
+    if (!status.ok()) break;
   }
   if (status.ok()) return true;
   LOG(ERROR) << "cannot run a block of " << thread_count_ << " threads: " << status;
@@ -98,13 +106,41 @@ void BlockRunner::SetThreadIndex(ThreadContext& context, uint32_t index) {
   context.thread_index = index;
 }
 
-void BlockRunner::ResumeThread(Thread& thread) {
-  running_ = &thread;
+void BlockRunner::ResumeFiber(Fiber& fiber) {
+  running_ = &fiber;
   t_running = this;
-  thread.fiber.Resume();
+  fiber.Resume();
   t_running = nullptr;
   running_ = nullptr;
 }
+
+void BlockRunner::ResumeThread(Thread& thread) {
+  if (job_->mode == ThreadsMode::kFibers) {
+    ResumeFiber(thread.fiber);
+  } else if (thread.context.frame == nullptr) {
+    job_->entry(&thread.context, job_->params, nullptr);
+  } else {
+    // A frame begins with the function that resumes it. Source: LLVM 19, "Coroutines in LLVM".
+    (*static_cast<void (**)(void*)>(thread.context.frame))(thread.context.frame);
+  }
+}
+
+void BlockRunner::FreeFrames::operator()(uint8_t* frames) const {
+  ::operator delete (frames, std::align_val_t{kFrameAlign});
+}
+
+void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
+  const size_t stride = (size_t{bytes} + kFrameAlign - 1) / kFrameAlign * kFrameAlign;
+  // Only for the first thread of the first block, when no frame is in use.
+  if (frames_bytes_ < stride * thread_count_) {
+    frames_.reset(static_cast<uint8_t*>(
+        ::operator new (stride* thread_count_, std::align_val_t{kFrameAlign})));
+    frames_bytes_ = stride * thread_count_;
+  }
+  return frames_.get() + stride * context->thread_index;
+}
+
+void BlockRunner::CoroutineDone(ThreadContext* context) { Of(context).state = State::kDone; }
 
 void BlockRunner::LoopBody(void* argument) {
   Thread& thread = *static_cast<Thread*>(argument);
@@ -112,6 +148,10 @@ void BlockRunner::LoopBody(void* argument) {
   const KernelEntry entry = runner.job_->entry;
   const uint8_t* params = runner.job_->params;
   ThreadContext& context = thread.context;
+  if (runner.job_->mode == ThreadsMode::kBlockLoop) {
+    entry(&context, params, nullptr);
+    thread.fiber.Suspend(true);
+  }
   SetThreadIndex(context, 0);
   for (uint32_t i = 0; i < runner.thread_count_; ++i) {
     context.lane = i % kWarpLanes;
@@ -134,7 +174,7 @@ void BlockRunner::RunLoop(const uint32_t block[3]) {
   thread.context.stack_low = thread.fiber.stack_low();
   thread.context.stack_high = thread.fiber.stack_high();
   thread.fiber.Start(&LoopBody, &thread);
-  ResumeThread(thread);
+  ResumeFiber(thread.fiber);
 }
 
 void BlockRunner::ThreadBody(void* argument) {
@@ -144,7 +184,14 @@ void BlockRunner::ThreadBody(void* argument) {
   thread.fiber.Suspend(true);
 }
 
-void BlockRunner::RunFibers(const uint32_t block[3]) {
+void BlockRunner::ScheduleBody(void* argument) {
+  Thread& first = *static_cast<Thread*>(argument);
+  first.runner->Schedule();
+  first.fiber.Suspend(true);
+}
+
+void BlockRunner::RunScheduled(const uint32_t block[3]) {
+  const bool fibers = job_->mode == ThreadsMode::kFibers;
   barriers_.fill(BarrierState());
   live_threads_ = thread_count_;
   for (uint32_t i = 0; i < thread_count_; ++i) {
@@ -155,8 +202,18 @@ void BlockRunner::RunFibers(const uint32_t block[3]) {
     thread.context.stack_high = thread.fiber.stack_high();
     thread.context.yield_count = 0;
     thread.state = State::kReady;
-    thread.fiber.Start(&ThreadBody, &thread);
+    thread.context.frame = nullptr;
+    if (fibers) thread.fiber.Start(&ThreadBody, &thread);
   }
+  if (fibers) {
+    Schedule();
+  } else {
+    threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
+    ResumeFiber(threads_[0]->fiber);
+  }
+}
+
+void BlockRunner::Schedule() {
   const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
   while (live_threads_ > 0) {
     bool progress = false;
@@ -211,7 +268,13 @@ void BlockRunner::ThreadLeft(Thread& thread) {
 
 void BlockRunner::Wait(Thread& thread, State state) {
   thread.state = state;
-  thread.fiber.Suspend(false);
+  Leave(thread);
+}
+
+// Lets others run until the thread is ready. A coroutine does so by itself, after it returns from
+// here.
+void BlockRunner::Leave(Thread& thread) {
+  if (job_->mode == ThreadsMode::kFibers) thread.fiber.Suspend(false);
 }
 
 void BlockRunner::Yield(ThreadContext* context) {
@@ -230,7 +293,7 @@ void BlockRunner::ExitThread(ThreadContext* context) {
 
 void BlockRunner::Abandon(LaunchFault fault) {
   fault_ = fault;
-  running_->fiber.Suspend(true);
+  running_->Suspend(true);
   __builtin_unreachable();
 }
 

@@ -3,7 +3,8 @@
 //
 // Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an
 // exit can drop a stack without unwinding it. A kernel without barriers runs all threads of a block
-// in a loop on one fiber. Otherwise each PTX thread is a fiber:
+// in a loop on one fiber. Otherwise each PTX thread is a coroutine, all of them and their scheduler
+// on one fiber, or, where that cannot be, a fiber of its own (ThreadsMode):
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
@@ -39,7 +40,7 @@ namespace consort::cpu {
 // One launch, as all its runners see it.
 struct LaunchJob {
   KernelEntry entry = nullptr;
-  bool needs_fibers = false;
+  ThreadsMode mode = ThreadsMode::kLoop;
   LaunchShape shape;
   const uint8_t* params = nullptr;
   uint32_t static_shared_bytes = 0;
@@ -76,6 +77,11 @@ class BlockRunner {
   uint32_t Reduce(ThreadContext* context, WarpReduce op, uint32_t value, uint32_t mask);
   uint32_t ActiveMask(ThreadContext* context, uint32_t place);
   void Yield(ThreadContext* context);
+  // Memory for the frame of the thread's coroutine, aligned to kFrameAlign; all threads of a launch
+  // ask for the same size.
+  void* CoroutineFrame(ThreadContext* context, uint32_t bytes);
+  // After a coroutine's last instruction.
+  void CoroutineDone(ThreadContext* context);
   [[noreturn]] void ExitThread(ThreadContext* context);
   // Ends the launch: the present fiber and all others of the block are dropped.
   [[noreturn]] void Abandon(LaunchFault fault);
@@ -83,16 +89,13 @@ class BlockRunner {
   // The runner whose kernel code the calling thread is in, or null. Async-signal safe.
   static BlockRunner* Running();
   // The end of the stack in use, where a signal handler may start anew.
-  const uint8_t* RunningStackHigh() const { return running_->fiber.stack_high(); }
+  const uint8_t* RunningStackHigh() const { return running_->stack_high(); }
 
  private:
   enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
   enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce };
 
   struct Thread {
-    Fiber fiber;
-    ThreadContext context;
-    BlockRunner* runner = nullptr;
     State state = State::kReady;
     // kBarrier
     uint32_t barrier = 0;
@@ -105,8 +108,9 @@ class BlockRunner {
     uint32_t c = 0;
     // kActive
     uint32_t place = 0;
-    // Of whatever it waited for.
-    uint64_t result = 0;
+    BlockRunner* runner = nullptr;
+    ThreadContext context;
+    Fiber fiber;  // but in kFibers, only the first thread has a stack
   };
 
   struct BarrierState {
@@ -125,17 +129,21 @@ class BlockRunner {
   void FillContext(ThreadContext& context, const uint32_t block[3]);
   static void SetThreadIndex(ThreadContext& context, uint32_t index);
   void RunLoop(const uint32_t block[3]);
-  void RunFibers(const uint32_t block[3]);
+  void RunScheduled(const uint32_t block[3]);
+  void Schedule();
   bool RunWarp(uint32_t warp);
   bool AnswerActiveMask(uint32_t warp);
   void ResumeThread(Thread& thread);
+  void ResumeFiber(Fiber& fiber);
   static void LoopBody(void* argument);
   static void ThreadBody(void* argument);
+  static void ScheduleBody(void* argument);
 
   Thread& Of(ThreadContext* context) { return *threads_[context->thread_index]; }
   Thread& LaneOf(const Thread& thread, uint32_t lane);
   uint32_t LiveLanes(uint32_t warp) const;
   void Wait(Thread& thread, State state);
+  void Leave(Thread& thread);
   void ArriveAtBarrier(Thread& thread, uint32_t barrier, uint32_t count, BarrierReduce op,
                        bool predicate);
   bool CompleteBarrier(uint32_t barrier);
@@ -149,8 +157,14 @@ class BlockRunner {
   const uint32_t worker_;
   SharedWindow shared_;
   std::vector<std::unique_ptr<Thread>> threads_;
+  size_t fibers_ = 0;  // how many of them, from the first, have a stack
   LaunchJob* job_ = nullptr;
-  Thread* running_ = nullptr;
+  Fiber* running_ = nullptr;
+  struct FreeFrames {
+    void operator()(uint8_t* frames) const;
+  };
+  std::unique_ptr<uint8_t, FreeFrames> frames_;
+  size_t frames_bytes_ = 0;
   uint32_t thread_count_ = 0;
   uint32_t live_threads_ = 0;
   LaunchFault fault_ = LaunchFault::kNone;

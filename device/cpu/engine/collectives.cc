@@ -51,7 +51,7 @@ bool BlockRunner::CompleteBarrier(uint32_t barrier) {
     for (uint32_t i = 0; i < thread_count_; ++i) {
       Thread& thread = *threads_[i];
       if (thread.state != State::kBarrier || thread.barrier != barrier) continue;
-      thread.result = result;
+      thread.context.result = result;
       thread.state = State::kReady;
     }
   }
@@ -76,9 +76,9 @@ uint32_t BlockRunner::BarrierReduction(ThreadContext* context, uint32_t barrier,
   ++barriers_[barrier].waiting;
   thread.barrier = barrier;
   thread.state = State::kBarrier;
-  if (CompleteBarrier(barrier)) return static_cast<uint32_t>(thread.result);
-  thread.fiber.Suspend(false);
-  return static_cast<uint32_t>(thread.result);
+  if (CompleteBarrier(barrier)) return static_cast<uint32_t>(thread.context.result);
+  Leave(thread);
+  return static_cast<uint32_t>(thread.context.result);
 }
 
 uint64_t BlockRunner::EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
@@ -92,8 +92,8 @@ uint64_t BlockRunner::EnterCollective(ThreadContext* context, Collective collect
   // A mask without the lane itself is undefined behaviour; the lane then counts as named.
   thread.mask = mask | 1u << context->lane;
   thread.state = State::kWarp;
-  if (!CompleteCollective(thread)) thread.fiber.Suspend(false);
-  return thread.result;
+  if (!CompleteCollective(thread)) Leave(thread);
+  return thread.context.result;
 }
 
 // Releases all lanes named by the thread's mask if each of them waits at the same collective or has
@@ -109,7 +109,7 @@ bool BlockRunner::CompleteCollective(Thread& thread) {
   }
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     Thread& lane = LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest)));
-    lane.result = CollectiveResult(lane, group);
+    lane.context.result = CollectiveResult(lane, group);
   }
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest))).state = State::kReady;
@@ -256,7 +256,7 @@ uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {
   Thread& thread = Of(context);
   thread.place = place;
   Wait(thread, State::kActive);
-  return static_cast<uint32_t>(thread.result);
+  return static_cast<uint32_t>(thread.context.result);
 }
 
 // No lane of the warp is ready: those that ask at one place are the ones that a GPU would have
@@ -273,7 +273,7 @@ bool BlockRunner::AnswerActiveMask(uint32_t warp) {
   }
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     Thread& thread = *threads_[first + static_cast<uint32_t>(__builtin_ctz(rest))];
-    thread.result = mask;
+    thread.context.result = mask;
     thread.state = State::kReady;
   }
   return mask != 0;

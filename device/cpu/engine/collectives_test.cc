@@ -58,6 +58,53 @@ again:
   for (uint32_t i = 0; i < 1000; ++i) ASSERT_EQ(out_[i], 999 - i);
 }
 
+TEST_F(Collectives, CalledFunctionsMayWait) {
+  // One register of the caller and one .local variable outlive the wait in the function.
+  ASSERT_EQ(Run(Kernel(R"(
+  .shared .align 4 .b8 tile[4096]; .local .align 4 .b8 mine[4];
+  mov.u32 %r2, %ntid.x; sub.u32 %r3, %r2, 1; sub.u32 %r3, %r3, %r1;
+  mov.u32 %r4, tile; mad.lo.u32 %r5, %r1, 4, %r4; mad.lo.u32 %r6, %r3, 4, %r4;
+  add.u32 %r7, %r1, 5; st.volatile.local.u32 [mine], %r7;
+  st.shared.u32 [%r5], %r1; call wait; ld.shared.u32 %r7, [%r6];
+  ld.volatile.local.u32 %r8, [mine]; mad.lo.u32 %r7, %r7, 1000, %r8; st.global.u32 [%rd2], %r7;)",
+                       ".func wait() { bar.sync 0; bar.warp.sync 0xFFFFFFFF; ret; }"),
+                100),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 100; ++i) ASSERT_EQ(out_[i], (99 - i) * 1000 + i + 5);
+}
+
+TEST_F(Collectives, UnwrittenRegistersAreZeroInEachThread) {
+  const std::string body =
+      "setp.eq.u32 %p1, %r1, 1; @%p1 mov.u32 %r2, 7; st.global.u32 [%rd2], %r2;";
+  for (const char* wait : {"", "bar.sync 0;"}) {
+    ASSERT_EQ(Run(Kernel(wait + body), 4), LaunchFault::kNone);
+    EXPECT_EQ(out_, (std::vector<uint32_t>{0, 7, 0, 0})) << wait;
+  }
+}
+
+TEST_F(Collectives, ThreadsOfABlockCountThroughThreeDimensions) {
+  const std::string body = R"(
+  mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %laneid; mov.u32 %r5, %warpid;
+  mad.lo.u32 %r6, %r3, 3, %r2; mad.lo.u32 %r6, %r6, 5, %r1;
+  mul.wide.u32 %rd3, %r6, 4; add.u64 %rd3, %rd3, %rd1;
+  mad.lo.u32 %r7, %r5, 32, %r4; mad.lo.u32 %r7, %r7, 10, %r3; mad.lo.u32 %r7, %r7, 10, %r2;
+  mad.lo.u32 %r7, %r7, 10, %r1; st.global.u32 [%rd3], %r7;)";
+  for (const char* wait : {"", "bar.sync 0;"}) {
+    auto program = Program::Load(Kernel(wait + body));
+    ASSERT_TRUE(program.ok()) << program.status();
+    LaunchShape shape;
+    shape.block[0] = 5;
+    shape.block[1] = 3;
+    shape.block[2] = 4;
+    out_.assign(60, 0);
+    void* pointer = out_.data();
+    ASSERT_EQ((*program)->Run(0, shape, &pointer, 1), LaunchFault::kNone);
+    for (uint32_t i = 0; i < 60; ++i) {
+      ASSERT_EQ(out_[i], i * 1000 + i / 15 * 100 + i / 5 % 3 * 10 + i % 5) << wait;
+    }
+  }
+}
+
 TEST_F(Collectives, BarriersInDifferentBranchesMeet) {
   ASSERT_EQ(Run(Kernel(R"(
   .shared .align 4 .b8 tile[512];

@@ -54,7 +54,7 @@ class CompiledProgram : public Program {
     if (info.param_bytes > 0) std::memcpy(copy.get(), params, info.param_bytes);
     LaunchJob job;
     job.entry = entry;
-    job.needs_fibers = layout.needs_fibers;
+    job.mode = layout.mode;
     job.shape = shape;
     job.params = copy.get();
     job.static_shared_bytes = layout.static_shared_bytes;

@@ -57,6 +57,12 @@ uint32_t ActiveMask(ThreadContext* context, uint32_t place) {
 
 void Yield(ThreadContext* context) { context->runner->Yield(context); }
 
+void* Frame(ThreadContext* context, uint32_t bytes) {
+  return context->runner->CoroutineFrame(context, bytes);
+}
+
+void Done(ThreadContext* context) { context->runner->CoroutineDone(context); }
+
 void Exit(ThreadContext* context) { context->runner->ExitThread(context); }
 
 void Trap(ThreadContext* context) { context->runner->Abandon(LaunchFault::kTrap); }
@@ -189,6 +195,8 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_warp_reduce", &Reduce),
       Row("consort_rt_active_mask", &ActiveMask),
       Row("consort_rt_yield", &Yield),
+      Row("consort_rt_frame", &Frame),
+      Row("consort_rt_done", &Done),
       Row("consort_rt_exit", &Exit),
       Row("consort_rt_trap", &Trap),
       Row("consort_rt_bad_call", &BadCall),
@@ -221,11 +229,11 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("memcpy", &std::memcpy),
       Row("memmove", &std::memmove),
       Row("memset", &std::memset),
-      Row("sinf", static_cast<F>(&std::sin)),
-      Row("cosf", static_cast<F>(&std::cos)),
-      Row("log2f", static_cast<F>(&std::log2)),
-      Row("exp2f", static_cast<F>(&std::exp2)),
-      Row("tanhf", static_cast<F>(&std::tanh)),
+      Row("sinf", &::sinf),
+      Row("cosf", &::cosf),
+      Row("log2f", &::log2f),
+      Row("exp2f", &::exp2f),
+      Row("tanhf", &::tanhf),
       Row("fma", static_cast<double (*)(double, double, double)>(&std::fma)),
       Row("fmaf", static_cast<float (*)(float, float, float)>(&std::fma)),
       Row("trunc", static_cast<double (*)(double)>(&std::trunc)),

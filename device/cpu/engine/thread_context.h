@@ -17,6 +17,17 @@ inline constexpr uint32_t kWarpLanes = 32;
 
 class BlockRunner;
 
+// How the threads of a block run.
+enum class ThreadsMode : uint8_t {
+  kBlockLoop,   // no thread waits or calls: the code of the kernel loops over the block itself
+  kLoop,        // no thread waits: the engine calls the kernel for one thread after the other
+  kCoroutines,  // only the kernel's own instructions wait: each thread is an LLVM coroutine
+  kFibers,      // called functions wait, or .local memory outlives a wait: a stack for each thread
+};
+
+// Of a coroutine's frame, in bytes: the widest vector register.
+inline constexpr uint32_t kFrameAlign = 64;
+
 struct ThreadContext {
   uint32_t tid[3] = {};
   uint32_t ntid[3] = {};
@@ -35,10 +46,13 @@ struct ThreadContext {
   BlockRunner* runner = nullptr;
   uint32_t thread_index = 0;  // tid.x + tid.y * ntid.x + ...
   uint32_t yield_count = 0;   // changes: see consort_rt_yield
+  uint64_t result = 0;        // changes: of the last thing it waited for
+  void* frame = nullptr;      // changes: of the coroutine, which writes it when it starts
 };
 static_assert(std::is_standard_layout_v<ThreadContext>);
 
-// A compiled kernel. `params` is the packed parameter buffer, aligned to 16 bytes.
+// A compiled kernel: runs one thread, up to its first wait if that is a coroutine, or all threads
+// of a block (ThreadsMode). `params` is the packed parameter buffer, aligned to 16 bytes.
 using KernelEntry = void (*)(ThreadContext* context, const uint8_t* params, uint8_t* returns);
 
 }  // namespace consort::cpu
