@@ -182,10 +182,8 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       NoteResult(window_->Free(item.value), "MemFree");
       return;
     case PendingItem::Kind::kHostFree:
-      NoteResult(shared_host_->Free(item.value), "HostFree");
-      return;
     case PendingItem::Kind::kLibraryUnload:
-      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)), "LibraryUnload");
+      due_.emplace_back(item.kind, item.value);
       return;
   }
 }

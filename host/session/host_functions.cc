@@ -39,16 +39,23 @@ CUresult HostFunctions::Enqueue(CUstream stream, uint64_t callback, const uint32
   }
   if (free_.empty()) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t taken = free_.back();
+  gate_->AddHold();
   const CUdeviceptr device_reached = device_words_ + taken * 2 * sizeof(uint32_t);
   // Nothing is in the stream yet if the first fails. If only the second fails the device is broken,
   // and the slot stays out of use.
   CUresult result =
       driver_.cuStreamWriteValue32_v2(stream, device_reached, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) {
+    gate_->RemoveHold();
+    return result;
+  }
   free_.pop_back();
   result = driver_.cuStreamWaitValue32_v2(stream, device_reached + sizeof(uint32_t), 1,
                                           CU_STREAM_WAIT_VALUE_EQ);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) {
+    gate_->RemoveHold();
+    return result;
+  }
   slots_[taken] = {State::kQueued, callback};
   by_callback_.emplace(callback, taken);
   *reached = ReachedWord(taken);
@@ -77,11 +84,20 @@ void HostFunctions::Passed(uint64_t slot) {
   __atomic_store_n(GoWord(slot), 0, __ATOMIC_RELAXED);
   slots_[slot].state = State::kFree;
   free_.push_back(slot);
+  gate_->RemoveHold();
 }
 
 void HostFunctions::ReleaseAll() {
   for (uint64_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot].state != State::kFree) __atomic_store_n(GoWord(slot), 1, __ATOMIC_RELEASE);
+  }
+}
+
+void HostFunctions::ForgetAll() {
+  for (Slot& slot : slots_) {
+    if (slot.state == State::kFree) continue;
+    slot.state = State::kFree;
+    gate_->RemoveHold();
   }
 }
 

@@ -16,12 +16,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "gen/device/driver_table.h"
+#include "host/session/hold_gate.h"
 
 namespace consort::host {
 
 class HostFunctions {
  public:
-  explicit HostFunctions(const device::DriverTable& driver) : driver_(driver) {}
+  HostFunctions(const device::DriverTable& driver, HoldGate* gate) : driver_(driver), gate_(gate) {}
   // The device must be done with the words: see ReleaseAll.
   ~HostFunctions();
   HostFunctions(const HostFunctions&) = delete;
@@ -43,6 +44,8 @@ class HostFunctions {
 
   // Lets every stream go on.
   void ReleaseAll();
+  // After ReleaseAll, once the streams have gone on or never will: nothing is held any more.
+  void ForgetAll();
 
  private:
   enum class State : uint8_t { kFree, kQueued, kAnnounced, kDone };
@@ -55,6 +58,7 @@ class HostFunctions {
   uint32_t* GoWord(uint64_t slot) { return words_ + 2 * slot + 1; }
 
   const device::DriverTable& driver_;
+  HoldGate* const gate_;  // told of each slot in use
   uint32_t* words_ = nullptr;
   CUdeviceptr device_words_ = 0;
   std::vector<Slot> slots_;

@@ -40,9 +40,10 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSes
       health_(health),
       open_(open),
       connection_(std::move(connection)),
+      teardown_(device.hold_gate()),
       events_(driver_, CU_EVENT_DISABLE_TIMING),
       staging_(driver_),
-      host_functions_(driver_),
+      host_functions_(driver_, device.hold_gate()),
       modules_(driver_, device.device()),
       streams_(driver_, &events_),
       device_time_(driver_),
@@ -73,9 +74,13 @@ bool Session::Run(SessionEnded* ended) {
     end_reason_ = std::string(opened.message());
   }
   const bool clean = Drain();
+  host_functions_.ForgetAll();
   device_time_.Poll();
   FillAccount(ended);
-  if (clean) ReleaseAll();
+  if (clean) {
+    teardown_.Enter();
+    ReleaseAll();
+  }
   return clean;
 }
 
@@ -153,6 +158,7 @@ void Session::Loop() {
       pending_.FailAll(device_result());
     }
     bool progress = pending_.Poll();
+    FreeDue();
     progress |= ContinueCopyToHost();
     progress |= Receive();
     outbox_->Pump();
@@ -217,7 +223,7 @@ void Session::Wait() {
   const uint32_t events =
       Channel::kReadable | (outbox_->empty() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = Now() - last_progress_ < kPollSpin;
-  if (pending_.empty() && !copy_to_host_.active) {
+  if (pending_.empty() && !copy_to_host_.active && due_.empty()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? kPollSpin : 0, kIdleWait);
     return;
@@ -228,6 +234,19 @@ void Session::Wait() {
   }
   channel_->Wait(events, 0, sleep_);
   sleep_ = std::min(2 * sleep_, kPollSleepLast);
+}
+
+void Session::FreeDue() {
+  if (due_.empty() || !device_.hold_gate()->TryEnter()) return;
+  for (const auto& [kind, value] : due_) {
+    if (kind == PendingItem::Kind::kHostFree) {
+      NoteResult(shared_host_->Free(value), "HostFree");
+    } else {
+      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(value)), "LibraryUnload");
+    }
+  }
+  due_.clear();
+  device_.hold_gate()->Leave();
 }
 
 void Session::TurnWhileStalled() {

@@ -23,6 +23,8 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -73,6 +75,8 @@ class Session final : private Handlers, private PendingSink {
   bool CanProcess() const;
   void Wait();
   // One turn without taking new requests, for a handler that cannot go on.
+  // Frees what waits in due_, if no stream of the worker is held.
+  void FreeDue();
   void TurnWhileStalled();
   bool Drain();
   void ReleaseAll();
@@ -196,6 +200,8 @@ class Session final : private Handlers, private PendingSink {
   bool stop_ ABSL_GUARDED_BY(channel_mutex_) = false;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
+  // Entered for the end of the session, whose members unregister memory. Destroyed after them.
+  HoldGateScope teardown_;
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;
   std::unique_ptr<memmgr::AddressWindow> window_;
@@ -210,6 +216,8 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
+  // Reached items whose driver call waits for the whole context: see hold_gate.h.
+  std::vector<std::pair<PendingItem::Kind, uint64_t>> due_;
   CopyToHostState copy_to_host_;
 
   std::deque<Frame> backlog_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
+#include "host/session/hold_gate.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -53,6 +54,8 @@ class WorkerDevice {
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
+  // Of this context, for the sessions that share it.
+  HoldGate* hold_gate() const { return &hold_gate_; }
 
  private:
   explicit WorkerDevice(const device::DriverTable& driver) : driver_(driver) {}
@@ -62,6 +65,7 @@ class WorkerDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
+  mutable HoldGate hold_gate_;
 };
 
 }  // namespace consort::host
