@@ -122,10 +122,13 @@ void Fiber::Start(Body body, void* argument) {
   ASAN_UNPOISON_MEMORY_REGION(stack_low_, stack_bytes());
 #endif
 #if defined(__SANITIZE_THREAD__)
-  // A new one each time: functions of a dropped stack never return, and would pile up in its
-  // records.
-  if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
-  tsan_fiber_ = __tsan_create_fiber(0);
+  // Functions of a dropped stack never return: they pile up in the sanitizer's records, about five
+  // a start, and 65536 are the most. A new one each time would cost milliseconds.
+  constexpr uint32_t kStartsPerTsanFiber = 1024;
+  if (tsan_starts_++ % kStartsPerTsanFiber == 0) {
+    if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
+    tsan_fiber_ = __tsan_create_fiber(0);
+  }
 #endif
   fake_stack_ = nullptr;
   // Six registers and the return address, such that the thunk starts with an aligned stack, as

@@ -64,6 +64,7 @@ class Fiber {
   size_t caller_stack_bytes_ = 0;
   void* tsan_fiber_ = nullptr;
   void* tsan_caller_ = nullptr;
+  uint32_t tsan_starts_ = 0;
 
   static void Main(Fiber* fiber);
   friend struct FiberEntry;
