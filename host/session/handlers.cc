@@ -499,9 +499,34 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
   return CUDA_SUCCESS;
 }
 
+// Loading code may wait for the whole context (CUDA C++ Programming Guide, lazy loading), so it takes its
+// turn at the hold gate; meanwhile the session hears its own guest's host functions end.
+class Session::GateTurn {
+ public:
+  explicit GateTurn(Session* session) : gate_(session->device_.hold_gate()) {
+    while (!(entered_ = gate_->TryEnter()) && !session->failed() &&
+           session->device_result() == CUDA_SUCCESS) {
+      session->TurnWhileStalled();
+    }
+  }
+  GateTurn(const GateTurn&) = delete;
+  GateTurn& operator=(const GateTurn&) = delete;
+  ~GateTurn() {
+    if (entered_) gate_->Leave();
+  }
+  // False: the session or the device is at its end; the call must not be made.
+  bool entered() const { return entered_; }
+
+ private:
+  HoldGate* const gate_;
+  bool entered_ = false;
+};
+
 CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
+  const GateTurn turn(this);
+  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.Load(header.value, request, reply);
 }
 
@@ -515,22 +540,30 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
 
 CUresult Session::KernelGet(const wire::FrameHeader&, const wire::KernelGetRequest& request,
                             wire::KernelGetReply* reply) {
+  const GateTurn turn(this);
+  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetKernel(request, reply);
 }
 
 CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesRequest& request,
                               wire::KernelNamesReply* reply) {
+  const GateTurn turn(this);
+  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetKernelNames(request, reply);
 }
 
 CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetRequest& request,
                             wire::GlobalGetReply* reply) {
+  const GateTurn turn(this);
+  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetGlobal(request, reply);
 }
 
 CUresult Session::FunctionSetAttribute(const wire::FrameHeader&,
                                        const wire::FunctionSetAttributeRequest& request,
                                        wire::FunctionSetAttributeReply* reply) {
+  const GateTurn turn(this);
+  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.SetAttribute(request, reply);
 }
 

@@ -75,6 +75,7 @@ class Session final : private Handlers, private PendingSink {
   bool CanProcess() const;
   void Wait();
   // One turn without taking new requests, for a handler that cannot go on.
+  class GateTurn;
   // Frees what waits in due_, if no stream of the worker is held.
   void FreeDue();
   void TurnWhileStalled();
