@@ -499,8 +499,8 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
   return CUDA_SUCCESS;
 }
 
-// Loading code may wait for the whole context (CUDA C++ Programming Guide, lazy loading), so it takes its
-// turn at the hold gate; meanwhile the session hears its own guest's host functions end.
+// Loading code may wait for the whole context (CUDA C++ Programming Guide, lazy loading), so it
+// takes its turn at the hold gate; meanwhile the session hears its own guest's host functions end.
 class Session::GateTurn {
  public:
   explicit GateTurn(Session* session) : gate_(session->device_.hold_gate()) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/hold_gate.h: keeps two things apart that would wait for each other for ever.
 //
-// Some driver calls (cuMemHostUnregister, cuMemFreeHost) return only when the whole context is idle, and
-// keep all its other callers waiting meanwhile. A stream that waits for a guest's host function is idle
-// only after that guest has answered, which its session must hear of: and that session may be the caller,
-// or be kept waiting by it. Seen on driver 580: one such call with a held stream stops the worker.
-// So such a call is made only while no stream of the worker is held, and no stream is held meanwhile.
-// Thread safe; one for each worker.
+// Some driver calls (cuMemHostUnregister, cuMemFreeHost, loading code) return only when the whole
+// context is idle, and keep all its other callers waiting meanwhile. A stream that waits for a
+// guest's host function is idle only after that guest has answered, which its session must hear of:
+// and that session may be the caller, or be kept waiting by it. Seen on driver 580: one such call
+// with a held stream stops the worker. So such a call is made only while no stream of the worker is
+// held, and no stream is held meanwhile. Thread safe; one for each worker.
 #ifndef CONSORT_HOST_SESSION_HOLD_GATE_H_
 #define CONSORT_HOST_SESSION_HOLD_GATE_H_
 
