@@ -80,6 +80,9 @@ bool HostFunctions::Done(uint64_t callback) {
 }
 
 void HostFunctions::Passed(uint64_t slot) {
+  // Forgotten: a session that leaves hands its pending items up after ForgetAll has ended their
+  // holds.
+  if (slots_[slot].state == State::kFree) return;
   __atomic_store_n(ReachedWord(slot), 0, __ATOMIC_RELAXED);
   __atomic_store_n(GoWord(slot), 0, __ATOMIC_RELAXED);
   slots_[slot].state = State::kFree;

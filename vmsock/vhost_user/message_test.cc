@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -17,7 +18,7 @@ std::vector<std::byte> Bytes(Request request, uint32_t flags, std::span<const st
                              .size = static_cast<uint32_t>(payload.size())};
   std::vector<std::byte> bytes(sizeof(header) + payload.size());
   std::memcpy(bytes.data(), &header, sizeof(header));
-  std::memcpy(bytes.data() + sizeof(header), payload.data(), payload.size());
+  std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof(header));
   return bytes;
 }
 

@@ -911,7 +911,9 @@ constexpr uint64_t kFree = FakeGuest::kFreeOffset;
 // An indirect table at kFree with these entries, offered on the tx ring.
 void OfferTable(FakeGuest& guest, std::vector<RawDescriptor> entries, uint16_t extra_flags = 0,
                 uint32_t length_change = 0) {
-  std::memcpy(guest.frontend().At(kFree), entries.data(), entries.size() * sizeof(RawDescriptor));
+  if (!entries.empty()) {
+    std::memcpy(guest.frontend().At(kFree), entries.data(), entries.size() * sizeof(RawDescriptor));
+  }
   guest.tx().SetDescriptor(
       0, {.addr = FakeFrontend::GuestAddr(kFree),
           .len = static_cast<uint32_t>(entries.size() * sizeof(RawDescriptor)) + length_change,

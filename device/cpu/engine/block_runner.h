@@ -88,7 +88,8 @@ class BlockRunner {
 
   // The runner whose kernel code the calling thread is in, or null. Async-signal safe.
   static BlockRunner* Running();
-  // The end of the stack in use, where a signal handler may start anew.
+  // The ends of the stack in use; a signal handler may start anew at the high one.
+  const uint8_t* RunningStackLow() const { return running_->stack_low(); }
   const uint8_t* RunningStackHigh() const { return running_->stack_high(); }
 
  private:

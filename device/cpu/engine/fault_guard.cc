@@ -10,6 +10,10 @@
 #include "base/log.h"
 #include "device/cpu/engine/block_runner.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace consort::cpu {
 namespace {
 
@@ -48,6 +52,11 @@ void Handle(int number, siginfo_t* info, void* context) {
     Chain(number, info, context);
     return;
   }
+#if defined(__SANITIZE_ADDRESS__)
+  // The frames that are dropped here leave their red zones where Land's will be.
+  ASAN_UNPOISON_MEMORY_REGION(runner->RunningStackLow(),
+                              runner->RunningStackHigh() - runner->RunningStackLow());
+#endif
   auto* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   // As if the topmost frame of the fiber had called Land: 8 bytes past an aligned stack.
   const uintptr_t top = reinterpret_cast<uintptr_t>(runner->RunningStackHigh());

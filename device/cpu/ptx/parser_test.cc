@@ -11,6 +11,8 @@
 namespace consort::cpu::ptx {
 namespace {
 
+using std::string_literals::operator""s;
+
 std::string Message(const std::string& text) {
   return std::string(ParsePtx(text).status().message());
 }
@@ -58,7 +60,7 @@ TEST(Parser, ReadsHeadAndSkipsDebugDirectives) {
 }
 
 TEST(Parser, TakesTextWithoutVersionAndWithNulsAtTheEnd) {
-  const auto module = Good(std::string(".target sm_75\n.entry k() { ret; }\n\0\0\0garbage", 46));
+  const auto module = Good(".target sm_75\n.entry k() { ret; }\n\0\0\0garbage"s);
   EXPECT_EQ(module->version, 0u);
   EXPECT_EQ(module->target, 75u);
   EXPECT_EQ(module->functions.size(), 1u);
