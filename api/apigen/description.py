@@ -61,6 +61,7 @@ class Call:
     params: list                # generated calls only
     as_call: str                # answered as this generated call, on the default stream
     same_context: bool          # its stream and event must be of one context
+    observes: bool              # asks about its stream and puts no work there
 
 
 @dataclasses.dataclass
@@ -120,7 +121,7 @@ def parse_param(where, name, text):
 
 KEYS = {
     "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
-             "same_context"},
+             "same_context", "observes"},
     "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error"},
     "event": {"doc", "fields"},
 }
@@ -158,7 +159,7 @@ def load(api_dir):
             params = [parse_param(where, n, t) for n, t in entry.get("params", {}).items()]
             call = Call(name, section, entry["guest"], entry.get("before_init", False),
                         entry.get("aliases", []), entry.get("sends", []), entry.get("note", ""), params,
-                        entry.get("as", ""), entry.get("same_context", False))
+                        entry.get("as", ""), entry.get("same_context", False), entry.get("observes", False))
             calls[name] = call
             if call.guest == "generated" and not call.as_call:
                 reply = entry.get("reply")

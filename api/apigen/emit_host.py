@@ -20,6 +20,8 @@ def handlers(description):
              "  // orders the operation that follows with the context's default stream. `context` is the\n"
              "  // frame's context id.",
              "  virtual CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
+             "  // As UseStream, for a question about the stream: no operation follows.",
+             "  virtual CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
              "  virtual CUresult FindEvent(uint64_t id, CUevent* event) = 0;\n",
              "  // Room for the reply to `request` with `body_bytes` of body, 8-aligned; EndReply sends it.\n"
              "  // Never null: what does not fit the channel is queued.",
@@ -56,9 +58,10 @@ def forward(request, symbols):
         if p.kind == "event":
             lines.append(f"      CUevent {p.name} = nullptr;")
             lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.FindEvent(request.{p.name}, &{p.name});")
+    use = "FindStream" if call.observes else "UseStream"
     if stream:
         lines.append(f"      CUstream {stream.name} = nullptr;")
-        lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.UseStream(frame.header.value, request.{stream.name}, &{stream.name});")
+        lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.{use}(frame.header.value, request.{stream.name}, &{stream.name});")
     arguments = []
     for p, declared in zip(call.params, symbols[call.name].parameters):
         if p.direction == "out":

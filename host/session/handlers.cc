@@ -190,6 +190,13 @@ void Session::OnReached(PendingItem& item, CUresult result) {
 
 // --- Streams and events
 
+CUresult Session::FindStream(uint32_t context, uint64_t id, CUstream* stream) {
+  Stream* found = nullptr;
+  const CUresult result = streams_.Observe(context, id, &found);
+  if (result == CUDA_SUCCESS) *stream = found->driver;
+  return result;
+}
+
 CUresult Session::UseStream(uint32_t context, uint64_t id, CUstream* stream) {
   Stream* used = nullptr;
   const CUresult result = streams_.Use(context, id, &used);

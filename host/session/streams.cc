@@ -121,6 +121,23 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
+CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
+  if (id != 0 && id != kLegacyStreamId) {
+    const auto it = by_id_.find(id);
+    if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
+    *stream = it->second.get();
+    return CUDA_SUCCESS;
+  }
+  Context* context = FindContext(context_id);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context->default_stream == nullptr) {
+    const CUresult made = NewStream(context_id, 0, 0, &context->default_stream);
+    if (made != CUDA_SUCCESS) return made;
+  }
+  *stream = context->default_stream.get();
+  return CUDA_SUCCESS;
+}
+
 CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
   const bool is_default = id == 0 || id == kLegacyStreamId;
   Stream* found = nullptr;

@@ -86,6 +86,8 @@ class Streams {
   // first used. CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT:
   // kContextsPerSession are there.
   CUresult Use(uint32_t context, uint64_t id, Stream** stream);
+  // The same stream, for a question about it: orders nothing and counts as no work.
+  CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
 
   // A fence over one stream's work so far.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
