@@ -86,7 +86,7 @@ class TreeTest(unittest.TestCase):
         self.assert_refused("a.py:2: a TO" "DO needs a kind", "a.py:3: leftover", "a.py:4: leftover")
 
     def test_paths_of_one_machine(self):
-        self.write("tools/a.py", f"# {tidy.SPDX}\n# homework/done and $x/home/y and docs/work/a\n")
+        self.write("tools/a.py", f"# {tidy.SPDX}\n# homework/done and $x/home/y and docs/wo" + "rk/a\n")
         self.assert_clean()
         self.write("tools/a.py", f"# {tidy.SPDX}\n# see /ho" "me/me/notes\n")
         self.assert_refused("tools/a.py:2: a path of one machine")
