@@ -244,7 +244,13 @@ void QueryDevices(const DialOptions& options, DialResult* result,
   const size_t count = result->welcome.device_count;
   const std::span<wire::DeviceSnapshot> wanted =
       devices.first(count < devices.size() ? count : devices.size());
-  const int error = ReceiveAll(socket_fd.get(), std::as_writable_bytes(wanted), nullptr, deadline);
+  int error = ReceiveAll(socket_fd.get(), std::as_writable_bytes(wanted), nullptr, deadline);
+  // What the caller has no room for is read too: hanging up early is a lost client to the daemon.
+  for (size_t index = wanted.size(); index < count && error == 0; ++index) {
+    wire::DeviceSnapshot unwanted;
+    error = ReceiveAll(socket_fd.get(), std::as_writable_bytes(std::span(&unwanted, 1)), nullptr,
+                       deadline);
+  }
   if (error != 0) {
     FailGreeting(result, options, error);
     return;
