@@ -220,6 +220,8 @@ void Session::Process(const Frame& frame) {
 }
 
 void Session::Wait() {
+  // The outbox may have become empty since requests were last looked at.
+  if (!backlog_.empty() && CanProcess()) return;
   const uint32_t events =
       Channel::kReadable | (outbox_->empty() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = Now() - last_progress_ < kPollSpin;
