@@ -11,7 +11,7 @@
 // Results are the driver's. Thread compatible; calls need the worker's context current. What is
 // freed here may be used again at once: the caller frees when the device is done with it.
 // Everything is released in the destructor. Source of the calls: CUDA driver API, Virtual Memory
-// Management; costs in the design notes, 3.6.
+// Management; docs/ARCHITECTURE.md, "Memory windows and the address map".
 #ifndef CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 #define CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 

@@ -39,11 +39,12 @@ FIRST_OPCODE = 16  # below: none yet; room for the channel's own
 
 @dataclasses.dataclass
 class Param:
-    """A parameter of a generated call. direction: "in" or "out"; nullable only for outputs."""
+    """A parameter of a generated call. direction: "in" or "out"; nullable and null only for outputs."""
     name: str
     kind: str
     direction: str
     nullable: bool
+    null: str    # the CUresult for a null pointer where that is not allowed
     range: str   # byte length of the device range it begins, a C expression; "" for none
     align: str   # required alignment of that address
     valid: str   # a C condition that must hold, else CUDA_ERROR_INVALID_VALUE
@@ -103,7 +104,8 @@ class Description:
         for entry in sorted([*self.requests.values(), *self.events.values()], key=lambda e: e.opcode):
             reply = getattr(entry, "reply_fields", {})
             text.append(f"{entry.opcode} {entry.name} {list(entry.fields.items())} "
-                        f"{getattr(entry, 'reply', '')} {list(reply.items())}")
+                        f"{getattr(entry, 'reply', '')} {list(reply.items())} "
+                        f"{getattr(entry, 'reply_on_error', False)}")
         return int.from_bytes(hashlib.sha256("\n".join(text).encode()).digest()[:8], "little")
 
 
@@ -114,8 +116,12 @@ def parse_param(where, name, text):
                                + ", ".join(sorted(C_TYPES)))
     rest = text[match.end():].strip()
     options = dict(re.findall(r"(range|align|valid)=(\(.*\)|\S+)", rest)) if "valid=" in rest else dict(
-        re.findall(r"(range|align)=(\S+)", rest))
-    return Param(name, match[2], "out" if match[1] else "in", bool(match[1] and "?" in match[1]),
+        re.findall(r"(range|align|null)=(\S+)", rest))
+    null = options.get("null", "CUDA_ERROR_INVALID_VALUE")
+    if not re.fullmatch(r"CUDA_ERROR_\w+", null) or ("null" in options and (match[1] or "").strip() != "out"):
+        raise DescriptionError(f"{where}: parameter {name} = {text!r}: null=CUDA_ERROR_... belongs to an `out` "
+                               "that may not be null")
+    return Param(name, match[2], "out" if match[1] else "in", bool(match[1] and "?" in match[1]), null,
                  options.get("range", ""), options.get("align", "1"), options.get("valid", ""))
 
 
@@ -233,6 +239,10 @@ def check_params(call, signature):
     if [p.name for p in call.params] != names:
         raise DescriptionError(f"call {call.name}: parameters {[p.name for p in call.params]} differ from "
                                f"the header's {names}")
+    streams = [p.name for p in call.params if p.kind == "stream"]
+    if len(streams) > 1:
+        raise DescriptionError(f"call {call.name}: streams {' and '.join(streams)}: a generated call has one at "
+                               "most, which its work goes to; write this one by hand (guest = \"written\")")
     for param, declared in zip(call.params, signature):
         ctype = declared.type
         if param.direction == "out":

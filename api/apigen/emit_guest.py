@@ -2,7 +2,7 @@
 """gen/guest/: exported entry points, bodies of generated calls, what is not supported, the export map and
 the table behind cuGetProcAddress."""
 
-from emit_wire import BANNER
+from emit_wire import BANNER, range_bytes
 
 # Exports that are data in the driver (the debugger's interface), not functions.
 DEBUGGER_FUNCTIONS = {"cudbgApiAttach", "cudbgApiDetach", "cudbgApiInit", "cudbgGetAPI", "cudbgGetAPIVersion",
@@ -76,7 +76,7 @@ def generated_body(call, description, symbols):
     fail = "; result != CUDA_SUCCESS) return result;"
     for p in call.params:
         if p.direction == "out" and not p.nullable:
-            lines.append(f"  if ({p.name} == nullptr) return CUDA_ERROR_INVALID_VALUE;")
+            lines.append(f"  if ({p.name} == nullptr) return {p.null};")
         if p.valid:
             lines.append(f"  if (!{p.valid}) return CUDA_ERROR_INVALID_VALUE;")
     context = None
@@ -103,7 +103,8 @@ def generated_body(call, description, symbols):
         context = "context"
     for p in call.params:
         if p.range:
-            lines.append(f"  if (CUresult result = CheckDeviceRange({context}, {p.name}, {p.range}, {p.align}){fail}")
+            lines.append(f"  if (CUresult result = CheckDeviceRange({context}, {p.name}, "
+                         f"{range_bytes(call, p, '')}, {p.align}){fail}")
     lines.append(f"  wire::{call.name}Request request;")
     for p in call.params:
         if p.direction == "in":
@@ -127,7 +128,8 @@ def generated_body(call, description, symbols):
 def entries(description, symbols, section):
     calls = [c for c in description.calls.values() if c.section == section]
     lines = [BANNER, "#include <cuda.h>\n",
-             "#include \"gen/guest/calls.h\"\n#include \"gen/wire/requests.h\"\n#include \"guest/call.h\"\n"
+             "#include \"base/saturating.h\"\n#include \"gen/guest/calls.h\"\n#include \"gen/wire/requests.h\"\n"
+             "#include \"guest/call.h\"\n"
              "#include \"guest/entry.h\"\n", "namespace consort::guest {\n", "namespace calls {\n"]
     for call in calls:
         if call.guest == "generated":

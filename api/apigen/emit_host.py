@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen/host/: the handlers' interface and the dispatcher; gen/device/: the driver's function table."""
 
-from emit_wire import BANNER
+from emit_wire import BANNER, range_bytes
 
 
 def later(request):
@@ -22,7 +22,10 @@ def handlers(description):
              "  virtual CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
              "  // As UseStream, for a question about the stream: no operation follows.",
              "  virtual CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
-             "  virtual CUresult FindEvent(uint64_t id, CUevent* event) = 0;\n",
+             "  virtual CUresult FindEvent(uint64_t id, CUevent* event) = 0;",
+             "  // CUDA_ERROR_INVALID_VALUE unless the guest may reach [address, address + bytes); 0 bytes are\n"
+             "  // always fine.",
+             "  virtual CUresult CheckRange(uint64_t address, uint64_t bytes) = 0;\n",
              "  // Room for the reply to `request` with `body_bytes` of body, 8-aligned; EndReply sends it.\n"
              "  // Never null: what does not fit the channel is queued.",
              "  virtual std::byte* BeginReply(const wire::FrameHeader& request, CUresult result, uint32_t body_bytes) = 0;",
@@ -58,6 +61,11 @@ def forward(request, symbols):
         if p.kind == "event":
             lines.append(f"      CUevent {p.name} = nullptr;")
             lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.FindEvent(request.{p.name}, &{p.name});")
+    # Before UseStream, after which work must follow.
+    for p in call.params:
+        if p.range:
+            lines.append("      if (result == CUDA_SUCCESS) result = handlers.CheckRange("
+                         f"request.{p.name}, {range_bytes(call, p, 'request.')});")
     use = "FindStream" if call.observes else "UseStream"
     if stream:
         lines.append(f"      CUstream {stream.name} = nullptr;")
@@ -81,7 +89,8 @@ def forward(request, symbols):
 
 
 def dispatch(description, symbols):
-    lines = [BANNER, "#include \"gen/host/handlers.h\"\n", "namespace consort::host {\n", "namespace {\n",
+    lines = [BANNER, "#include \"gen/host/handlers.h\"\n", "#include \"base/saturating.h\"\n",
+             "namespace consort::host {\n", "namespace {\n",
              "template <class Reply>",
              "void Answer(const Frame& frame, CUresult result, const Reply& reply, bool with_fields, Handlers& handlers) {",
              "  const uint32_t bytes = with_fields ? reply.BodyBytes() : 0;",

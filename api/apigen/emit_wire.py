@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen/wire/: opcodes and the flat form of every request, reply and event."""
 
+import re
+
 from description import FIELD_KINDS
 
 BANNER = "// Generated from api/cuda/*.toml by api/apigen; do not edit (./dev gen).\n"
@@ -21,6 +23,14 @@ def opcodes(description):
               f"inline constexpr uint16_t kOpcodesMax = {max(e.opcode for e in entries) + 1};\n",
               "}  // namespace consort::wire\n", "#endif  // CONSORT_GEN_WIRE_OPCODES_H_"]
     return "\n".join(lines) + "\n"
+
+
+def range_bytes(call, param, prefix):
+    """The byte length of the range that `param` begins, as a C++ expression that cannot wrap. Parameters are
+    variables of their name behind `prefix`."""
+    names = "|".join(p.name for p in call.params)
+    expression = re.sub(rf"\b({names})\b", rf"Saturating({prefix}\1)", param.range)
+    return f"Saturating({expression}).value()"
 
 
 def struct(name, fields, opcode_name, doc, extra):

@@ -211,6 +211,10 @@ CUresult Session::FindEvent(uint64_t id, CUevent* event) {
   return CUDA_SUCCESS;
 }
 
+CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
+  return bytes == 0 || Reachable(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
                                const wire::StreamCreateRequest& request) {
   return streams_.Create(header.value, request.stream, request.flags, request.priority);

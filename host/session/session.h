@@ -92,6 +92,7 @@ class Session final : private Handlers, private PendingSink {
   CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream) override;
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
   CUresult FindEvent(uint64_t id, CUevent* event) override;
+  CUresult CheckRange(uint64_t address, uint64_t bytes) override;
   std::byte* BeginReply(const wire::FrameHeader& request, CUresult result,
                         uint32_t body_bytes) override;
   void EndReply() override;

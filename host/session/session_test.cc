@@ -569,6 +569,54 @@ TEST_P(HostileGuestTest, AddressesOutsideTheWindowAreRefused) {
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Windows of one worker lie beside each other, so an address of a neighbour is a valid one of the
+// device.
+TEST_P(HostileGuestTest, NeighboursMemoryIsRefusedByForwardedCalls) {
+  SessionPeer neighbour(Options());
+  SessionPeer peer(Options());
+  const uint64_t address = Allocate(neighbour, 4096);
+  const std::vector<std::byte> data = RandomBytes(4096);
+  CopyIn(neighbour, address, data);
+  ASSERT_EQ(neighbour.Synchronize(), CUDA_SUCCESS);
+
+  wire::cuMemsetD8AsyncRequest bytes;
+  bytes.dstDevice = address;
+  bytes.N = 1;
+  bytes.hStream = kLegacy;
+  peer.Post(bytes);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  wire::cuStreamWriteValue32_v2Request value;
+  value.stream = kLegacy;
+  value.addr = address;
+  peer.Post(value);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  // Sizes whose product wraps to 0, and rows that begin in the own window and end in another one.
+  const uint64_t own = Allocate(peer, 4096);
+  wire::cuMemsetD32AsyncRequest words;
+  words.dstDevice = own;
+  words.N = uint64_t{1} << 62;
+  words.hStream = kLegacy;
+  peer.Post(words);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  wire::cuMemsetD2D8AsyncRequest rows;
+  rows.dstDevice = own;
+  rows.dstPitch = kWindowBytes;
+  rows.Width = 1;
+  rows.Height = 2;
+  rows.hStream = kLegacy;
+  peer.Post(rows);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+
+  // The own memory, to its last byte, may be set.
+  bytes.dstDevice = own + 4095;
+  peer.Post(bytes);
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  CopyOut(neighbour, address, 4096, 1);
+  ASSERT_EQ(neighbour.Synchronize(), CUDA_SUCCESS);
+  EXPECT_TRUE(neighbour.Transfer(1) == data);
+  EXPECT_EQ(peer.poisoned_count(), 0);
+}
+
 TEST_P(HostileGuestTest, LeavingWithAHeldStreamLetsTheDeviceGo) {
   SessionPeer peer(Options());
   wire::HostFunctionRequest function;

@@ -100,6 +100,7 @@ API_TEST(ErrorTest, UnknownCodeHasNoText) {
 }
 
 API_TEST(ErrorTest, NullOutputIsRefused) {
+  SKIP_ON_ORACLE("driver 580 writes through a null output");
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetErrorName(CUDA_SUCCESS, nullptr));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuGetErrorString(CUDA_SUCCESS, nullptr));
 }

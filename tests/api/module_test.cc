@@ -350,6 +350,10 @@ API_TEST(ModuleTest, LoadingModeIsLazyOrEager) {
   CUmoduleLoadingMode mode = static_cast<CUmoduleLoadingMode>(0);
   EXPECT_OK(Drv().cuModuleGetLoadingMode(&mode));
   EXPECT_TRUE(mode == CU_MODULE_LAZY_LOADING || mode == CU_MODULE_EAGER_LOADING) << mode;
+}
+
+API_TEST(ModuleTest, LoadingModeRefusesNullOutput) {
+  SKIP_ON_ORACLE("driver 580 writes through a null output");
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuModuleGetLoadingMode(nullptr));
 }
 

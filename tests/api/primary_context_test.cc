@@ -135,18 +135,19 @@ API_TEST_ALONE(PrimaryContextTest, UnknownFlagsAreRefused) {
 }
 
 API_TEST_ALONE(PrimaryContextTest, ResetFreesItsMemory) {
-  CUcontext context = Retain();
-  ASSERT_OK(Drv().cuCtxSetCurrent(context));
-  size_t free_before = 0;
-  size_t free_after = 0;
+  // What is free before and after is no measure: contexts take and give back memory of their own.
+  // But of more than half of it there is room for one piece only.
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  size_t free = 0;
   size_t total = 0;
-  ASSERT_OK(Drv().cuMemGetInfo_v2(&free_before, &total));
+  ASSERT_OK(Drv().cuMemGetInfo_v2(&free, &total));
+  const size_t bytes = free / 5 * 3;
   CUdeviceptr address = 0;
-  ASSERT_OK(Drv().cuMemAlloc_v2(&address, size_t{64} << 20));
+  ASSERT_OK(Drv().cuMemAlloc_v2(&address, bytes));
+  EXPECT_RESULT(CUDA_ERROR_OUT_OF_MEMORY, Drv().cuMemAlloc_v2(&address, bytes));
   EXPECT_OK(Drv().cuDevicePrimaryCtxReset_v2(0));
   ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
-  ASSERT_OK(Drv().cuMemGetInfo_v2(&free_after, &total));
-  EXPECT_GT(free_after + (size_t{32} << 20), free_before) << "64 MiB were not given back";
+  EXPECT_OK(Drv().cuMemAlloc_v2(&address, bytes)) << "the memory was not given back";
 }
 
 API_TEST_ALONE(PrimaryContextTest, ResetLeavesItUsableOnceRetainedAgain) {

@@ -18,6 +18,9 @@ typedef CUresult (CUDAAPI *PFN_cuToy_v7000_ptsz)(size_t bytes, CUstream hStream)
 typedef CUresult (CUDAAPI *PFN_cuToy_v9000)(size_t bytes, CUstream hStream, void *extra);
 typedef CUresult (CUDAAPI *PFN_cuName_v2000)(char *name, const CUuuid *uuid, char id[16]);
 typedef CUresult (CUDAAPI *PFN_cuOther_v2000)(void);
+typedef CUresult (CUDAAPI *PFN_cuPair_v2000)(CUstream first, CUstream second);
+typedef CUresult (CUDAAPI *PFN_cuFill_v2000)(CUdeviceptr at, size_t N);
+typedef CUresult (CUDAAPI *PFN_cuTime_v2000)(float *millis);
 """
 
 TOY = """
@@ -29,8 +32,26 @@ bytes = "size"
 hStream = "stream"
 """
 
+TIME = """
+[call.cuTime]
+guest = "generated"
+reply = "values"
+[call.cuTime.params]
+millis = "out f32 null=CUDA_ERROR_INVALID_HANDLE"
+"""
 
-def description_of(text, exports=("cuToy", "cuToy_v2", "cuToy_v2_ptsz", "cuName", "cuOther")):
+FILL = """
+[call.cuFill]
+guest = "generated"
+reply = "none"
+[call.cuFill.params]
+at = "devptr range=N*4 align=4"
+N = "size"
+"""
+
+
+def description_of(text, exports=("cuToy", "cuToy_v2", "cuToy_v2_ptsz", "cuName", "cuOther", "cuPair",
+                                     "cuFill", "cuTime")):
     folder = tempfile.TemporaryDirectory()
     root = pathlib.Path(folder.name)
     (root / "cuda").mkdir()
@@ -76,6 +97,15 @@ class Description(unittest.TestCase):
         self.refuses(TOY.replace("reply", "replies"), "unknown key 'replies'")
         self.refuses(TOY.replace('"size"', '"sized"'), "unknown kind")
 
+    def test_refuses_a_generated_call_with_two_streams(self):
+        pair = ('[call.cuPair]\nguest = "generated"\nreply = "none"\n'
+                '[call.cuPair.params]\nfirst = "stream"\nsecond = "stream"\n')
+        self.refuses(pair, "streams first and second: .*write this one by hand")
+
+    def test_refuses_another_answer_to_null_where_none_is_given(self):
+        self.refuses(TOY.replace('"size"', '"size null=CUDA_ERROR_INVALID_HANDLE"'), "belongs to an `out`")
+        self.refuses(TIME.replace("null=CUDA_ERROR_INVALID_HANDLE", "null=0"), "belongs to an `out`")
+
     def test_refuses_names_that_are_not_exported(self):
         self.refuses('[call.cuMissing]\nguest = "written"\n', "not exported")
 
@@ -99,6 +129,11 @@ class Opcodes(unittest.TestCase):
         self.assertEqual(base, checked(TOY + '[call.cuName]\nguest = "written"\n').hash())
         self.assertNotEqual(base, checked(TOY.replace('"none"', '"result"')).hash())
 
+    def test_hash_follows_fields_that_come_with_an_error(self):
+        text = ('[call.cuOther]\nguest = "written"\nsends = ["Ask"]\n'
+                '[request.Ask]\ndoc = "x"\nreply = "values"\nreply_fields = { log = "bytes" }\n')
+        self.assertNotEqual(checked(text).hash(), checked(text + "reply_on_error = true\n").hash())
+
 
 class Output(unittest.TestCase):
     def test_per_thread_entry_calls_the_same_body_on_the_other_default_stream(self):
@@ -107,6 +142,18 @@ class Output(unittest.TestCase):
         self.assertIn('__asm__("cuToy_v2_ptsz")', text)
         self.assertIn("calls::cuToy_v2(bytes, hStream, DefaultStream::kPerThread)", text)
         self.assertIn("calls::cuToy_v2(bytes, hStream, DefaultStream::kLegacy)", text)
+
+    def test_a_range_is_checked_on_both_sides_without_wrapping(self):
+        description = checked(FILL)
+        symbols = toolkit.parse([HEADER])
+        self.assertIn("CheckDeviceRange(context, at, Saturating(Saturating(N)*4).value(), 4)",
+                      emit_guest.entries(description, symbols, "toy"))
+        self.assertIn("CheckRange(request.at, Saturating(Saturating(request.N)*4).value())",
+                      emit_host.dispatch(description, symbols))
+
+    def test_a_null_output_is_the_error_that_the_description_says(self):
+        text = emit_guest.entries(checked(TIME), toolkit.parse([HEADER]), "toy")
+        self.assertIn("if (millis == nullptr) return CUDA_ERROR_INVALID_HANDLE;", text)
 
     def test_every_export_is_supported_or_named_as_not(self):
         text = emit_guest.unsupported(checked(TOY), toolkit.parse([HEADER]))

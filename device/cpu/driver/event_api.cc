@@ -49,7 +49,8 @@ CUresult RecordEvent(CUevent handle, CUstream stream_handle) {
 CUresult ElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return WithEvent(start, [&](State&, const std::shared_ptr<Event>& first) {
     return WithEvent(end, [&](State&, const std::shared_ptr<Event>& second) {
-      if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      // Driver 580 takes a missing output for a bad handle.
+      if (milliseconds == nullptr) return CUDA_ERROR_INVALID_HANDLE;
       if (!first->timed() || !second->timed()) return CUDA_ERROR_INVALID_HANDLE;
       const auto first_record = first->record();
       const auto second_record = second->record();
