@@ -99,8 +99,10 @@ inline constexpr Bytes kStagingPieceBytes = wire::kBulkBytesMax;
 inline constexpr uint32_t kStagingSmallPieces = 512;
 inline constexpr Bytes kStagingSmallPieceBytes = 4 * kKiB;
 
-// Host functions in flight in one session; each takes two words of pinned memory.
-inline constexpr uint32_t kHostFunctionsPerSession = 2048;
+// Requests that wait for host functions of one session, and their bytes. A program that runs ahead
+// of its host functions by a million launches is at the guest library's own bound too.
+inline constexpr uint32_t kHeldRequestsPerSession = 1 << 20;
+inline constexpr Bytes kHeldBytesPerSession = 1 * kGiB;
 
 // Replies that wait for the device in one session. A guest has at most one a thread.
 inline constexpr uint32_t kPendingPerSession = 4096;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cstdlib>
 
 #include <filesystem>
 #include <string>
@@ -77,10 +76,6 @@ std::string CpuDriverFolder() {
 
 int Run(const WorkerMainOptions& options) {
   ControlSocket control{UniqueFd(options.control)};
-  // Code is loaded when the guest asks for it, not at a first launch: a launch that loads code
-  // waits for the whole context, other tenants' held streams included (hold_gate.h), and a bad
-  // image must be refused by the call that brings it. An operator's own setting comes first.
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   const auto driver = device::LoadDriver(options.kind, CpuDriverFolder());
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);

@@ -34,6 +34,9 @@ C_TYPES = {
     "stream": {"CUstream"}, "event": {"CUevent"},
 }
 
+# What a request comes after: its streams and events, all work of its context or of the session, nothing.
+ORDERS = ("streams", "context", "all", "none")
+
 FIRST_OPCODE = 16  # below: none yet; room for the channel's own
 
 
@@ -62,7 +65,8 @@ class Call:
     params: list                # generated calls only
     as_call: str                # answered as this generated call, on the default stream
     same_context: bool          # its stream and event must be of one context
-    observes: bool              # asks about its stream and puts no work there
+    observes: bool              # asks about its stream or events and puts no work there
+    records: bool               # its event is recorded: who waits for that waits for its stream
 
 
 @dataclasses.dataclass
@@ -76,6 +80,7 @@ class Request:
     reply_fields: dict
     reply_on_error: bool        # reply fields are sent with an error too
     call: Call                  # the generated call it belongs to, or None
+    order: str                  # one of ORDERS, see docs/howto/add_a_cuda_call.md
     opcode: int = 0
 
 
@@ -127,8 +132,8 @@ def parse_param(where, name, text):
 
 KEYS = {
     "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
-             "same_context", "observes"},
-    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error"},
+             "same_context", "observes", "records"},
+    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order"},
     "event": {"doc", "fields"},
 }
 
@@ -165,7 +170,8 @@ def load(api_dir):
             params = [parse_param(where, n, t) for n, t in entry.get("params", {}).items()]
             call = Call(name, section, entry["guest"], entry.get("before_init", False),
                         entry.get("aliases", []), entry.get("sends", []), entry.get("note", ""), params,
-                        entry.get("as", ""), entry.get("same_context", False), entry.get("observes", False))
+                        entry.get("as", ""), entry.get("same_context", False), entry.get("observes", False),
+                        entry.get("records", False))
             calls[name] = call
             if call.guest == "generated" and not call.as_call:
                 reply = entry.get("reply")
@@ -176,7 +182,7 @@ def load(api_dir):
                     raise DescriptionError(f"{where}: reply = \"values\" exactly when there are out parameters")
                 requests[name] = Request(name, section, "", reply, "now",
                                          {p.name: p.kind for p in params if p.direction == "in"}, outs,
-                                         False, call)
+                                         False, call, "streams")
         for name, entry in data.get("request", {}).items():
             where = f"{path.name}: request {name}"
             check_keys(where, "request", entry)
@@ -188,7 +194,10 @@ def load(api_dir):
                 raise DescriptionError(f"{where}: reply must be none, result or values")
             requests[name] = Request(name, section, entry["doc"], entry["reply"],
                                      entry.get("completes", "now"), entry.get("fields", {}),
-                                     entry.get("reply_fields", {}), entry.get("reply_on_error", False), None)
+                                     entry.get("reply_fields", {}), entry.get("reply_on_error", False), None,
+                                     entry.get("order", "streams"))
+            if requests[name].order not in ORDERS:
+                raise DescriptionError(f"{where}: order must be one of {', '.join(ORDERS)}")
         for name, entry in data.get("event", {}).items():
             where = f"{path.name}: event {name}"
             check_keys(where, "event", entry)

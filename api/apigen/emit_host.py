@@ -46,6 +46,20 @@ def handlers(description):
         else:
             lines.append(f"  virtual CUresult {request.name}({argument}) = 0;")
     lines += ["};\n",
+              "// After what work a request comes. Streams and events are the guest's ids.\n"
+              "struct RequestOrder {",
+              "  static constexpr size_t kEventsMax = 2;",
+              "  bool all = false;         // after all earlier work of the session",
+              "  bool context = false;     // after that of the frame's context",
+              "  bool observes = false;    // asks how far the work is, and puts none there",
+              "  bool records = false;     // its events are recorded at its place in the stream",
+              "  bool has_stream = false;",
+              "  uint64_t stream = 0;",
+              "  size_t event_count = 0;",
+              "  uint64_t events[kEventsMax] = {};",
+              "};\n",
+              "// False: as Dispatch. Needs no session.",
+              "bool OrderOf(const Frame& frame, RequestOrder* order);\n",
               "// Decodes `frame` and carries it out. False: the frame is malformed or its opcode unknown; the\n"
               "// session must end. Session loop only.",
               "bool Dispatch(const Frame& frame, const device::DriverTable& driver, Handlers& handlers);\n",
@@ -131,8 +145,41 @@ def dispatch(description, symbols):
             lines.append(f"      Complete(frame, result, reply, {fields}, handlers);")
             lines.append("      return true;")
         lines.append("    }")
-    lines += ["    default:", "      return false;", "  }", "}\n", "}  // namespace consort::host"]
+    lines += ["    default:", "      return false;", "  }", "}\n", *order_of(description), "}  // namespace consort::host"]
     return "\n".join(lines) + "\n"
+
+
+def order_of(description):
+    lines = ["bool OrderOf(const Frame& frame, RequestOrder* order) {",
+             "  *order = RequestOrder();",
+             "  wire::Decoder decoder(frame.body);",
+             "  switch (static_cast<wire::Opcode>(frame.header.opcode)) {"]
+    for request in description.requests.values():
+        lines.append(f"    case wire::Opcode::k{request.name}: {{")
+        lines.append(f"      wire::{request.name}Request request;")
+        lines.append("      if (!request.Decode(decoder)) return false;")
+        if request.order in ("all", "context"):
+            lines.append(f"      order->{request.order} = true;")
+        if request.order == "streams":
+            lines += order_fields(request)
+        lines.append("      return true;")
+        lines.append("    }")
+    return [*lines, "    default:", "      return false;", "  }", "}\n"]
+
+
+def order_fields(request):
+    lines = []
+    if request.call and request.call.observes:
+        lines.append("      order->observes = true;")
+    if request.call and request.call.records:
+        lines.append("      order->records = true;")
+    for name, kind in request.fields.items():
+        if kind == "stream":
+            lines.append("      order->has_stream = true;")
+            lines.append(f"      order->stream = request.{name};")
+        if kind == "event":
+            lines.append(f"      order->events[order->event_count++] = request.{name};")
+    return lines
 
 
 def driver_functions(description):

@@ -66,7 +66,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   account_.bytes_to_device += bytes;
 
   const bool contiguous = IsContiguous(request.dst_pitch, request.width, request.rows);
-  const bool pinned = !registered_rings_.empty();
+  const bool pinned = !registered_rings_.empty() && !replaying_;
   const std::byte* source = request.data.data();
   if (contiguous && bytes <= kPageableBytesMax) {
     // A frame in pinned memory would have to be kept, and would hold up the ring behind a long

@@ -165,8 +165,9 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       return;
     case PendingItem::Kind::kRunHostFunction: {
       if (result != CUDA_SUCCESS) return;
+      held_.Announce(item.value);
       wire::RunHostFunctionEvent event;
-      event.callback = host_functions_.Announced(item.value);
+      event.callback = item.value;
       wire::FrameHeader header;
       header.opcode = static_cast<uint16_t>(wire::RunHostFunctionEvent::kOpcode);
       wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
@@ -174,16 +175,15 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       outbox_->End();
       return;
     }
-    case PendingItem::Kind::kHostFunctionPassed:
-      host_functions_.Passed(item.value);
-      return;
     case PendingItem::Kind::kMemFree:
       --frees_pending_;
       NoteResult(window_->Free(item.value), "MemFree");
       return;
     case PendingItem::Kind::kHostFree:
+      NoteResult(shared_host_->Free(item.value), "HostFree");
+      return;
     case PendingItem::Kind::kLibraryUnload:
-      due_.emplace_back(item.kind, item.value);
+      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)), "LibraryUnload");
       return;
   }
 }
@@ -377,24 +377,23 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
 CUresult Session::HostFunction(const wire::FrameHeader& header,
                                const wire::HostFunctionRequest& request) {
   Stream* stream = nullptr;
-  CUresult result = streams_.Use(header.value, request.stream, &stream);
-  if (result != CUDA_SUCCESS) return result;
   PendingItem reached;
   reached.kind = PendingItem::Kind::kRunHostFunction;
-  PendingItem passed;
-  passed.kind = PendingItem::Kind::kHostFunctionPassed;
-  result = host_functions_.Enqueue(stream->driver, request.callback, &reached.word, &reached.value);
+  reached.value = request.callback;
+  CUresult result = streams_.Use(header.value, request.stream, &stream);
+  if (result == CUDA_SUCCESS) result = streams_.FenceOn(stream, &reached.fence);
   if (result != CUDA_SUCCESS) return result;
-  passed.value = reached.value;
+  if (!held_.Hold(request.callback,
+                  {stream->context, stream->id, stream->blocking || stream->id == 0})) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   pending_.Add(std::move(reached));
-  result = streams_.FenceOn(stream, &passed.fence);
-  if (result == CUDA_SUCCESS) pending_.Add(std::move(passed));
-  return result;
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::HostFunctionDone(const wire::FrameHeader&,
                                    const wire::HostFunctionDoneRequest& request) {
-  if (device_result() == CUDA_SUCCESS && !host_functions_.Done(request.callback)) {
+  if (device_result() == CUDA_SUCCESS && !held_.Done(request.callback)) {
     Fail(absl::StrCat("host function ", request.callback, " done, which was not running"));
   }
   return CUDA_SUCCESS;
@@ -450,7 +449,7 @@ CUresult Session::MemAlloc(const wire::FrameHeader& header, const wire::MemAlloc
                            wire::MemAllocReply* reply) {
   CUresult result = window_->Allocate(request.bytes, &reply->address);
   // cuMemFree waits for the device; here it does not, so the wait comes when the memory is missed.
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ != 0 && !failed() &&
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ + frees_held_ != 0 && !failed() &&
          device_result() == CUDA_SUCCESS) {
     TurnWhileStalled();
     result = window_->Allocate(request.bytes, &reply->address);
@@ -510,34 +509,9 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
   return CUDA_SUCCESS;
 }
 
-// Loading code may wait for the whole context (CUDA C++ Programming Guide, lazy loading), so it
-// takes its turn at the hold gate; meanwhile the session hears its own guest's host functions end.
-class Session::GateTurn {
- public:
-  explicit GateTurn(Session* session) : gate_(session->device_.hold_gate()) {
-    while (!(entered_ = gate_->TryEnter()) && !session->failed() &&
-           session->device_result() == CUDA_SUCCESS) {
-      session->TurnWhileStalled();
-    }
-  }
-  GateTurn(const GateTurn&) = delete;
-  GateTurn& operator=(const GateTurn&) = delete;
-  ~GateTurn() {
-    if (entered_) gate_->Leave();
-  }
-  // False: the session or the device is at its end; the call must not be made.
-  bool entered() const { return entered_; }
-
- private:
-  HoldGate* const gate_;
-  bool entered_ = false;
-};
-
 CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
-  const GateTurn turn(this);
-  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.Load(header.value, request, reply);
 }
 
@@ -551,30 +525,22 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
 
 CUresult Session::KernelGet(const wire::FrameHeader&, const wire::KernelGetRequest& request,
                             wire::KernelGetReply* reply) {
-  const GateTurn turn(this);
-  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetKernel(request, reply);
 }
 
 CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesRequest& request,
                               wire::KernelNamesReply* reply) {
-  const GateTurn turn(this);
-  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetKernelNames(request, reply);
 }
 
 CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetRequest& request,
                             wire::GlobalGetReply* reply) {
-  const GateTurn turn(this);
-  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.GetGlobal(request, reply);
 }
 
 CUresult Session::FunctionSetAttribute(const wire::FrameHeader&,
                                        const wire::FunctionSetAttributeRequest& request,
                                        wire::FunctionSetAttributeReply* reply) {
-  const GateTurn turn(this);
-  if (!turn.entered()) return CUDA_ERROR_NOT_READY;
   return modules_.SetAttribute(request, reply);
 }
 

@@ -28,7 +28,6 @@ void PendingList::Add(PendingItem item) {
 // `ask`: also where an earlier item of this pass has found the same stream unfinished.
 bool PendingList::Reached(PendingItem& item, bool ask, CUresult* result) {
   *result = CUDA_SUCCESS;
-  if (item.word != nullptr) return __atomic_load_n(item.word, __ATOMIC_ACQUIRE) != 0;
   if (item.event != nullptr) {
     *result = driver_.cuEventQuery(item.event->handle);
     return *result != CUDA_ERROR_NOT_READY;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/pending.h: what a session does once the device gets somewhere.
 //
-// Items are in order of submission; each waits for a fence, a guest's event or a word in host
-// memory and is then handed to the sink, out of order where the device finishes out of order, but:
-// results of copies that were finished before a reply's fence are always handed up before that
-// reply. (When a reply's fence is seen reached, the copies before it are asked once more: whatever
-// the fence covers is then reached too, across streams as well.) Owned by the session loop; polling
-// calls the driver.
+// Items are in order of submission; each waits for a fence or a guest's event and is then handed to
+// the sink, out of order where the device finishes out of order, but: results of copies that were
+// finished before a reply's fence are always handed up before that reply. (When a reply's fence is
+// seen reached, the copies before it are asked once more: whatever the fence covers is then reached
+// too, across streams as well.) Owned by the session loop; polling calls the driver.
 #ifndef CONSORT_HOST_SESSION_PENDING_H_
 #define CONSORT_HOST_SESSION_PENDING_H_
 
@@ -36,23 +35,21 @@ struct UserEvent {
 
 struct PendingItem {
   enum class Kind : uint8_t {
-    kReply,               // to `request`
-    kContextDestroyed,    // its stream work is done: destroy, then reply to `request`
-    kCopyOut,             // `piece` holds bytes of a transfer
-    kReleaseFrame,        // `frame` was the source of a copy
-    kReturnPiece,         // `piece` was
-    kRunHostFunction,     // the stream has come to host function `value`
-    kHostFunctionPassed,  // the stream has gone on behind host function `value`
-    kMemFree,             // of the address `value`
-    kHostFree,            // likewise
-    kLibraryUnload,       // of the driver's library `value`
+    kReply,             // to `request`
+    kContextDestroyed,  // its stream work is done: destroy, then reply to `request`
+    kCopyOut,           // `piece` holds bytes of a transfer
+    kReleaseFrame,      // `frame` was the source of a copy
+    kReturnPiece,       // `piece` was
+    kRunHostFunction,   // the stream has come to host function `value`
+    kMemFree,           // of the address `value`
+    kHostFree,          // likewise
+    kLibraryUnload,     // of the driver's library `value`
   };
 
   Kind kind = Kind::kReply;
-  // One of the three is what it waits for. A fence may be shared by items.
+  // One of the two is what it waits for. A fence may be shared by items.
   std::shared_ptr<Fence> fence;
   std::shared_ptr<UserEvent> event;
-  const uint32_t* word = nullptr;  // not zero: reached. Written by the device, acquired here
 
   wire::FrameHeader request;
   Frame frame;

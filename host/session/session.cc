@@ -26,6 +26,12 @@ Nanos Now() {
   return now.tv_sec * kSecond + now.tv_nsec;
 }
 
+// Whether the request gives device memory back.
+bool IsFree(uint16_t opcode) {
+  return opcode == static_cast<uint16_t>(wire::Opcode::kMemFree) ||
+         opcode == static_cast<uint16_t>(wire::Opcode::kContextDestroy);
+}
+
 void SleepFor(Nanos nanos) {
   const timespec time = {nanos / kSecond, nanos % kSecond};
   nanosleep(&time, nullptr);
@@ -40,10 +46,8 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSes
       health_(health),
       open_(open),
       connection_(std::move(connection)),
-      teardown_(device.hold_gate()),
       events_(driver_, CU_EVENT_DISABLE_TIMING),
       staging_(driver_),
-      host_functions_(driver_, device.hold_gate()),
       modules_(driver_, device.device()),
       streams_(driver_, &events_),
       device_time_(driver_),
@@ -74,13 +78,9 @@ bool Session::Run(SessionEnded* ended) {
     end_reason_ = std::string(opened.message());
   }
   const bool clean = Drain();
-  host_functions_.ForgetAll();
   device_time_.Poll();
   FillAccount(ended);
-  if (clean) {
-    teardown_.Enter();
-    ReleaseAll();
-  }
+  if (clean) ReleaseAll();
   return clean;
 }
 
@@ -156,10 +156,12 @@ void Session::Loop() {
       device_failure_seen_ = true;
       copy_to_host_.active = false;
       pending_.FailAll(device_result());
+      // The guest's answers change nothing any more; what waits for them fails.
+      held_.ReleaseAll();
     }
     bool progress = pending_.Poll();
-    FreeDue();
     progress |= ContinueCopyToHost();
+    progress |= ReplayHeld();
     progress |= Receive();
     outbox_->Pump();
     if (progress) {
@@ -173,9 +175,55 @@ void Session::Loop() {
   }
 }
 
-bool Session::CanProcess() const {
-  return stalled_ == 0 && outbox_->empty() && !copy_to_host_.active &&
-         staging_.Has(kStagingPieceBytes) && staging_.Has(kStagingSmallPieceBytes);
+bool Session::CanReplay() const {
+  return outbox_->empty() && !copy_to_host_.active && staging_.Has(kStagingPieceBytes) &&
+         staging_.Has(kStagingSmallPieceBytes);
+}
+
+bool Session::CanProcess() const { return stalled_ == 0 && !held_.walking() && CanReplay(); }
+
+bool Session::HoldBack(const Frame& frame) {
+  HeldWork::Request request;
+  // A malformed frame is Dispatch's business.
+  if (!OrderOf(frame, &request.order)) return false;
+  if (request.order.has_stream) {
+    request.stream = streams_.NameOf(frame.header.value, request.order.stream);
+  }
+  if (request.order.records) held_.DropRecords(request.order.events[0], request.stream);
+  if (!held_.MustWait(request.order, frame.header.value, request.stream)) return false;
+  if (request.order.observes) {
+    ReplyNow(frame.header, CUDA_ERROR_NOT_READY);
+    return true;
+  }
+  const bool frees = IsFree(frame.header.opcode);
+  request.header = frame.header;
+  request.body.assign(frame.body.begin(), frame.body.end());
+  if (held_.Keep(std::move(request))) {
+    if (frees) ++frees_held_;
+  } else if (frame.header.call != 0) {
+    ReplyNow(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+  } else {
+    Failed(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  return true;
+}
+
+bool Session::ReplayHeld() {
+  bool any = false;
+  HeldWork::Request request;
+  while (!failed() && CanReplay() && held_.Next(&request)) {
+    any = true;
+    if (IsFree(request.header.opcode)) --frees_held_;
+    Frame frame;
+    frame.header = request.header;
+    frame.body = request.body;
+    const Frame* const outer_frame = std::exchange(frame_, &frame);
+    const bool outer_replaying = std::exchange(replaying_, true);
+    CHECK(Dispatch(frame, driver_, *this)) << "a request that was decoded before";
+    replaying_ = outer_replaying;
+    frame_ = outer_frame;
+  }
+  return any;
 }
 
 bool Session::Receive() {
@@ -209,7 +257,9 @@ void Session::Process(const Frame& frame) {
   if (frame.header.call != 0) ++account_.round_trips;
   const Frame* const outer_frame = std::exchange(frame_, &frame);
   const bool outer_keep = std::exchange(keep_frame_, false);
-  if (frame.header.flags != 0 || !Dispatch(frame, driver_, *this)) {
+  if (held_.active() && frame.header.flags == 0 && HoldBack(frame)) {
+    // Answered, or carried out later.
+  } else if (frame.header.flags != 0 || !Dispatch(frame, driver_, *this)) {
     const char* name = wire::OpcodeName(frame.header.opcode);
     Fail(absl::StrCat("malformed request ", frame.header.opcode, " (",
                       name != nullptr ? name : "unknown", ") of ", frame.body.size(), " bytes"));
@@ -221,11 +271,11 @@ void Session::Process(const Frame& frame) {
 
 void Session::Wait() {
   // The outbox may have become empty since requests were last looked at.
-  if (!backlog_.empty() && CanProcess()) return;
+  if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
   const uint32_t events =
       Channel::kReadable | (outbox_->empty() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = Now() - last_progress_ < kPollSpin;
-  if (pending_.empty() && !copy_to_host_.active && due_.empty()) {
+  if (pending_.empty() && !copy_to_host_.active) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? kPollSpin : 0, kIdleWait);
     return;
@@ -238,22 +288,9 @@ void Session::Wait() {
   sleep_ = std::min(2 * sleep_, kPollSleepLast);
 }
 
-void Session::FreeDue() {
-  if (due_.empty() || !device_.hold_gate()->TryEnter()) return;
-  for (const auto& [kind, value] : due_) {
-    if (kind == PendingItem::Kind::kHostFree) {
-      NoteResult(shared_host_->Free(value), "HostFree");
-    } else {
-      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(value)), "LibraryUnload");
-    }
-  }
-  due_.clear();
-  device_.hold_gate()->Leave();
-}
-
 void Session::TurnWhileStalled() {
   ++stalled_;
-  const bool progress = pending_.Poll() | Receive();
+  const bool progress = pending_.Poll() | ReplayHeld() | Receive();
   outbox_->Pump();
   --stalled_;
   if (!progress) {
@@ -279,7 +316,6 @@ void Session::NoteResult(CUresult result, const char* where) {
 // Lets the device finish. False: it did not within kDrainTimeout, or its context is broken, and
 // then releasing anything may wait for ever.
 bool Session::Drain() {
-  host_functions_.ReleaseAll();
   for (const Frame& frame : backlog_) channel_->Release(frame);
   backlog_.clear();
   copy_to_host_.active = false;

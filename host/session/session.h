@@ -9,8 +9,8 @@
 //
 // While anything is in the outbox, a copy to the host is not wholly submitted, or staging is used
 // up, requests are received but kept (backlog), all but one kind: HostFunctionDone, which may be
-// what the device waits for. That cannot deadlock: a guest that is blocked on sending always keeps
-// receiving.
+// what a handler waits for. That cannot deadlock: a guest that is blocked on sending always keeps
+// receiving. What comes after a host function that the guest still runs is kept too (held_work.h).
 //
 // Errors of honest programs are CUresults. Bytes that no honest guest library sends end the session
 // with one log line. A device error that breaks the context is told to the worker's DeviceHealth;
@@ -35,7 +35,7 @@
 #include "host/control/messages.h"
 #include "host/session/device_time.h"
 #include "host/session/event_pool.h"
-#include "host/session/host_functions.h"
+#include "host/session/held_work.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
 #include "host/session/pending.h"
@@ -74,10 +74,13 @@ class Session final : private Handlers, private PendingSink {
   void Process(const Frame& frame);
   bool CanProcess() const;
   void Wait();
+  // Whether a request may be carried out now, and whether one that was held may.
+  bool CanReplay() const;
+  // True: the request comes after a host function, and was kept or answered.
+  bool HoldBack(const Frame& frame);
+  // Carries out what is held no more. True: there was something.
+  bool ReplayHeld();
   // One turn without taking new requests, for a handler that cannot go on.
-  class GateTurn;
-  // Frees what waits in due_, if no stream of the worker is held.
-  void FreeDue();
   void TurnWhileStalled();
   bool Drain();
   void ReleaseAll();
@@ -203,14 +206,12 @@ class Session final : private Handlers, private PendingSink {
   bool stop_ ABSL_GUARDED_BY(channel_mutex_) = false;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
-  // Entered for the end of the session, whose members unregister memory. Destroyed after them.
-  HoldGateScope teardown_;
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;
   std::unique_ptr<memmgr::AddressWindow> window_;
   std::unique_ptr<SharedHost> shared_host_;  // null where the channel cannot share memory
   Staging staging_;
-  HostFunctions host_functions_;
+  HeldWork held_;
   Modules modules_;
   Streams streams_;
   DeviceTime device_time_;
@@ -219,15 +220,15 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
-  // Reached items whose driver call waits for the whole context: see hold_gate.h.
-  std::vector<std::pair<PendingItem::Kind, uint64_t>> due_;
   CopyToHostState copy_to_host_;
 
   std::deque<Frame> backlog_;
   int stalled_ = 0;                         // depth of TurnWhileStalled
+  bool replaying_ = false;                  // the present frame was held, and is not the channel's
   bool keep_frame_ = false;                 // the handler of the present frame releases it itself
   const Frame* frame_ = nullptr;            // the present one
   uint32_t frees_pending_ = 0;              // of device memory
+  uint32_t frees_held_ = 0;                 // likewise, requests among held_
   CUresult deferred_error_ = CUDA_SUCCESS;  // of a request that nobody waited for
   bool device_failure_seen_ = false;
   std::string end_reason_;

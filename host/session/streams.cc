@@ -121,6 +121,13 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
+std::optional<HeldWork::StreamName> Streams::NameOf(uint32_t context, uint64_t id) const {
+  if (id == 0 || id == kLegacyStreamId) return HeldWork::StreamName{context, 0, true};
+  const auto it = by_id_.find(id);
+  if (it == by_id_.end()) return std::nullopt;
+  return HeldWork::StreamName{it->second->context, id, it->second->blocking};
+}
+
 CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
   if (id != 0 && id != kLegacyStreamId) {
     const auto it = by_id_.find(id);

@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "gen/device/driver_table.h"
 #include "host/session/event_pool.h"
+#include "host/session/held_work.h"
 #include "host/session/stream_order.h"
 
 namespace consort::host {
@@ -88,6 +90,9 @@ class Streams {
   CUresult Use(uint32_t context, uint64_t id, Stream** stream);
   // The same stream, for a question about it: orders nothing and counts as no work.
   CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
+
+  // What the stream is called where order matters; nothing if there is none.
+  std::optional<HeldWork::StreamName> NameOf(uint32_t context, uint64_t id) const;
 
   // A fence over one stream's work so far.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);

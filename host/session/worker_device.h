@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
-#include "host/session/hold_gate.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -55,7 +54,6 @@ class WorkerDevice {
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
   // Of this context, for the sessions that share it.
-  HoldGate* hold_gate() const { return &hold_gate_; }
 
  private:
   explicit WorkerDevice(const device::DriverTable& driver) : driver_(driver) {}
@@ -65,7 +63,6 @@ class WorkerDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
-  mutable HoldGate hold_gate_;
 };
 
 }  // namespace consort::host

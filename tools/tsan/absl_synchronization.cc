@@ -148,11 +148,13 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   return original(this, mutex, deadline);
 }
 
-// A waiter that comes late looks at an atomic inside Abseil and takes no lock.
+// Who asks HasBeenNotified, which is inline, looks at the atomic behind the lock and takes no lock.
+// Source: absl/synchronization/notification.h, private members.
 void Notification::Notify() {
   static auto* const original =
       Original<void(Notification*)>("_ZN" CONSORT_ABSL("12Notification6NotifyEv"));
   __tsan_release(this);
+  __tsan_release(reinterpret_cast<char*>(this) + sizeof(Mutex));
   original(this);
 }
 void Notification::WaitForNotification() const {
