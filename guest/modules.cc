@@ -72,6 +72,7 @@ CUresult SendLibrary(Session* session, uint32_t context, uint64_t library_id,
   load.jit_options = options.forwarded;
   load.info_log_bytes = LogCapacity(options.info_log, options.info_log_bytes);
   load.error_log_bytes = LogCapacity(options.error_log, options.error_log_bytes);
+  load.at_once = context != 0;  // a module
   const CUresult result = session->Ask(context, load, &reply);
   DeliverLog(reply.info_log, options.info_log, options.info_log_bytes);
   DeliverLog(reply.error_log, options.error_log, options.error_log_bytes);

@@ -175,9 +175,17 @@ CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request
 
   Library library;
   library.context = context;
-  const CUresult result =
+  CUresult result =
       driver_.cuLibraryLoadData(&library.handle, checked->get(), options.data(), values.data(),
                                 static_cast<unsigned int>(options.size()), nullptr, nullptr, 0);
+  // The driver compiles when the library's module is first asked for; and only then it writes the
+  // logs, into memory that must be there still.
+  if (result == CUDA_SUCCESS &&
+      (request.at_once != 0 || !info_log_.empty() || !error_log_.empty())) {
+    CUmodule module = nullptr;
+    result = driver_.cuLibraryGetModule(&module, library.handle);
+    if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(library.handle);
+  }
   info_log_.resize(strnlen(info_log_.data(), info_log_.size()));
   error_log_.resize(strnlen(error_log_.data(), error_log_.size()));
   reply->info_log = AsBytes(info_log_);
