@@ -29,9 +29,11 @@ inline constexpr uint32_t kWindows = 64;
 inline constexpr uint64_t kWindowBase = 0x200000000000;
 inline constexpr Bytes kWindowBytes = 256 * kGiB;
 inline constexpr Bytes kWindowSharedHostBytes = 64 * kGiB;
-inline constexpr uint32_t kWindows = 256;
+inline constexpr uint32_t kWindows = 208;
+// Linux puts position-independent programs from two thirds of the address space on.
+// Source: Linux, arch/x86/include/asm/elf.h, ELF_ET_DYN_BASE.
+static_assert(kWindowBase + kWindows * kWindowBytes <= 0x555555554000);
 #endif
-static_assert(kWindowBase + kWindows * kWindowBytes < uint64_t{1} << 47);
 
 // Sessions of one worker: one thread, one window and some MiB of pinned memory each.
 inline constexpr uint32_t kSessionsPerWorker = 64;
@@ -64,8 +66,9 @@ inline constexpr Nanos kWorkerExitTimeout = 2 * kSecond;
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
 
-// A session that ends waits so long for its kernels. Longer means that a kernel may never end: the
-// worker is then replaced, because nothing but the end of its process stops a kernel.
+// A session that ends waits so long for its kernels. Longer means that a kernel may never end, and
+// nothing but the end of its process stops one: the worker is then retired, so that new sessions
+// get another, and ends with the last session that it has.
 inline constexpr Nanos kDrainTimeout = 10 * kSecond;
 
 // Handles of one kind in one session. PyTorch with Triton holds some ten thousand kernels.

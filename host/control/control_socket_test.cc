@@ -48,8 +48,8 @@ TEST_F(ControlSocketTest, RefusesToReadOneKindAsAnother) {
   ASSERT_TRUE(near_->Send(Shutdown{}).ok());
   ControlPacket packet;
   ASSERT_TRUE(far_->Receive(true, &packet).ok());
-  Poisoned poisoned;
-  EXPECT_FALSE(packet.As(&poisoned));
+  Retired retired;
+  EXPECT_FALSE(packet.As(&retired));
   Shutdown shutdown;
   EXPECT_TRUE(packet.As(&shutdown));
 }

@@ -4,9 +4,9 @@
 //   worker  -> consortd  StartFailed    no device; the worker exits
 //                        Ready          the device is open, sessions may come
 //                        SessionEnded   with its account; its window may be used again
-//                        Poisoned       the device context is unusable; start another worker for
-//                        new
-//                                       sessions. The worker stays until its last session leaves
+//                        Retired        no new sessions here: the device context is unusable, or
+//                                       work on it never ends; start another worker for them. This
+//                                       one stays until its last session leaves
 //   consortd -> worker   OpenSession    with the connection's descriptor
 //                        Shutdown       end all sessions and exit
 //
@@ -25,7 +25,7 @@ enum class MessageKind : uint64_t {
   kStartFailed = 1,
   kReady = 2,
   kSessionEnded = 3,
-  kPoisoned = 4,
+  kRetired = 4,
   kOpenSession = 16,
   kShutdown = 17,
 };
@@ -71,8 +71,8 @@ struct SessionEnded {
   char reason[128] = {};      // why it ended, for people
 };
 
-struct Poisoned {
-  static constexpr MessageKind kKind = MessageKind::kPoisoned;
+struct Retired {
+  static constexpr MessageKind kKind = MessageKind::kRetired;
   char reason[128] = {};
 };
 

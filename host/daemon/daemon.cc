@@ -101,13 +101,13 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   Ready ready;
   StartFailed failed;
   SessionEnded ended;
-  Poisoned poisoned;
+  Retired retired;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
     EndSession(ended);
-  } else if (packet.As(&poisoned)) {
-    Drain(worker, GetText(poisoned.reason));
+  } else if (packet.As(&retired)) {
+    Drain(worker, GetText(retired.reason));
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault

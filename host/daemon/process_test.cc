@@ -312,18 +312,25 @@ TEST_F(ProcessTest, AKernelThatNeverEndsCostsItsWorkerAndNobodyElseATurn) {
   const std::vector<pid_t> before = Workers();
   auto endless = Open(0, &result);
   ASSERT_NE(endless, nullptr);
+  auto bystander = Open(0, &result);
+  ASSERT_NE(bystander, nullptr) << result.text;
   Launch(endless.get(), "endless");
   endless.reset();  // leaves with the kernel running
-  const Nanos deadline = MonotonicNow() + kPatience;
-  std::vector<pid_t> after = Workers();
-  while ((after.size() != 1 || after == before) && MonotonicNow() < deadline) {
-    usleep(50000);
-    after = Workers();
-  }
-  EXPECT_NE(after, before) << Log();
+  const auto await_workers = [this](size_t count) {
+    const Nanos deadline = MonotonicNow() + kPatience;
+    while (Workers().size() != count && MonotonicNow() < deadline) usleep(50000);
+    return Workers();
+  };
+  EXPECT_EQ(await_workers(2).size(), 2u) << Log();
   EXPECT_THAT(Log(), HasSubstr("did not end within"));
   auto fresh = Open(0, &result);
   ASSERT_NE(fresh, nullptr) << result.text;
+  EXPECT_TRUE(Works(fresh.get()));
+  EXPECT_TRUE(Works(bystander.get()));
+  bystander.reset();
+  const std::vector<pid_t> after = await_workers(1);
+  ASSERT_EQ(after.size(), 1u) << Log();
+  EXPECT_NE(after, before);
   EXPECT_TRUE(Works(fresh.get()));
 }
 

@@ -2,7 +2,7 @@
 // host/daemon/worker_process.h: one consort-worker, from its start to its end. Owned by consortd's
 // loop.
 //
-//   starting ──Ready──▶ ready ──Poisoned──▶ draining
+//   starting ──Ready──▶ ready ──Retired──▶ draining
 //      └──────────────────┴────────────────────┴──▶ gone (its control socket ended, or it was
 //      reaped)
 //

@@ -80,7 +80,6 @@ bool Session::Run(SessionEnded* ended) {
   const bool clean = Drain();
   device_time_.Poll();
   FillAccount(ended);
-  if (clean) ReleaseAll();
   return clean;
 }
 
@@ -327,11 +326,11 @@ bool Session::Drain() {
     Nanos sleep = kPollSleepFirst;
     while (!fence->Reached() && device_result() == CUDA_SUCCESS) {
       if (Now() > deadline) {
-        health_->Poison(
-            CUDA_ERROR_LAUNCH_TIMEOUT,
-            absl::StrCat("work of session ", open_.session, ", ", GetText(open_.hello.application),
-                         " of ", GetText(open_.tenant), ", did not end within ",
-                         kDrainTimeout / kSecond, " s after it had left"));
+        // Nothing but the end of the process stops a kernel; the neighbours can go on beside it.
+        health_->Retire(absl::StrCat("work of session ", open_.session, ", ",
+                                     GetText(open_.hello.application), " of ",
+                                     GetText(open_.tenant), ", did not end within ",
+                                     kDrainTimeout / kSecond, " s after it had left"));
         return false;
       }
       SleepFor(sleep);
@@ -343,8 +342,7 @@ bool Session::Drain() {
   return device_result() == CUDA_SUCCESS;
 }
 
-// Everything that needs the device, on this thread, whose context is current.
-void Session::ReleaseAll() {
+void Session::Release() {
   // The guest is gone: what was for it is dropped. Not an error of the device.
   if (outbox_ != nullptr) pending_.FailAll(CUDA_ERROR_NOT_READY);
   user_events_.clear();

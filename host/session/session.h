@@ -57,9 +57,12 @@ class Session final : private Handlers, private PendingSink {
   ~Session() override;
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
-  // session's number. True: the session has let go of the device. False: its work on the device did
-  // not end in time; the object must then not be destroyed, since the device still uses its memory.
+  // session's number. False: its work on the device did not end in time; the object must then not
+  // be destroyed, since the device still uses its memory.
   bool Run(SessionEnded* ended);
+  // After a Run that gave true, on its thread: lets go of the device. Waits for all work of the
+  // context, the neighbours' too.
+  void Release();
 
   // Makes Run return soon. Any thread.
   void Stop();
@@ -83,7 +86,6 @@ class Session final : private Handlers, private PendingSink {
   // One turn without taking new requests, for a handler that cannot go on.
   void TurnWhileStalled();
   bool Drain();
-  void ReleaseAll();
   void FillAccount(SessionEnded* ended) const;
   // Ends the session: what the guest sent is not what an honest guest library sends.
   void Fail(const std::string& what);

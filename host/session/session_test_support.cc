@@ -70,6 +70,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {
+      session_->Release();
       session_.reset();
     } else {
       (void)session_.release();

@@ -39,7 +39,11 @@ bool IsSticky(CUresult result) {
 void DeviceHealth::Poison(CUresult result, const std::string& reason) {
   CUresult healthy = CUDA_SUCCESS;
   if (!result_.compare_exchange_strong(healthy, result, std::memory_order_relaxed)) return;
-  on_poisoned_(reason);
+  Retire(reason);
+}
+
+void DeviceHealth::Retire(const std::string& reason) {
+  if (!retired_.exchange(true, std::memory_order_relaxed)) on_retired_(reason);
 }
 
 absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::LoadedDriver& driver,

@@ -25,19 +25,24 @@ bool IsSticky(CUresult result);
 // The health of a worker's device context, shared by its sessions. Thread safe.
 class DeviceHealth {
  public:
-  // `on_poisoned` is called once, on the thread that noticed.
-  explicit DeviceHealth(std::function<void(const std::string& reason)> on_poisoned)
-      : on_poisoned_(std::move(on_poisoned)) {}
+  // `on_retired` is called once, on the thread that noticed.
+  explicit DeviceHealth(std::function<void(const std::string& reason)> on_retired)
+      : on_retired_(std::move(on_retired)) {}
 
-  // Notes that the context is broken, with the result that every session gets from now on.
+  // The process should take no new sessions and end with its last one; those that it has go on.
+  void Retire(const std::string& reason);
+  // The context is broken, with the result that every session gets from now on. Retires too.
   void Poison(CUresult result, const std::string& reason);
+
   // CUDA_SUCCESS, or what Poison was told first.
   CUresult result() const { return result_.load(std::memory_order_relaxed); }
+  bool retired() const { return retired_.load(std::memory_order_relaxed); }
 
  private:
-  const std::function<void(const std::string&)> on_poisoned_;
-  // Relaxed: the value alone matters, nothing is published with it.
+  const std::function<void(const std::string&)> on_retired_;
+  // Relaxed: the values alone matter, nothing is published with them.
   std::atomic<CUresult> result_{CUDA_SUCCESS};
+  std::atomic<bool> retired_{false};
 };
 
 class WorkerDevice {
@@ -53,7 +58,6 @@ class WorkerDevice {
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
-  // Of this context, for the sessions that share it.
 
  private:
   explicit WorkerDevice(const device::DriverTable& driver) : driver_(driver) {}

@@ -39,16 +39,22 @@ Worker::Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ende
       device_(device),
       ended_event_(std::move(ended_event)),
       health_([this](const std::string& reason) {
-        LOG(ERROR) << "the device context is unusable: " << reason;
-        Poisoned poisoned;
-        SetText(poisoned.reason, reason);
-        const absl::Status sent = control_->Send(poisoned);
+        LOG(ERROR) << "no new sessions here: " << reason;
+        Retired retired;
+        SetText(retired.reason, reason);
+        const absl::Status sent = control_->Send(retired);
         LOG_IF(ERROR, !sent.ok()) << "telling consortd: " << sent;
       }) {}
 
 bool Worker::Run() {
   while (true) {
-    if (health_.result() != CUDA_SUCCESS && NoSessions()) return AllReleased();
+    if (health_.retired() && AllServed()) {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [id, running] : sessions_) {
+        if (running.account.has_value()) Send(*running.account);
+      }
+      return sessions_.empty() && !any_stuck_;
+    }
     pollfd polled[2] = {{control_->fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
     if (poll(polled, 2, -1) < 0 && errno != EINTR) {
       LOG(ERROR) << "poll: " << strerror(errno);
@@ -90,21 +96,31 @@ void Worker::RunSession(Session* session, uint64_t id) {
   std::unique_ptr<Session> owned;
   {
     absl::MutexLock lock(&mutex_);
-    owned = std::move(sessions_.at(id).session);
+    Running& running = sessions_.at(id);
+    owned = std::move(running.session);
+    ended.session = id;
+    running.account = ended;
     if (!clean) any_stuck_ = true;
   }
+  Wake();
   if (clean) {
+    owned->Release();
     owned.reset();
   } else {
     // The device may still use what the session holds: only the process's end frees it.
     (void)owned.release();
   }
-  ended.session = id;
-  Send(ended);
   {
+    // Under the lock, so that Run does not send it too.
     absl::MutexLock lock(&mutex_);
+    Send(ended);
+    sessions_.at(id).account.reset();
     ended_.push_back(id);
   }
+  Wake();
+}
+
+void Worker::Wake() {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the main thread is being woken already.
   [[maybe_unused]] const ssize_t written = write(ended_event_.get(), &one, sizeof(one));
@@ -135,6 +151,15 @@ void Worker::ReapEnded() {
 bool Worker::NoSessions() {
   absl::MutexLock lock(&mutex_);
   return sessions_.empty();
+}
+
+// A session that lets go of the device waits for work that may never end.
+bool Worker::AllServed() {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, running] : sessions_) {
+    if (running.session != nullptr) return false;
+  }
+  return true;
 }
 
 bool Worker::AllReleased() {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,7 +37,9 @@ class Worker {
 
  private:
   struct Running {
-    std::unique_ptr<Session> session;  // null once its thread has let go of it
+    std::unique_ptr<Session> session;  // null once it serves no more
+    // Its account once it serves no more, until it has been sent.
+    std::optional<SessionEnded> account;
     std::thread thread;
   };
 
@@ -50,11 +53,13 @@ class Worker {
   void ReapEnded();
   bool EndAll();
   bool NoSessions();
+  bool AllServed();
+  void Wake();
   bool AllReleased();
 
   ControlSocket* const control_;
   const WorkerDevice* const device_;
-  const UniqueFd ended_event_;  // readable when ended_ is not empty
+  const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
 
   absl::Mutex mutex_;
