@@ -155,6 +155,7 @@ void Session::Loop() {
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
       device_failure_seen_ = true;
       copy_to_host_.active = false;
+      AnnounceFailure();
       pending_.FailAll(device_result());
     }
     bool progress = pending_.Poll();
