@@ -6,6 +6,14 @@
 #include "guest/unsupported.h"
 
 namespace consort::guest {
+namespace {
+
+CUresult DeviceFailure(const Context* context) {
+  const Session* session = context->device->session;
+  return session != nullptr ? session->failure() : CUDA_SUCCESS;
+}
+
+}  // namespace
 
 CUresult FindContext(CUcontext handle, Context** context) {
   Runtime* runtime = GetRuntime();
@@ -16,7 +24,10 @@ CUresult FindContext(CUcontext handle, Context** context) {
     if (id == 0) return CUDA_ERROR_INVALID_CONTEXT;
   }
   Context* found = runtime->contexts.Find(id);
-  if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (found == nullptr) {
+    return runtime->contexts.WasDestroyed(id) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                              : CUDA_ERROR_INVALID_CONTEXT;
+  }
   *context = found;
   return CUDA_SUCCESS;
 }
@@ -29,7 +40,7 @@ CUresult CurrentContext(Context** context) {
   if (CUresult result = FindContext(nullptr, &found); result != CUDA_SUCCESS) return result;
   if (!found->active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *context = found;
-  return CUDA_SUCCESS;
+  return DeviceFailure(found);
 }
 
 namespace {
@@ -82,7 +93,7 @@ CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* re
   ref->id = stream->id;
   ref->flags = stream->flags;
   ref->priority = stream->priority;
-  return CUDA_SUCCESS;
+  return DeviceFailure(context);
 }
 
 CUresult FindEvent(CUevent handle, EventRef* ref) {
@@ -94,7 +105,7 @@ CUresult FindEvent(CUevent handle, EventRef* ref) {
   if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   ref->context = context;
   ref->id = event->id;
-  return CUDA_SUCCESS;
+  return DeviceFailure(context);
 }
 
 CUresult FindKernel(CUfunction handle, Kernel** kernel) {
@@ -112,6 +123,18 @@ CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_
     return CUDA_ERROR_INVALID_VALUE;
   if (bytes > range.bytes - (address - range.start)) return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
+}
+
+CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,
+                             Session::AfterFailure after) {
+  Session* session = stream.context->device->session;
+  wire::HostFunctionRequest request;
+  request.stream = stream.id;
+  request.callback = session->AddHostFunction(function, argument, after);
+  if (request.callback == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = Post(stream.context, request);
+  if (result == CUDA_SUCCESS || session->CancelHostFunction(request.callback)) return result;
+  return CUDA_SUCCESS;  // a failure came between, and it was called because of that
 }
 
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }

@@ -33,14 +33,16 @@ struct EventRef {
 };
 
 // The calling thread's current context, whose session is open.
-// CUDA_ERROR_INVALID_CONTEXT: none, or it was destroyed; CUDA_ERROR_CONTEXT_IS_DESTROYED: a primary
-// one that was reset or released.
+// CUDA_ERROR_INVALID_CONTEXT: none. CUDA_ERROR_CONTEXT_IS_DESTROYED: it was destroyed, or is a
+// primary one that was reset or released. Else what has broken the device (Session::failure).
 CUresult CurrentContext(Context** context);
-// The context behind a handle; null handle: the current one.
+// The context behind a handle, whatever its state; null handle: the current one. Errors as above,
+// but for the last.
 CUresult FindContext(CUcontext handle, Context** context);
 
 // The stream that `handle` means; NULL is `default_stream`'s, 1 and 2 are CU_STREAM_LEGACY and
-// CU_STREAM_PER_THREAD. The per-thread stream is made at its first use.
+// CU_STREAM_PER_THREAD. The per-thread stream is made at its first use. Errors of the device as in
+// CurrentContext; likewise below.
 CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* ref);
 CUresult FindEvent(CUevent handle, EventRef* ref);
 CUresult FindKernel(CUfunction handle, Kernel** kernel);
@@ -49,6 +51,11 @@ CUresult FindKernel(CUfunction handle, Kernel** kernel);
 // reaches by address and `address` is a multiple of `alignment`. Zero bytes are always fine.
 CUresult CheckDeviceRange(Context* context, CUdeviceptr address, uint64_t bytes,
                           uint64_t alignment);
+
+// Puts `function(argument)` into the stream; see Session::AddHostFunction. With an error the
+// function will not be called.
+CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,
+                             Session::AfterFailure after);
 
 // Whether objects of both contexts are known to one worker.
 bool SameSession(const Context* a, const Context* b);

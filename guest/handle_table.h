@@ -78,6 +78,16 @@ class HandleTable {
     return slot->live_id.load(std::memory_order_acquire) == id && id != 0 ? &slot->object : nullptr;
   }
 
+  // Whether `id` named an object that has been destroyed, as far back as generations tell: until
+  // its slot has been used 2^24 times.
+  bool WasDestroyed(uint64_t id) const {
+    const uint32_t index = static_cast<uint32_t>(id);
+    const uint32_t generation = static_cast<uint32_t>(id >> 32) & kGenerationMask;
+    MutexLock lock(&mutex_);
+    return static_cast<uint8_t>(id >> 56) == static_cast<uint8_t>(kKind) && index < used_ &&
+           generation != 0 && generation < SlotAt(index)->generation;
+  }
+
   // Ends `id`, which no call may use any more. Only the first of several calls returns true.
   bool Destroy(uint64_t id) {
     MutexLock lock(&mutex_);

@@ -41,8 +41,14 @@ bool ReserveWindow(const wire::Welcome& welcome) {
 Session::Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome)
     : channel_(std::move(channel)), welcome_(welcome), window_reserved_(ReserveWindow(welcome)) {}
 
+void Session::Fail(CUresult result) {
+  CUresult none = CUDA_SUCCESS;
+  failure_.compare_exchange_strong(none, result, std::memory_order_relaxed);
+}
+
 void Session::Lost() {
   lost_.store(true, std::memory_order_relaxed);
+  Fail(CUDA_ERROR_DEVICE_UNAVAILABLE);
   if (!told_.exchange(true)) {
     LogLine("the connection to the host was lost (%s); CUDA calls of this process fail from now on",
             channel_->name());
@@ -53,6 +59,7 @@ CUresult Session::Broken() {
   if (!told_.exchange(true))
     LogLine("the host answered with a malformed frame; the connection is closed");
   lost_.store(true, std::memory_order_relaxed);
+  Fail(CUDA_ERROR_DEVICE_UNAVAILABLE);
   channel_->Close();
   return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
@@ -148,7 +155,7 @@ void Session::HelpReceive() {
   const bool alive = DrainReceived();
   MutexLock lock(&receive_mutex_);
   leader_ = false;
-  if (!alive) lost_.store(true, std::memory_order_relaxed);
+  if (!alive) Lost();
   received_.Broadcast();
 }
 
@@ -191,6 +198,15 @@ void Session::Handle(const Frame& frame) {
         if (entry.id == event.callback) entry.due = true;
       }
       received_.Broadcast();
+      return;
+    }
+    case wire::Opcode::kDeviceFailed: {
+      wire::Decoder decoder(frame.body);
+      wire::DeviceFailedEvent event;
+      if (!event.Decode(decoder) || event.result == CUDA_SUCCESS) break;
+      MutexLock lock(&receive_mutex_);
+      Fail(static_cast<CUresult>(event.result));
+      received_.Broadcast();  // the service thread has host functions to end
       return;
     }
     default:
@@ -270,7 +286,7 @@ void Session::HandleTransferData(const Frame& frame) {
 
 int Session::ReceiveDescriptor() { return channel_->ReceiveDescriptor(kDescriptorWait); }
 
-uint64_t Session::AddHostFunction(void (*function)(void*), void* argument) {
+uint64_t Session::AddHostFunction(void (*function)(void*), void* argument, AfterFailure after) {
   MutexLock lock(&receive_mutex_);
   if (host_functions_.size() >= kHostFunctionsMax) return 0;
   if (!service_started_) {
@@ -284,9 +300,24 @@ uint64_t Session::AddHostFunction(void (*function)(void*), void* argument) {
     service_started_ = true;
   }
   const uint64_t id = next_host_function_++;
-  host_functions_.push_back({id, function, argument, false});
+  HostFunctionEntry entry;
+  entry.id = id;
+  entry.function = function;
+  entry.argument = argument;
+  entry.after_failure = after;
+  host_functions_.push_back(entry);
   if (service_waiting_) received_.Broadcast();
   return id;
+}
+
+bool Session::CancelHostFunction(uint64_t callback) {
+  MutexLock lock(&receive_mutex_);
+  for (size_t i = 0; i < host_functions_.size(); ++i) {
+    if (host_functions_[i].id != callback || host_functions_[i].running) continue;
+    host_functions_.erase(host_functions_.begin() + i);
+    return true;
+  }
+  return false;
 }
 
 bool Session::HostFunctionsOutstanding() {
@@ -305,12 +336,15 @@ bool Session::OnServiceThread() { return CurrentThread().service; }
 void Session::RunService() {
   receive_mutex_.Lock();
   while (true) {
+    // After a failure nothing becomes due any more; what is left ends in the order of its calls.
+    const bool failed = failure() != CUDA_SUCCESS;
     size_t due = 0;
-    while (due < host_functions_.size() && !host_functions_[due].due) ++due;
+    while (due < host_functions_.size() && !host_functions_[due].due && !failed) ++due;
     if (due < host_functions_.size()) {
+      host_functions_[due].running = true;
       const HostFunctionEntry entry = host_functions_[due];
       receive_mutex_.Unlock();
-      entry.function(entry.argument);
+      if (!failed || entry.after_failure == AfterFailure::kRun) entry.function(entry.argument);
       wire::HostFunctionDoneRequest done;
       done.callback = entry.id;
       Post(0, done);

@@ -8,7 +8,8 @@
 // uses host functions, for which there is one service thread (it must run them while no thread of
 // the program is in a call). A sender that finds the channel full drains the receiving direction
 // before it waits: the host may be unable to read on until it has got rid of copy results. Once the
-// channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once.
+// channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once; once the device is
+// broken every call returns the error that broke it, and nothing is sent any more.
 #ifndef CONSORT_GUEST_SESSION_H_
 #define CONSORT_GUEST_SESSION_H_
 
@@ -63,6 +64,7 @@ class Session {
   // Sends a request that nobody waits for.
   template <class Request>
   CUresult Post(uint32_t context, const Request& request) {
+    if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
     MutexLock lock(&send_mutex_);
     return Send(context, 0, request);
   }
@@ -71,6 +73,7 @@ class Session {
   // this thread's next call. Fields are decoded on success, and on errors that carry them.
   template <class Request>
   CUresult Ask(uint32_t context, const Request& request, typename Request::Reply* reply) {
+    if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
     uint32_t call = 0;
     ReplySlot* slot = TakeSlot(&call);
     if (slot == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -95,9 +98,18 @@ class Session {
   // Whether a transfer that has not arrived yet writes into [start, start + bytes).
   bool TransferOverlaps(const void* start, uint64_t bytes);
 
+  // What every call that needs the device answers: CUDA_SUCCESS until an error that lasts has been
+  // seen. Source: CUDA driver API, CUresult ("any further CUDA work will return the same error").
+  CUresult failure() const { return failure_.load(std::memory_order_relaxed); }
+
+  // What becomes of a host function when its stream never gets to it, because of a failure().
+  enum class AfterFailure : uint8_t { kRun, kDrop };
   // Runs `function(argument)` on the service thread when the host says that `callback`, the
   // returned id, is due; then tells the host to go on.
-  uint64_t AddHostFunction(void (*function)(void* argument), void* argument);
+  uint64_t AddHostFunction(void (*function)(void* argument), void* argument, AfterFailure after);
+  // Takes back a host function that the host was not told of. False: it has run, or is running,
+  // because of a failure.
+  bool CancelHostFunction(uint64_t callback);
   // Whether host functions are waiting to run.
   bool HostFunctionsOutstanding();
 
@@ -118,7 +130,9 @@ class Session {
     uint64_t id = 0;
     void (*function)(void*) = nullptr;
     void* argument = nullptr;
+    AfterFailure after_failure = AfterFailure::kDrop;
     bool due = false;
+    bool running = false;
   };
 
   // send_mutex_ held.
@@ -141,8 +155,9 @@ class Session {
   bool FlushAll();
   ReplySlot* TakeSlot(uint32_t* call);
   CUresult WaitFor(ReplySlot* slot);
-  CUresult Broken();  // logs once that the host broke the protocol; closes
-  void Lost();        // logs once that the connection is gone
+  CUresult Broken();           // logs once that the host broke the protocol; closes
+  void Lost();                 // logs once that the connection is gone
+  void Fail(CUresult result);  // sets failure() if nothing has failed before
 
   // Receives what is there. receive role held by the caller. False: the channel is lost.
   bool DrainReceived();
@@ -158,6 +173,8 @@ class Session {
   bool window_reserved_ = false;
   std::atomic<bool> lost_{false};
   std::atomic<bool> told_{false};
+  // Relaxed: the value alone matters.
+  std::atomic<CUresult> failure_{CUDA_SUCCESS};
 
   Mutex send_mutex_;
 

@@ -129,11 +129,11 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
   Session* session = stream.context->device->session;
   if (!from.pageable && !synchronous && session->HostFunctionsOutstanding()) {
     auto* copy = new DeferredCopy{stream.context, to, from, rows};
-    wire::HostFunctionRequest request;
-    request.stream = stream.id;
-    request.callback = session->AddHostFunction(RunDeferredCopy, copy);
-    if (request.callback == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    return Post(stream.context, request);
+    // After a failure it copies nothing and frees itself.
+    const CUresult result =
+        EnqueueHostFunction(stream, RunDeferredCopy, copy, Session::AfterFailure::kRun);
+    if (result != CUDA_SUCCESS) delete copy;
+    return result;
   }
   if (session->TransferOverlaps(reinterpret_cast<void*>(from.address), Extent(from, rows))) {
     // An earlier copy, of any stream, is still to write what this one reads.

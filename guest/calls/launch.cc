@@ -220,20 +220,15 @@ struct StreamCallback {
   CUstreamCallback function;
   CUstream stream;
   void* argument;
+  const Session* session;
 };
 
+// "In the event of a device error, all subsequently executed callbacks will receive an appropriate
+// CUresult" (cuStreamAddCallback).
 void RunStreamCallback(void* argument) {
   const StreamCallback callback = *static_cast<StreamCallback*>(argument);
   delete static_cast<StreamCallback*>(argument);
-  callback.function(callback.stream, CUDA_SUCCESS, callback.argument);
-}
-
-CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument) {
-  wire::HostFunctionRequest request;
-  request.stream = stream.id;
-  request.callback = stream.context->device->session->AddHostFunction(function, argument);
-  if (request.callback == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  return Post(stream.context, request);
+  callback.function(callback.stream, callback.session->failure(), callback.argument);
 }
 
 CUresult FindForOccupancy(CUfunction func, Context** context, Kernel** kernel) {
@@ -306,7 +301,8 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData,
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
-  return EnqueueHostFunction(stream, fn, userData);
+  // "The function will not be called in the event of an error in the CUDA context."
+  return EnqueueHostFunction(stream, fn, userData, Session::AfterFailure::kDrop);
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
@@ -315,9 +311,10 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
-  auto* entry = new StreamCallback{callback, hStream, userData};
-  const CUresult result = EnqueueHostFunction(stream, RunStreamCallback, entry);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) delete entry;
+  auto* entry = new StreamCallback{callback, hStream, userData, stream.context->device->session};
+  const CUresult result =
+      EnqueueHostFunction(stream, RunStreamCallback, entry, Session::AfterFailure::kRun);
+  if (result != CUDA_SUCCESS) delete entry;
   return result;
 }
 

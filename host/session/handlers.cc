@@ -84,6 +84,7 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
   // Whatever this reply tells to have finished, its data goes first.
   pending_.PollCopiesOut();
   if (device_result() != CUDA_SUCCESS) {
+    AnnounceFailure();
     result = device_result();
   } else if (deferred_error_ != CUDA_SUCCESS && IsSynchronising(request.opcode) &&
              (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)) {
@@ -98,6 +99,17 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
 }
 
 void Session::EndReply() { outbox_->End(); }
+
+void Session::AnnounceFailure() {
+  if (std::exchange(failure_announced_, true)) return;
+  wire::DeviceFailedEvent event;
+  event.result = device_result();
+  wire::FrameHeader header;
+  header.opcode = static_cast<uint16_t>(wire::DeviceFailedEvent::kOpcode);
+  wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
+  event.Encode(encoder);
+  outbox_->End();
+}
 
 void Session::Failed(const wire::FrameHeader& request, CUresult result) {
   NoteResult(result, wire::OpcodeName(request.opcode));

@@ -154,6 +154,7 @@ void Session::Loop() {
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
       device_failure_seen_ = true;
       copy_to_host_.active = false;
+      AnnounceFailure();
       pending_.FailAll(device_result());
       // The guest's answers change nothing any more; what waits for them fails.
       held_.ReleaseAll();

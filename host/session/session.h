@@ -91,6 +91,8 @@ class Session final : private Handlers, private PendingSink {
   void Fail(const std::string& what);
   bool failed() const { return !end_reason_.empty(); }
   void NoteResult(CUresult result, const char* where);
+  // Tells the guest that the device is broken, once.
+  void AnnounceFailure();
   CUresult device_result() const { return health_->result(); }
 
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
@@ -233,6 +235,7 @@ class Session final : private Handlers, private PendingSink {
   uint32_t frees_held_ = 0;                 // likewise, requests among held_
   CUresult deferred_error_ = CUDA_SUCCESS;  // of a request that nobody waited for
   bool device_failure_seen_ = false;
+  bool failure_announced_ = false;
   std::string end_reason_;
   Nanos started_ = 0;
   Nanos last_progress_ = 0;

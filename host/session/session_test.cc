@@ -466,6 +466,25 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   munmap(words, 12288);
 }
 
+TEST_P(SessionTest, SaysOnceThatTheDeviceIsBrokenBeforeAnyReplyDoes) {
+  SessionPeer peer(Options());
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  peer.health().Poison(CUDA_ERROR_ILLEGAL_ADDRESS, "a kernel of another session");
+  wire::StreamSynchronizeRequest synchronize;
+  synchronize.stream = kLegacy;
+  const uint32_t waiting = peer.Start(synchronize);
+  const std::vector<SessionPeer::Failure> said = peer.AwaitFailure();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].result, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(said[0].replies_before, 0u);
+  EXPECT_EQ(peer.Await(waiting), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(peer.Synchronize(kLegacy, 2), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(peer.AwaitFailure().size(), 1u);
+  peer.Close();
+  SessionEnded ended;
+  EXPECT_FALSE(peer.AwaitEnd(&ended));
+}
+
 TEST_P(SessionTest, ContextDestroyFreesWhatTheContextHad) {
   SessionPeer peer(Options());
   constexpr Bytes kHuge = 3 * kGiB;

@@ -72,8 +72,6 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
     if (clean_) {
       session_->Release();
       session_.reset();
-    } else {
-      (void)session_.release();
     }
   });
   guest.join();
@@ -85,6 +83,11 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
 SessionPeer::~SessionPeer() {
   channel_->Close();
   if (thread_.joinable()) thread_.join();
+  if (session_ == nullptr) return;
+  // Has not let go of the device, so it stays; reachable, so that it is no leak.
+  static auto* const kept =
+      new std::vector<std::pair<std::unique_ptr<DeviceHealth>, std::unique_ptr<Session>>>;
+  kept->emplace_back(std::move(health_), std::move(session_));
 }
 
 void SessionPeer::SendRaw(uint16_t opcode, uint32_t call, uint32_t context,
@@ -127,6 +130,10 @@ bool SessionPeer::Take() {
     wire::RunHostFunctionEvent event;
     EXPECT_TRUE(event.Decode(decoder));
     host_functions_.push_back(event.callback);
+  } else if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kDeviceFailed)) {
+    wire::DeviceFailedEvent event;
+    EXPECT_TRUE(event.Decode(decoder));
+    failures_.push_back({static_cast<CUresult>(event.result), replies_.size()});
   } else {
     ADD_FAILURE() << "frame " << frame.header.opcode << " from the host";
   }
@@ -188,6 +195,18 @@ std::optional<uint64_t> SessionPeer::AwaitHostFunction() {
   const uint64_t callback = host_functions_.front();
   host_functions_.erase(host_functions_.begin());
   return callback;
+}
+
+std::vector<SessionPeer::Failure> SessionPeer::AwaitFailure() {
+  while (failures_.empty()) {
+    if (Take()) continue;
+    if (channel_ended_) break;
+    if (channel_->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
+      ADD_FAILURE() << "no word of the failure";
+      break;
+    }
+  }
+  return failures_;
 }
 
 }  // namespace consort::host

@@ -89,6 +89,12 @@ class SessionPeer {
   std::vector<std::byte> Transfer(uint64_t transfer);
   // Takes the number of a host function that is to run; waits for it.
   std::optional<uint64_t> AwaitHostFunction();
+  struct Failure {
+    CUresult result;
+    size_t replies_before;  // that had come and were not awaited yet
+  };
+  // Waits until the session says that the device is broken; every time it has said so.
+  std::vector<Failure> AwaitFailure();
 
  private:
   template <class Request>
@@ -119,6 +125,7 @@ class SessionPeer {
   std::map<uint32_t, Reply> replies_;
   std::map<uint64_t, std::map<uint64_t, std::vector<std::byte>>> transfers_;
   std::vector<uint64_t> host_functions_;
+  std::vector<Failure> failures_;
 };
 
 }  // namespace consort::host

@@ -67,6 +67,22 @@ API_TEST_ALONE(FaultTest, IllegalAddressIsSticky) {
                 Drv().cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
 }
 
+API_TEST_ALONE(FaultTest, CallsThatMakeSomethingReturnTheErrorToo) {
+  Module module(kFaultsPtx);
+  EXPECT_OK(LaunchFault(module));
+  ASSERT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuCtxSynchronize());
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  CUmodule other = nullptr;
+  void* pinned = nullptr;
+  std::vector<char> own(1 << 16);
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuStreamCreate(&stream, 0));
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuEventCreate(&event, 0));
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuMemHostAlloc(&pinned, 4096, 0));
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuMemHostRegister_v2(own.data(), own.size(), 0));
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuModuleLoadData(&other, kBasicPtx.data));
+}
+
 API_TEST_ALONE(FaultTest, QueriesThatNeedNoDeviceStillWork) {
   Module module(kFaultsPtx);
   EXPECT_OK(LaunchFault(module));
@@ -157,6 +173,32 @@ API_TEST_ALONE(FaultTest, CallbackAfterAFaultLearnsOfIt) {
   EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuStreamSynchronize(stream));
   ASSERT_TRUE(seen.called.Wait());
   EXPECT_NE(seen.status, CUDA_SUCCESS) << "an appropriate error";
+}
+
+API_TEST_ALONE(FaultTest, HostFunctionAfterAFaultIsNotCalled) {
+  Module module(kFaultsPtx);
+  Stream stream;
+  const CUfunction store_at = module.Function("store_at");
+  struct Seen {
+    bool function_called = false;
+    Signal callback_called;
+  } seen;
+  DeviceBuffer valid(4);
+  ASSERT_OK(Launch(store_at, 1, 1, stream, static_cast<unsigned long long>(valid.get())));
+  ASSERT_OK(Drv().cuStreamSynchronize(stream));
+  StreamGate gate(stream);
+  EXPECT_OK(Launch(store_at, 1, 1, stream, kNobodysAddress));
+  EXPECT_OK(Drv().cuLaunchHostFunc(
+      stream, [](void* data) { static_cast<Seen*>(data)->function_called = true; }, &seen));
+  // Behind it in the stream, and called in any case: when this has been, that would have been.
+  EXPECT_OK(Drv().cuStreamAddCallback(
+      stream,
+      [](CUstream, CUresult, void* data) { static_cast<Seen*>(data)->callback_called.Set(); },
+      &seen, 0));
+  gate.Open();
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuStreamSynchronize(stream));
+  ASSERT_TRUE(seen.callback_called.Wait());
+  EXPECT_FALSE(seen.function_called);
 }
 
 }  // namespace
