@@ -11,6 +11,7 @@
 #include "device/cpu/codegen/lane_vectoriser.h"
 #include "device/cpu/engine/runtime.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Verifier.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
@@ -27,6 +28,7 @@
 #include "llvm/Transforms/Utils/FixIrreducible.h"
 #include "llvm/Transforms/Utils/LCSSA.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "llvm/Transforms/Utils/LowerAtomic.h"
 #include "llvm/Transforms/Utils/LowerSwitch.h"
 #include "llvm/Transforms/Utils/UnifyFunctionExitNodes.h"
 
@@ -85,6 +87,24 @@ EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout,
                                  llvm::ConstantArray::get(type, table), "consort.functions");
   }
   return shared;
+}
+
+// Atomics that only one thread of this process can see need not be any.
+void LowerLocalAtomics(llvm::Module& ir) {
+  for (llvm::Function& function : ir) {
+    for (llvm::Instruction& instruction :
+         llvm::make_early_inc_range(llvm::instructions(function))) {
+      if (auto* change = llvm::dyn_cast<llvm::AtomicRMWInst>(&instruction)) {
+        if (change->getSyncScopeID() == llvm::SyncScope::SingleThread) {
+          llvm::lowerAtomicRMWInst(change);
+        }
+      } else if (auto* exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&instruction)) {
+        if (exchange->getSyncScopeID() == llvm::SyncScope::SingleThread) {
+          llvm::lowerAtomicCmpXchgInst(exchange);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -252,6 +272,7 @@ absl::StatusOr<Compiler::Unit> Compiler::Emit(uint32_t function, bool one_thread
 absl::StatusOr<KernelEntry> Compiler::Link(Unit unit, const GroupShape& shape) {
   const std::string name = absl::StrCat(unit.kernel->getName().str(), ".", shape.Number());
   unit.kernel->setName(name);
+  LowerLocalAtomics(*unit.ir);
   jit_->Optimise(*unit.ir);
   if (auto error = jit_->jit->addIRModule(
           llvm::orc::ThreadSafeModule(std::move(unit.ir), std::move(unit.context)))) {

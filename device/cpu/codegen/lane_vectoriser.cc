@@ -166,8 +166,10 @@ class LaneVectoriser {
   void EmitStore(llvm::StoreInst& store);
   Value* LoadFrom(llvm::LoadInst& load, Value* base);
   Value* Gather(llvm::LoadInst& load);
+  Value* GatherSmall(llvm::Type* element, Value* pointers, Value* mask);
   void StoreTo(llvm::StoreInst& store, Value* base);
   void Scatter(llvm::StoreInst& store);
+  void ScatterUnder(llvm::StoreInst& store, Value* mask);
   Value* IsContiguous(Value* pointer, uint64_t bytes);
   Value* LastActive(Value* vector, Value* mask);
   void ForEachLane(Value* mask, const std::function<void(Value*)>& body);
@@ -844,6 +846,23 @@ Value* LaneVectoriser::LoadFrom(llvm::LoadInst& load, Value* base) {
                               llvm::PoisonValue::get(type));
 }
 
+// CPUs gather words; smaller values are cut out of the aligned words that they lie in, which cannot
+// fault where the values do not.
+Value* LaneVectoriser::GatherSmall(llvm::Type* element, Value* pointers, Value* mask) {
+  llvm::Type* wide = VectorType(ir_.getInt64Ty());
+  llvm::Type* word = VectorType(ir_.getInt32Ty());
+  Value* addresses = ir_.CreatePtrToInt(pointers, wide);
+  Value* aligned = ir_.CreateAnd(addresses, llvm::ConstantInt::get(wide, ~uint64_t{3}));
+  Value* words = ir_.CreateMaskedGather(word, ir_.CreateIntToPtr(aligned, pointers->getType()),
+                                        llvm::Align(4), mask);
+  Value* shift = ir_.CreateShl(
+      ir_.CreateAnd(ir_.CreateTrunc(addresses, word), llvm::ConstantInt::get(word, 3)),
+      llvm::ConstantInt::get(word, 3));
+  const auto bits = static_cast<uint32_t>(element->getScalarSizeInBits());
+  Value* cut = ir_.CreateTrunc(ir_.CreateLShr(words, shift), VectorType(ir_.getIntNTy(bits)));
+  return ir_.CreateBitCast(cut, VectorType(element));
+}
+
 // Elements of vectors are fetched one kind after the other and then put together.
 Value* LaneVectoriser::Gather(llvm::LoadInst& load) {
   llvm::Type* element = load.getType()->getScalarType();
@@ -855,8 +874,10 @@ Value* LaneVectoriser::Gather(llvm::LoadInst& load) {
   for (uint32_t i = 0; i < elements; ++i) {
     Value* at =
         i == 0 ? pointers : ir_.CreateGEP(ir_.getInt8Ty(), pointers, ir_.getInt64(i * bytes));
-    Value* part = ir_.CreateMaskedGather(VectorType(element), at,
-                                         llvm::commonAlignment(load.getAlign(), i * bytes), mask);
+    Value* part =
+        bytes < 4 ? GatherSmall(element, at, mask)
+                  : ir_.CreateMaskedGather(VectorType(element), at,
+                                           llvm::commonAlignment(load.getAlign(), i * bytes), mask);
     if (elements == 1) return part;
     std::vector<int> spread;
     std::vector<int> from;
@@ -924,6 +945,26 @@ void LaneVectoriser::StoreTo(llvm::StoreInst& store, Value* base) {
 }
 
 void LaneVectoriser::Scatter(llvm::StoreInst& store) {
+  Value* mask = MaskOf(block_);
+  if (IsAllOnes(mask)) return ScatterUnder(store, mask);
+  // CPUs scatter words at best: other values are stored one by one, which is quicker where it need
+  // not be asked for which lanes.
+  if (layout_.getTypeStoreSize(store.getValueOperand()->getType()->getScalarType()) >= 4) {
+    return ScatterUnder(store, mask);
+  }
+  BasicBlock* sides[2] = {NewBlock(), NewBlock()};
+  BasicBlock* after = NewBlock();
+  ir_.CreateCondBr(ir_.CreateICmpEQ(Bits(mask), Bits(AllLanes())), sides[0], sides[1]);
+  ir_.SetInsertPoint(sides[0]);
+  ScatterUnder(store, AllLanes());
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(sides[1]);
+  ScatterUnder(store, mask);
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(after);
+}
+
+void LaneVectoriser::ScatterUnder(llvm::StoreInst& store, Value* mask) {
   llvm::Type* type = store.getValueOperand()->getType();
   const uint32_t elements = Elements(type);
   const uint64_t bytes = layout_.getTypeStoreSize(type->getScalarType());
@@ -938,8 +979,7 @@ void LaneVectoriser::Scatter(llvm::StoreInst& store) {
       part = ir_.CreateShuffleVector(values, from);
       at = ir_.CreateGEP(ir_.getInt8Ty(), pointers, ir_.getInt64(i * bytes));
     }
-    ir_.CreateMaskedScatter(part, at, llvm::commonAlignment(store.getAlign(), i * bytes),
-                            MaskOf(block_));
+    ir_.CreateMaskedScatter(part, at, llvm::commonAlignment(store.getAlign(), i * bytes), mask);
   }
 }
 

@@ -277,8 +277,6 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("memset", &std::memset),
       Row("sinf", &::sinf),
       Row("cosf", &::cosf),
-      Row("log2f", &::log2f),
-      Row("exp2f", &::exp2f),
       Row("tanhf", &::tanhf),
       Row("fma", static_cast<double (*)(double, double, double)>(&std::fma)),
       Row("fmaf", static_cast<float (*)(float, float, float)>(&std::fma)),
