@@ -5,15 +5,32 @@
 
 #include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "device/cpu/codegen/function_emitter.h"
+#include "device/cpu/codegen/lane_vectoriser.h"
 #include "device/cpu/engine/runtime.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Verifier.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/IPO/AlwaysInliner.h"
+#include "llvm/Transforms/IPO/GlobalDCE.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/ADCE.h"
+#include "llvm/Transforms/Scalar/CorrelatedValuePropagation.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/SROA.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "llvm/Transforms/Utils/FixIrreducible.h"
+#include "llvm/Transforms/Utils/LCSSA.h"
+#include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "llvm/Transforms/Utils/LowerAtomic.h"
+#include "llvm/Transforms/Utils/LowerSwitch.h"
+#include "llvm/Transforms/Utils/UnifyFunctionExitNodes.h"
 
 namespace consort::cpu {
 namespace {
@@ -72,13 +89,76 @@ EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout,
   return shared;
 }
 
+// Atomics that only one thread of this process can see need not be any.
+void LowerLocalAtomics(llvm::Module& ir) {
+  for (llvm::Function& function : ir) {
+    for (llvm::Instruction& instruction :
+         llvm::make_early_inc_range(llvm::instructions(function))) {
+      if (auto* change = llvm::dyn_cast<llvm::AtomicRMWInst>(&instruction)) {
+        if (change->getSyncScopeID() == llvm::SyncScope::SingleThread) {
+          llvm::lowerAtomicRMWInst(change);
+        }
+      } else if (auto* exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&instruction)) {
+        if (exchange->getSyncScopeID() == llvm::SyncScope::SingleThread) {
+          llvm::lowerAtomicCmpXchgInst(exchange);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
+
+// Code in the making.
+struct Compiler::Unit {
+  std::unique_ptr<llvm::LLVMContext> context;
+  std::unique_ptr<llvm::Module> ir;
+  llvm::Function* kernel = nullptr;
+};
 
 struct Compiler::Jit {
   std::unique_ptr<llvm::TargetMachine> machine;
   std::unique_ptr<llvm::orc::LLJIT> jit;
 
   void Optimise(llvm::Module& ir) {
+    Run(ir, [](llvm::PassBuilder& builder) {
+      return builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+    });
+  }
+
+  // Brings code of one thread into the form that LaneShapes asks for.
+  void PrepareForLanes(llvm::Module& ir) {
+    for (llvm::Function& function : ir) {
+      if (!function.isDeclaration() && function.hasLocalLinkage()) {
+        function.addFnAttr(llvm::Attribute::AlwaysInline);
+      }
+    }
+    Run(ir, [](llvm::PassBuilder&) {
+      llvm::ModulePassManager passes;
+      passes.addPass(llvm::AlwaysInlinerPass());
+      passes.addPass(llvm::GlobalDCEPass());
+      llvm::FunctionPassManager each;
+      each.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+      each.addPass(llvm::EarlyCSEPass(true));
+      each.addPass(llvm::SimplifyCFGPass());
+      each.addPass(llvm::InstCombinePass());
+      each.addPass(llvm::CorrelatedValuePropagationPass());
+      each.addPass(llvm::SimplifyCFGPass());
+      each.addPass(llvm::InstCombinePass());
+      each.addPass(llvm::ADCEPass());
+      each.addPass(llvm::LowerSwitchPass());
+      each.addPass(llvm::FixIrreduciblePass());
+      each.addPass(llvm::UnifyFunctionExitNodesPass());
+      each.addPass(llvm::LoopSimplifyPass());
+      each.addPass(llvm::LCSSAPass());
+      passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(each)));
+      return passes;
+    });
+  }
+
+ private:
+  template <typename MakePasses>
+  void Run(llvm::Module& ir, MakePasses make_passes) {
     llvm::LoopAnalysisManager loops;
     llvm::FunctionAnalysisManager functions;
     llvm::CGSCCAnalysisManager call_graph;
@@ -89,7 +169,7 @@ struct Compiler::Jit {
     builder.registerFunctionAnalyses(functions);
     builder.registerLoopAnalyses(loops);
     builder.crossRegisterProxies(loops, functions, call_graph, modules);
-    builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(ir, modules);
+    make_passes(builder).run(ir, modules);
   }
 };
 
@@ -146,25 +226,99 @@ absl::Status Compiler::Check() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<KernelEntry> Compiler::Compile(uint32_t function) {
-  auto context = std::make_unique<llvm::LLVMContext>();
-  auto ir = std::make_unique<llvm::Module>("kernel", *context);
-  ir->setDataLayout(jit_->jit->getDataLayout());
-  ir->setTargetTriple(jit_->machine->getTargetTriple().str());
+// Fewer threads than this are not worth code of their own.
+constexpr uint32_t kThreadsVectorMin = 8;
+
+GroupShape GroupShape::Of(const uint32_t block[3]) {
+  GroupShape shape;
+  const uint32_t threads = block[0] * block[1] * block[2];
+  if (threads < kThreadsVectorMin) return shape;
+  shape.flat = block[1] * block[2] == 1;
+  shape.lanes = kWarpLanes;
+  shape.rows = shape.flat || block[0] % kWarpLanes == 0;
+  // Half or quarter warps where the rows of the block are shorter.
+  for (const uint32_t lanes : {kWarpLanes / 2, kWarpLanes / 4}) {
+    if (shape.rows || block[0] % lanes != 0) continue;
+    shape.lanes = lanes;
+    shape.rows = true;
+  }
+  shape.partial = threads % shape.lanes != 0;
+  return shape;
+}
+
+uint32_t GroupShape::Number() const {
+  const uint32_t width = lanes == 1 ? 0 : lanes == kWarpLanes ? 1 : lanes == kWarpLanes / 2 ? 2 : 3;
+  return width << 3 | uint32_t{rows} << 2 | uint32_t{flat} << 1 | uint32_t{partial};
+}
+
+// Emits the kernel and all it may call into a module of its own.
+absl::StatusOr<Compiler::Unit> Compiler::Emit(uint32_t function, bool one_thread) {
+  Unit unit;
+  unit.context = std::make_unique<llvm::LLVMContext>();
+  unit.ir = std::make_unique<llvm::Module>("kernel", *unit.context);
+  unit.ir->setDataLayout(jit_->jit->getDataLayout());
+  unit.ir->setTargetTriple(jit_->machine->getTargetTriple().str());
   const std::vector<uint32_t>& functions = layout_.kernels[function].functions;
-  EmitterShared shared = Declare(ptx_, layout_, variable_addresses_, *ir, functions, function);
+  EmitterShared shared = Declare(ptx_, layout_, variable_addresses_, *unit.ir, functions, function);
+  shared.one_thread = one_thread;
   for (const uint32_t index : functions) {
     if (shared.functions[index] == nullptr) continue;
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
   }
-  jit_->Optimise(*ir);
-  if (auto error =
-          jit_->jit->addIRModule(llvm::orc::ThreadSafeModule(std::move(ir), std::move(context)))) {
+  unit.kernel = shared.functions[function];
+  return unit;
+}
+
+absl::StatusOr<KernelEntry> Compiler::Link(Unit unit, const GroupShape& shape) {
+  const std::string name = absl::StrCat(unit.kernel->getName().str(), ".", shape.Number());
+  unit.kernel->setName(name);
+  LowerLocalAtomics(*unit.ir);
+  jit_->Optimise(*unit.ir);
+  if (auto error = jit_->jit->addIRModule(
+          llvm::orc::ThreadSafeModule(std::move(unit.ir), std::move(unit.context)))) {
     return LlvmError("cannot add code", std::move(error));
   }
-  auto address = jit_->jit->lookup(FunctionIrName(ptx_, function));
+  auto address = jit_->jit->lookup(name);
   if (!address) return LlvmError("cannot make code", address.takeError());
   return address->toPtr<KernelEntry>();
+}
+
+absl::StatusOr<CompiledKernel> Compiler::Compile(uint32_t function, const GroupShape& shape) {
+  CompiledKernel kernel;
+  std::vector<GroupShape> tries;
+  if (shape.lanes > 1) tries.push_back(shape);
+  // Whole warps for what warps do together.
+  if (shape.lanes > 1 && shape.lanes < kWarpLanes)
+    tries.push_back({kWarpLanes, false, false, true});
+  for (const GroupShape& wanted : tries) {
+    ASSIGN_OR_RETURN(Unit unit, Emit(function, true));
+    kernel.mode = layout_.kernels[function].mode;
+    if (kernel.mode == ThreadsMode::kBlockLoop) kernel.mode = ThreadsMode::kLoop;
+    kernel.lanes = wanted.lanes;
+    llvm::Function* scalar = unit.kernel;
+    const std::string name = scalar->getName().str();
+    jit_->PrepareForLanes(*unit.ir);
+    const std::string refusal = VectoriseLanes(
+        *scalar, {wanted.lanes, wanted.rows, wanted.flat, wanted.partial}, kernel.mode);
+    if (!refusal.empty()) {
+      VLOG(1) << name << " runs thread by thread: " << refusal;
+      continue;
+    }
+    unit.kernel = unit.ir->getFunction(name);
+    RETURN_IF_ERROR(Verify(*unit.kernel));
+    ASSIGN_OR_RETURN(kernel.entry, Link(std::move(unit), wanted));
+    return kernel;
+  }
+  kernel.mode = layout_.kernels[function].mode;
+  kernel.lanes = 1;
+  // One code for all shapes of block that need it.
+  KernelEntry& entry = thread_code_[function];
+  if (entry == nullptr) {
+    ASSIGN_OR_RETURN(Unit unit, Emit(function, false));
+    ASSIGN_OR_RETURN(entry, Link(std::move(unit), GroupShape()));
+  }
+  kernel.entry = entry;
+  return kernel;
 }
 
 }  // namespace consort::cpu

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/cpu/codegen/layout.h"
@@ -17,6 +18,26 @@
 #include "device/cpu/ptx/ast.h"
 
 namespace consort::cpu {
+
+// A kernel's code and how the engine is to run it.
+struct CompiledKernel {
+  KernelEntry entry = nullptr;
+  ThreadsMode mode = ThreadsMode::kLoop;
+  uint32_t lanes = 1;  // threads that one call of `entry` runs in step
+};
+
+// What of a block's shape decides which code runs it.
+struct GroupShape {
+  uint32_t lanes = 1;  // 1: thread by thread
+  bool rows = false;   // see LaneGroup
+  bool flat = false;
+  bool partial = false;
+
+  static GroupShape Of(const uint32_t block[3]);
+  // Different for different shapes, below kGroupShapes.
+  uint32_t Number() const;
+};
+inline constexpr uint32_t kGroupShapes = 32;
 
 class Compiler {
  public:
@@ -33,19 +54,23 @@ class Compiler {
   // kUnimplemented, kInvalidArgument, kOutOfRange with "line N: ". kInternal: malformed LLVM IR.
   absl::Status Check();
 
-  // The kernel's code, valid for the Compiler's life. `function` indexes ptx.functions.
-  // kInternal: LLVM failed.
-  absl::StatusOr<KernelEntry> Compile(uint32_t function);
+  // The kernel's code for blocks of that shape, valid for the Compiler's life. `function` indexes
+  // ptx.functions. kInternal: LLVM failed.
+  absl::StatusOr<CompiledKernel> Compile(uint32_t function, const GroupShape& shape);
 
  private:
   struct Jit;
+  struct Unit;
   Compiler(const ptx::Module& ptx, const ModuleLayout& layout,
            const std::vector<void*>& variable_addresses, std::unique_ptr<Jit> jit);
+  absl::StatusOr<Unit> Emit(uint32_t function, bool one_thread);
+  absl::StatusOr<KernelEntry> Link(Unit unit, const GroupShape& shape);
 
   const ptx::Module& ptx_;
   const ModuleLayout& layout_;
   const std::vector<void*>& variable_addresses_;
   std::unique_ptr<Jit> jit_;
+  absl::flat_hash_map<uint32_t, KernelEntry> thread_code_;  // by function
 };
 
 }  // namespace consort::cpu

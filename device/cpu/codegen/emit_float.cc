@@ -162,15 +162,15 @@ void EmitTranscendental(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   if (!step.Has("approx")) return step.Unsupported();
   const std::string_view opcode = step.instruction.opcode;
-  const std::string_view function = opcode == "sin"   ? "sinf"
-                                    : opcode == "cos" ? "cosf"
-                                    : opcode == "lg2" ? "log2f"
-                                    : opcode == "ex2" ? "exp2f"
-                                                      : "tanhf";
   Value* a = ReadFlushed(step, 1);
   auto call = [&](Value* value) {
     Value* wide = value->getType()->isFloatTy() ? value : ir.CreateFPExt(value, ir.getFloatTy());
-    Value* result = step.f.CallRuntime(function, ir.getFloatTy(), {wide});
+    Value* result = opcode == "ex2"   ? Exp2(step, wide)
+                    : opcode == "lg2" ? Log2(step, wide)
+                                      : step.f.CallRuntime(opcode == "sin"   ? "sinf"
+                                                           : opcode == "cos" ? "cosf"
+                                                                             : "tanhf",
+                                                           ir.getFloatTy(), {wide});
     return value->getType()->isFloatTy() ? result : ir.CreateFPTrunc(result, value->getType());
   };
   if (!a->getType()->isVectorTy()) {

@@ -55,6 +55,10 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   const AtomicOrdering order = OrderOf(step, AtomicOrdering::Monotonic);
   Value* pointer = step.f.Pointer(step.operand(address), step.space());
   const llvm::Align align(ptx::TypeBytes(type));
+  // The threads of a block take turns on one thread of this process: the compiler makes plain
+  // instructions of these.
+  const llvm::SyncScope::ID scope =
+      step.space() == ptx::Space::kShared ? llvm::SyncScope::SingleThread : llvm::SyncScope::System;
   Value* value = step.Read(address + 1);
   if (step.Has("cas")) {
     if (step.operand_count() != address + 3) {
@@ -64,8 +68,8 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
     llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
     Value* desired = step.f.Cast(step.Read(address + 2), bits);
     const AtomicOrdering failure = llvm::AtomicCmpXchgInst::getStrongestFailureOrdering(order);
-    Value* pair =
-        ir.CreateAtomicCmpXchg(pointer, step.f.Cast(value, bits), desired, align, order, failure);
+    Value* pair = ir.CreateAtomicCmpXchg(pointer, step.f.Cast(value, bits), desired, align, order,
+                                         failure, scope);
     return ir.CreateExtractValue(pair, 0);
   }
   if (step.operand_count() != address + 2) {
@@ -80,7 +84,7 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
                            : ptx::IsSigned(type) ? row.signed_op
                                                  : row.unsigned_op;
     if (operation == llvm::AtomicRMWInst::BAD_BINOP) break;
-    return ir.CreateAtomicRMW(operation, pointer, value, align, order);
+    return ir.CreateAtomicRMW(operation, pointer, value, align, order, scope);
   }
   step.Unsupported();
   return nullptr;

@@ -21,6 +21,11 @@ llvm::Value* Saturate(Step& step, llvm::Value* value);
 // max(value, 0), NaN stays NaN.
 llvm::Value* ClampBelowZero(Step& step, llvm::Value* value);
 
+// 2^value and log2(value) of floats, by polynomials that LLVM can compute for many lanes at once.
+// Errors: 1 unit in the last place; 2^-23, or that part of the result where it is larger.
+llvm::Value* Exp2(Step& step, llvm::Value* value);
+llvm::Value* Log2(Step& step, llvm::Value* value);
+
 // True if the instruction has a directed rounding (rz, rm, rp) of its result.
 bool HasDirectedRounding(const Step& step);
 

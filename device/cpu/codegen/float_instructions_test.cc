@@ -194,6 +194,45 @@ TEST(FloatInstructions, ApproximationsKeepTheDocumentedError) {
   }
 }
 
+// Over all magnitudes, not only those near one.
+TEST(FloatInstructions, PowersAndLogarithmsOfAllMagnitudes) {
+  const char* ptx = R"(
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+  .reg .b32 %r<4>; .reg .f32 %f<8>; .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
+  mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r1, %r2, 256, %r1;
+  mul.wide.u32 %rd3, %r1, 8; add.u64 %rd1, %rd1, %rd3; add.u64 %rd2, %rd2, %rd3;
+  ld.global.v2.f32 {%f1, %f2}, [%rd1];
+  ex2.approx.f32 %f3, %f1; lg2.approx.f32 %f4, %f2;
+  st.global.v2.f32 [%rd2], {%f3, %f4};
+  ret;
+})";
+  auto program = Program::Load(ptx);
+  ASSERT_TRUE(program.ok()) << program.status();
+  constexpr uint32_t kBlocks = 256;
+  constexpr uint32_t kCount = kBlocks * 256;
+  std::vector<float> in(kCount * 2), out(kCount * 2);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    in[i * 2] = -126.0f + 253.9f * static_cast<float>(i) / kCount;
+    // Bit patterns from the smallest subnormal to the largest float.
+    const uint32_t bits = 1 + i * (0x7F7FFFFE / kCount);
+    std::memcpy(&in[i * 2 + 1], &bits, sizeof(bits));
+  }
+  const void* params[2] = {in.data(), out.data()};
+  LaunchShape shape;
+  shape.grid[0] = kBlocks;
+  shape.block[0] = 256;
+  ASSERT_EQ((*program)->Run(0, shape, params, 1), LaunchFault::kNone);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const double power = std::exp2(static_cast<double>(in[i * 2]));
+    const double logarithm = std::log2(static_cast<double>(in[i * 2 + 1]));
+    ASSERT_NEAR(out[i * 2], power, power * 0x1p-22) << in[i * 2];
+    ASSERT_NEAR(out[i * 2 + 1], logarithm, std::max(0x1p-22, std::fabs(logarithm) * 0x1p-22))
+        << in[i * 2 + 1];
+  }
+}
+
 TEST(FloatInstructions, SpecialValuesOfApproximations) {
   RunCases({
       {"ex2.approx.f32 %d, %a;", kMinusInfF, 0, 0, F(0.0f)},
@@ -202,6 +241,16 @@ TEST(FloatInstructions, SpecialValuesOfApproximations) {
       {"lg2.approx.f32 %d, %a;", F(0.0f), 0, 0, kMinusInfF},
       {"lg2.approx.f32 %d, %a;", F(-1.0f), 0, 0, kNanF},
       {"lg2.approx.f32 %d, %a;", F(8.0f), 0, 0, F(3.0f)},
+      {"ex2.approx.f32 %d, %a;", F(-3.0f), 0, 0, F(0.125f)},
+      {"ex2.approx.f32 %d, %a;", F(127.0f), 0, 0, F(0x1p127f)},
+      {"ex2.approx.f32 %d, %a;", F(-149.0f), 0, 0, kTinyF},
+      {"ex2.approx.f32 %d, %a;", kInfF, 0, 0, kInfF},
+      {"ex2.approx.f32 %d, %a;", kQuietF, 0, 0, kNanF},
+      {"lg2.approx.f32 %d, %a;", kInfF, 0, 0, kInfF},
+      {"lg2.approx.f32 %d, %a;", kQuietF, 0, 0, kNanF},
+      {"lg2.approx.f32 %d, %a;", kMinusZeroF, 0, 0, kMinusInfF},
+      {"lg2.approx.f32 %d, %a;", kMinusInfF, 0, 0, kNanF},
+      {"lg2.approx.f32 %d, %a;", kTinyF, 0, 0, F(-149.0f)},
       {"sin.approx.f32 %d, %a;", kInfF, 0, 0, kNanF},
       {"cos.approx.f32 %d, %a;", kMinusZeroF, 0, 0, F(1.0f)},
       {"rcp.approx.f32 %d, %a;", kMinusInfF, 0, 0, kMinusZeroF},

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "device/cpu/codegen/coroutine.h"
 #include "device/cpu/codegen/instruction_table.h"
 #include "device/cpu/engine/thread_context.h"
 #include "llvm/IR/MDBuilder.h"
@@ -20,6 +21,24 @@ using ptx::SymbolKind;
 using ptx::Type;
 
 absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
+
+// Above the largest value that the field of ThreadContext at `offset` can have; 0: any.
+// Source: CUDA C++ Programming Guide, compute capabilities: 1024 threads of a block, 2^31 - 1
+// blocks in x.
+uint64_t FieldEnd(size_t offset) {
+  constexpr size_t kVectorBytes = 3 * sizeof(uint32_t);
+  auto within = [offset](size_t field, size_t bytes) {
+    return offset >= field && offset < field + bytes;
+  };
+  if (within(offsetof(ThreadContext, tid), kVectorBytes)) return 1024;
+  if (within(offsetof(ThreadContext, ntid), kVectorBytes)) return 1025;
+  if (within(offsetof(ThreadContext, ctaid), kVectorBytes)) return uint64_t{1} << 31;
+  if (within(offsetof(ThreadContext, nctaid), kVectorBytes)) return uint64_t{1} << 31;
+  if (within(offsetof(ThreadContext, lane), sizeof(uint32_t))) return kWarpLanes;
+  if (within(offsetof(ThreadContext, warp), sizeof(uint32_t))) return kWarpLanes;
+  if (within(offsetof(ThreadContext, thread_index), sizeof(uint32_t))) return 1024;
+  return 0;
+}
 
 }  // namespace
 
@@ -137,9 +156,13 @@ void FunctionEmitter::EmitPrologue() {
   inputs_ = ir_function_->getArg(1);
   returns_ = ir_function_->getArg(2);
   builder_.SetInsertPoint(entry_);
-  const ThreadsMode mode =
-      function_.is_entry ? shared_.layout.kernels[function_index_].mode : ThreadsMode::kLoop;
-  if (mode == ThreadsMode::kCoroutines) BeginCoroutine();
+  const ThreadsMode mode = function_.is_entry && !shared_.one_thread
+                               ? shared_.layout.kernels[function_index_].mode
+                               : ThreadsMode::kLoop;
+  if (mode == ThreadsMode::kCoroutines) {
+    coroutine_ = BeginCoroutine(builder_, *ir_function_);
+    leave_ = coroutine_.leave;
+  }
   if (mode == ThreadsMode::kBlockLoop) {
     llvm::BasicBlock* thread_begin = NewBlock();
     BeginBlockLoop(thread_begin);
@@ -160,42 +183,13 @@ void FunctionEmitter::EmitPrologue() {
   }
 }
 
-// Makes the kernel a coroutine in LLVM's switched-resume form: CoroSplit moves what is live across
-// a wait into a frame, which the engine provides. Source: LLVM 19, "Coroutines in LLVM".
-void FunctionEmitter::BeginCoroutine() {
-  ir_function_->setPresplitCoroutine();
-  llvm::Value* null = llvm::ConstantPointerNull::get(builder_.getPtrTy());
-  llvm::Value* none = llvm::ConstantTokenNone::get(builder_.getContext());
-  llvm::Value* id = builder_.CreateIntrinsic(llvm::Intrinsic::coro_id, {},
-                                             {builder_.getInt32(kFrameAlign), null, null, null});
-  llvm::Value* bytes =
-      builder_.CreateIntrinsic(llvm::Intrinsic::coro_size, {builder_.getInt32Ty()}, {});
-  llvm::Value* memory = CallRuntime("consort_rt_frame", builder_.getPtrTy(), {context_, bytes});
-  llvm::Value* frame = builder_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id, memory});
-  builder_.CreateStore(frame, FieldPointer(offsetof(ThreadContext, frame)));
-  const auto insert_point = builder_.saveIP();
-  leave_ = NewBlock();
-  coroutine_end_ = NewBlock();
-  builder_.SetInsertPoint(leave_);
-  CallRuntime("consort_rt_done", builder_.getVoidTy(), {context_});
-  builder_.CreateBr(coroutine_end_);
-  builder_.SetInsertPoint(coroutine_end_);
-  builder_.CreateIntrinsic(llvm::Intrinsic::coro_end, {}, {frame, builder_.getFalse(), none});
-  builder_.CreateRetVoid();
-  builder_.restoreIP(insert_point);
-}
-
 llvm::Value* FunctionEmitter::CallWaiting(std::string_view name, llvm::Type* result,
                                           const std::vector<llvm::Value*>& arguments) {
   llvm::Value* value = CallRuntime(name, result, arguments);
-  if (coroutine_end_ == nullptr) return value;
-  llvm::Value* none = llvm::ConstantTokenNone::get(builder_.getContext());
-  llvm::Value* how =
-      builder_.CreateIntrinsic(llvm::Intrinsic::coro_suspend, {}, {none, builder_.getFalse()});
-  llvm::BasicBlock* resumed = NewBlock();
-  // Frames are never destroyed: the engine uses their memory anew.
-  builder_.CreateSwitch(how, coroutine_end_, 1)->addCase(builder_.getInt8(0), resumed);
-  builder_.SetInsertPoint(resumed);
+  // Whatever makes fewer or other threads meet here would change what the kernel does.
+  if (auto* call = llvm::dyn_cast<llvm::CallInst>(value)) call->setConvergent();
+  if (coroutine_.end == nullptr) return value;
+  EmitSuspend(builder_, coroutine_);
   if (result->isVoidTy()) return nullptr;
   return builder_.CreateTrunc(
       builder_.CreateLoad(IntType(64), FieldPointer(offsetof(ThreadContext, result))), result);
@@ -393,6 +387,11 @@ llvm::Value* FunctionEmitter::Field(size_t offset, uint32_t bits) {
   llvm::IRBuilder<> at_entry(entry_end_);
   llvm::Value* pointer = at_entry.CreateConstGEP1_64(at_entry.getInt8Ty(), context_, offset);
   llvm::LoadInst* load = at_entry.CreateLoad(IntType(bits), pointer);
+  if (const uint64_t end = FieldEnd(offset); end != 0) {
+    load->setMetadata(llvm::LLVMContext::MD_range,
+                      llvm::MDBuilder(builder_.getContext())
+                          .createRange(llvm::APInt(bits, 0), llvm::APInt(bits, end)));
+  }
   // The engine writes the field before the thread starts and not while it runs.
   load->setMetadata(llvm::LLVMContext::MD_invariant_load,
                     llvm::MDNode::get(builder_.getContext(), {}));

@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "device/cpu/codegen/coroutine.h"
 #include "device/cpu/codegen/layout.h"
 #include "device/cpu/ptx/ast.h"
 #include "llvm/IR/IRBuilder.h"
@@ -34,6 +35,8 @@ struct EmitterShared {
   llvm::Module& ir;
   std::vector<llvm::Function*> functions;  // parallel to ptx.functions; null where not wanted
   llvm::GlobalVariable* function_table = nullptr;  // by function number, for indirect calls
+  // Kernels become the code of one thread, in which waits are calls that return when it is over.
+  bool one_thread = false;
 };
 
 // The name that an LLVM function has for PTX function number `index`.
@@ -114,7 +117,6 @@ class FunctionEmitter {
  private:
   void FindTemporaries();
   void EmitPrologue();
-  void BeginCoroutine();
   void BeginBlockLoop(llvm::BasicBlock* thread_begin);
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);
@@ -134,7 +136,7 @@ class FunctionEmitter {
   llvm::Instruction* thread_end_ = nullptr;
   // Where a thread leaves: the next turn of a block loop, or a coroutine's end. Null: plain return.
   llvm::BasicBlock* leave_ = nullptr;
-  llvm::BasicBlock* coroutine_end_ = nullptr;
+  CoroutineBlocks coroutine_;
   llvm::Value* context_ = nullptr;
   llvm::Value* inputs_ = nullptr;
   llvm::Value* returns_ = nullptr;

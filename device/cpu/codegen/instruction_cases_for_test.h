@@ -5,7 +5,8 @@
 //   %ah %bh %ch .b16, %a %b %c .b32, %ad %bd %cd .b64 (the three inputs, cut to size),
 //   %t .b32, %td .b64, %q .pred (for use), and its result in %dh, %d, %dd or %p.
 // All cases of a call are one kernel that reads its inputs from memory, so that nothing is folded
-// before it runs.
+// before it runs. It runs as one thread, and as blocks whose threads run in step, in each of the
+// widths that code is made for.
 #ifndef CONSORT_DEVICE_CPU_CODEGEN_INSTRUCTION_CASES_FOR_TEST_H_
 #define CONSORT_DEVICE_CPU_CODEGEN_INSTRUCTION_CASES_FOR_TEST_H_
 
@@ -64,7 +65,13 @@ inline void RunCases(const std::vector<InstructionCase>& cases) {
       ".visible .entry cases(.param .u64 in, .param .u64 out)\n{\n"
       ".reg .b16 %ah, %bh, %ch, %dh;\n.reg .b32 %a, %b, %c, %d, %t;\n"
       ".reg .b64 %ad, %bd, %cd, %dd, %td, %in, %out;\n.reg .pred %p, %q;\n"
-      "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\n";
+      "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\n"
+      // Each thread has inputs and results of its own.
+      "mov.u32 %a, %tid.y;\nmov.u32 %b, %ntid.x;\nmov.u32 %c, %tid.x;\n"
+      "mad.lo.s32 %a, %a, %b, %c;\n"
+      "mad.wide.u32 %in, %a, " +
+      std::to_string(cases.size() * 24) + ", %in;\nmad.wide.u32 %out, %a, " +
+      std::to_string(cases.size() * 8) + ", %out;\n";
   for (size_t i = 0; i < cases.size(); ++i) {
     const std::string code = cases[i].code;
     auto at = [](size_t offset) { return "+" + std::to_string(offset) + "]"; };
@@ -88,17 +95,28 @@ inline void RunCases(const std::vector<InstructionCase>& cases) {
   ptx += "ret;\n}\n";
   auto program = Program::Load(ptx);
   ASSERT_TRUE(program.ok()) << program.status() << "\n" << ptx;
-  std::vector<uint64_t> in;
-  std::vector<uint64_t> out(cases.size(), 0xDEADDEADDEADDEAD);
-  for (const InstructionCase& each : cases) in.insert(in.end(), {each.a, each.b, each.c});
-  const void* params[2] = {in.data(), out.data()};
-  ASSERT_EQ((*program)->Run(0, LaunchShape(), params, 1), LaunchFault::kNone);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const bool nan_expected = cases[i].expected == kNanF || cases[i].expected == kNanD;
-    if (nan_expected && IsNan(out[i], cases[i].expected == kNanD)) continue;
-    EXPECT_EQ(out[i], cases[i].expected)
-        << cases[i].code << std::hex << "  a=0x" << cases[i].a << " b=0x" << cases[i].b << " c=0x"
-        << cases[i].c << " gives 0x" << out[i] << ", not 0x" << cases[i].expected;
+  constexpr uint32_t kBlocks[][2] = {{1, 1}, {40, 1}, {32, 2}, {16, 3}, {8, 2}, {5, 7}};
+  for (const auto& block : kBlocks) {
+    LaunchShape shape;
+    shape.block[0] = block[0];
+    shape.block[1] = block[1];
+    const size_t threads = size_t{block[0]} * block[1];
+    std::vector<uint64_t> in;
+    std::vector<uint64_t> out(cases.size() * threads, 0xDEADDEADDEADDEAD);
+    for (size_t thread = 0; thread < threads; ++thread) {
+      for (const InstructionCase& each : cases) in.insert(in.end(), {each.a, each.b, each.c});
+    }
+    const void* params[2] = {in.data(), out.data()};
+    ASSERT_EQ((*program)->Run(0, shape, params, 1), LaunchFault::kNone);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const InstructionCase& each = cases[i % cases.size()];
+      const bool nan_expected = each.expected == kNanF || each.expected == kNanD;
+      if (nan_expected && IsNan(out[i], each.expected == kNanD)) continue;
+      EXPECT_EQ(out[i], each.expected)
+          << each.code << std::hex << "  a=0x" << each.a << " b=0x" << each.b << " c=0x" << each.c
+          << " gives 0x" << out[i] << ", not 0x" << each.expected << ", thread " << std::dec
+          << i / cases.size() << " of " << block[0] << " x " << block[1];
+    }
   }
 }
 

@@ -53,13 +53,13 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
 
 // Shared memory and stacks for the job's shape; keeps what earlier jobs left if it fits.
 bool BlockRunner::Prepare(LaunchJob& job) {
-  thread_count_ = job.Threads();
+  thread_count_ = (job.Threads() + job.lanes - 1) / job.lanes;
   absl::Status status;
   if (shared_.base() == nullptr) status = shared_.Reserve();
   if (status.ok()) {
     status = shared_.Prepare(size_t{job.static_shared_bytes} + job.shape.dynamic_shared_bytes);
   }
-  const size_t stack_bytes = kStackBytes + kLocalCopies * job.local_bytes;
+  const size_t stack_bytes = kStackBytes + kLocalCopies * job.local_bytes * job.lanes;
   const size_t fibers = job.mode == ThreadsMode::kFibers ? thread_count_ : 1;
   const bool scheduled = fibers > 1 || job.mode == ThreadsMode::kCoroutines;
   const size_t threads = scheduled ? thread_count_ : 1;
@@ -86,7 +86,7 @@ void BlockRunner::FillContext(ThreadContext& context, const uint32_t block[3]) {
     context.nctaid[i] = job_->shape.grid[i];
     context.ctaid[i] = block[i];
   }
-  context.warp_count = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
+  context.warp_count = (job_->Threads() + kWarpLanes - 1) / kWarpLanes;
   // Extern arrays may ask for any alignment that CUDA's vector types have.
   context.static_shared_bytes = (job_->static_shared_bytes + 15) / 16 * 16;
   context.dynamic_shared_bytes = job_->shape.dynamic_shared_bytes;
@@ -104,6 +104,10 @@ void BlockRunner::SetThreadIndex(ThreadContext& context, uint32_t index) {
   context.lane = index % kWarpLanes;
   context.warp = index / kWarpLanes;
   context.thread_index = index;
+}
+
+void BlockRunner::SelectLane(ThreadContext* context, uint32_t lane) {
+  SetThreadIndex(*context, context->thread_index + lane);
 }
 
 void BlockRunner::ResumeFiber(Fiber& fiber) {
@@ -137,7 +141,7 @@ void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
         ::operator new (stride* thread_count_, std::align_val_t{kFrameAlign})));
     frames_bytes_ = stride * thread_count_;
   }
-  return frames_.get() + stride * context->thread_index;
+  return frames_.get() + stride * (context->thread_index / job_->lanes);
 }
 
 void BlockRunner::CoroutineDone(ThreadContext* context) { Of(context).state = State::kDone; }
@@ -150,6 +154,13 @@ void BlockRunner::LoopBody(void* argument) {
   ThreadContext& context = thread.context;
   if (runner.job_->mode == ThreadsMode::kBlockLoop) {
     entry(&context, params, nullptr);
+    thread.fiber.Suspend(true);
+  }
+  if (runner.job_->lanes > 1) {
+    for (uint32_t i = 0; i < runner.thread_count_; ++i) {
+      SetThreadIndex(context, i * runner.job_->lanes);
+      entry(&context, params, nullptr);
+    }
     thread.fiber.Suspend(true);
   }
   SetThreadIndex(context, 0);
@@ -197,7 +208,7 @@ void BlockRunner::RunScheduled(const uint32_t block[3]) {
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
     FillContext(thread.context, block);
-    SetThreadIndex(thread.context, i);
+    SetThreadIndex(thread.context, i * job_->lanes);
     thread.context.stack_low = thread.fiber.stack_low();
     thread.context.stack_high = thread.fiber.stack_high();
     thread.context.yield_count = 0;
@@ -259,6 +270,7 @@ bool BlockRunner::RunWarp(uint32_t warp) {
 void BlockRunner::ThreadLeft(Thread& thread) {
   --live_threads_;
   for (uint32_t barrier = 0; barrier < kBarriers; ++barrier) CompleteBarrier(barrier);
+  if (job_->lanes > 1) return;
   const uint32_t first = thread.context.warp * kWarpLanes;
   const uint32_t end = std::min(thread_count_, first + kWarpLanes);
   for (uint32_t i = first; i < end; ++i) {

@@ -13,6 +13,10 @@
 //   kActive     asked which lanes are active; answered when its warp can do nothing else
 //   kDone       left the kernel
 //
+// Where the kernel's code runs several threads in step (LaunchJob::lanes), such a group stands for
+// a thread in all of this: it does by itself what its warp does together, and only waits at
+// barriers.
+//
 // A round runs every warp until none of its lanes is ready. A round that changes nothing and in
 // which no thread polls means that the threads wait for each other for ever:
 // LaunchFault::kDeadlock.
@@ -41,6 +45,7 @@ namespace consort::cpu {
 struct LaunchJob {
   KernelEntry entry = nullptr;
   ThreadsMode mode = ThreadsMode::kLoop;
+  uint32_t lanes = 1;  // threads of a block that run in step
   LaunchShape shape;
   const uint8_t* params = nullptr;
   uint32_t static_shared_bytes = 0;
@@ -69,6 +74,11 @@ class BlockRunner {
   void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count);
   uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
                             BarrierReduce op, bool predicate);
+  // The same for a group of `votes` threads, `popc` of which have a true predicate.
+  uint32_t GroupBarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
+                                 BarrierReduce op, uint32_t popc, uint32_t votes);
+  // Makes the group's context that of one of its threads.
+  static void SelectLane(ThreadContext* context, uint32_t lane);
   void WarpSync(ThreadContext* context, uint32_t mask);
   uint64_t Shuffle(ThreadContext* context, ShuffleMode mode, uint32_t value, uint32_t b, uint32_t c,
                    uint32_t mask);
@@ -140,19 +150,25 @@ class BlockRunner {
   static void ThreadBody(void* argument);
   static void ScheduleBody(void* argument);
 
-  Thread& Of(ThreadContext* context) { return *threads_[context->thread_index]; }
+  Thread& Of(ThreadContext* context) { return *threads_[context->thread_index / job_->lanes]; }
   Thread& LaneOf(const Thread& thread, uint32_t lane);
   uint32_t LiveLanes(uint32_t warp) const;
   void Wait(Thread& thread, State state);
   void Leave(Thread& thread);
-  void ArriveAtBarrier(Thread& thread, uint32_t barrier, uint32_t count, BarrierReduce op,
-                       bool predicate);
+  struct Arrival {
+    uint32_t barrier = 0;
+    uint32_t count = 0;
+    BarrierReduce op = BarrierReduce::kNone;
+    uint32_t popc = 0;
+    uint32_t votes = 1;
+  };
+  void ArriveAtBarrier(const Thread& thread, const Arrival& arrival);
+  uint32_t WaitAtBarrier(Thread& thread, const Arrival& arrival);
   bool CompleteBarrier(uint32_t barrier);
   uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
                            uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
   bool CompleteCollective(Thread& thread);
-  uint64_t CollectiveResult(const Thread& thread, uint32_t group);
-  uint64_t ShuffleResult(const Thread& thread, uint32_t group);
+  uint64_t CollectiveResult(const Thread& thread, const uint64_t* values, uint32_t group);
   void ThreadLeft(Thread& thread);
 
   const uint32_t worker_;
@@ -166,7 +182,7 @@ class BlockRunner {
   };
   std::unique_ptr<uint8_t, FreeFrames> frames_;
   size_t frames_bytes_ = 0;
-  uint32_t thread_count_ = 0;
+  uint32_t thread_count_ = 0;  // of a block; of groups where threads run in step
   uint32_t live_threads_ = 0;
   LaunchFault fault_ = LaunchFault::kNone;
   std::array<BarrierState, kBarriers> barriers_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/cpu/engine/block_runner.h"
+#include "device/cpu/engine/warp_results.h"
 
 namespace consort::cpu {
 
@@ -22,20 +23,27 @@ uint32_t BlockRunner::LiveLanes(uint32_t warp) const {
   return mask;
 }
 
-void BlockRunner::ArriveAtBarrier(Thread& thread, uint32_t barrier, uint32_t count,
-                                  BarrierReduce op, bool predicate) {
-  if (barrier >= kBarriers) Abandon(LaunchFault::kTrap);
-  BarrierState& state = barriers_[barrier];
+void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
+  if (arrival.barrier >= kBarriers) Abandon(LaunchFault::kTrap);
+  BarrierState& state = barriers_[arrival.barrier];
   // Counts are in whole warps: a last warp with fewer lanes counts for 32 threads all the same.
   uint32_t weight = 1;
-  const uint32_t odd_lanes = thread_count_ % kWarpLanes;
-  const bool in_last_warp = thread.context.thread_index >= thread_count_ - odd_lanes;
-  if (count != 0 && in_last_warp && thread.context.lane == 0) weight += kWarpLanes - odd_lanes;
+  if (arrival.count != 0) {
+    const uint32_t threads = job_->Threads();
+    const uint32_t whole = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
+    const uint32_t first = thread.context.thread_index;
+    const uint32_t odd_lanes = threads % kWarpLanes;
+    weight = job_->lanes;
+    if (job_->lanes > 1 && first + weight >= threads) weight = whole - first;
+    if (job_->lanes == 1 && odd_lanes != 0 && first == threads - odd_lanes) {
+      weight += kWarpLanes - odd_lanes;
+    }
+  }
   state.arrived += weight;
-  state.expected = count;
-  state.op = op;
-  if (predicate) ++state.popc;
-  ++state.votes;
+  state.expected = arrival.count;
+  state.op = arrival.op;
+  state.popc += arrival.popc;
+  state.votes += arrival.votes;
 }
 
 // Releases the waiting threads if all have arrived.
@@ -64,20 +72,28 @@ void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t cou
 }
 
 void BlockRunner::BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
-  ArriveAtBarrier(Of(context), barrier, count, BarrierReduce::kNone, false);
+  ArriveAtBarrier(Of(context), {barrier, count});
   CompleteBarrier(barrier);
 }
 
 uint32_t BlockRunner::BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
                                        BarrierReduce op, bool predicate) {
-  Thread& thread = Of(context);
-  ArriveAtBarrier(thread, barrier, count, op, predicate);
+  return WaitAtBarrier(Of(context), {barrier, count, op, predicate ? 1u : 0u, 1});
+}
+
+uint32_t BlockRunner::GroupBarrierReduction(ThreadContext* context, uint32_t barrier,
+                                            uint32_t count, BarrierReduce op, uint32_t popc,
+                                            uint32_t votes) {
+  return WaitAtBarrier(Of(context), {barrier, count, op, popc, votes});
+}
+
+uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arrival) {
+  ArriveAtBarrier(thread, arrival);
   // Waits like the others, so that the release gives it the result as well.
-  ++barriers_[barrier].waiting;
-  thread.barrier = barrier;
+  ++barriers_[arrival.barrier].waiting;
+  thread.barrier = arrival.barrier;
   thread.state = State::kBarrier;
-  if (CompleteBarrier(barrier)) return static_cast<uint32_t>(thread.context.result);
-  Leave(thread);
+  if (!CompleteBarrier(arrival.barrier)) Leave(thread);
   return static_cast<uint32_t>(thread.context.result);
 }
 
@@ -100,8 +116,11 @@ uint64_t BlockRunner::EnterCollective(ThreadContext* context, Collective collect
 // left the kernel.
 bool BlockRunner::CompleteCollective(Thread& thread) {
   const uint32_t group = thread.mask & LiveLanes(thread.context.warp);
+  uint64_t values[kWarpLanes];
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
-    const Thread& lane = LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest)));
+    const uint32_t number = static_cast<uint32_t>(__builtin_ctz(rest));
+    const Thread& lane = LaneOf(thread, number);
+    values[number] = lane.value;
     if (lane.state != State::kWarp || lane.collective != thread.collective ||
         lane.mask != thread.mask) {
       return false;
@@ -109,7 +128,7 @@ bool BlockRunner::CompleteCollective(Thread& thread) {
   }
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     Thread& lane = LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest)));
-    lane.context.result = CollectiveResult(lane, group);
+    lane.context.result = CollectiveResult(lane, values, group);
   }
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest))).state = State::kReady;
@@ -117,113 +136,20 @@ bool BlockRunner::CompleteCollective(Thread& thread) {
   return true;
 }
 
-uint64_t BlockRunner::ShuffleResult(const Thread& thread, uint32_t group) {
-  const uint32_t lane = thread.context.lane;
-  const uint32_t b = thread.b & 31;
-  const uint32_t clamp = thread.c & 31;
-  const uint32_t segment = thread.c >> 8 & 31;
-  const uint32_t limit = (lane & segment) | (clamp & ~segment);  // maxLane of the ISA
-  uint32_t from = lane;
-  bool inside = false;
-  switch (static_cast<ShuffleMode>(thread.mode)) {
-    case ShuffleMode::kUp:
-      from = lane - b;
-      inside = static_cast<int32_t>(from) >= static_cast<int32_t>(limit);
-      break;
-    case ShuffleMode::kDown:
-      from = lane + b;
-      inside = from <= limit;
-      break;
-    case ShuffleMode::kButterfly:
-      from = lane ^ b;
-      inside = from <= limit;
-      break;
-    case ShuffleMode::kIndex:
-      from = (lane & segment) | (b & ~segment);
-      inside = from <= limit;
-      break;
-  }
-  // Out of range, or from a lane that takes no part (undefined): the lane's own value.
-  if (!inside || (group >> (from & 31) & 1) == 0) from = lane;
-  const uint64_t value = static_cast<uint32_t>(LaneOf(thread, from).value);
-  return value | uint64_t{inside} << 32;
-}
-
-uint64_t BlockRunner::CollectiveResult(const Thread& thread, uint32_t group) {
-  auto each = [&](auto visit) {
-    for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
-      const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
-      visit(lane, LaneOf(thread, lane).value);
-    }
-  };
+uint64_t BlockRunner::CollectiveResult(const Thread& thread, const uint64_t* values,
+                                       uint32_t group) {
   switch (thread.collective) {
     case Collective::kSync:
       return 0;
     case Collective::kShuffle:
-      return ShuffleResult(thread, group);
-    case Collective::kVote: {
-      uint32_t ballot = 0;
-      each([&](uint32_t lane, uint64_t value) { ballot |= uint32_t{value != 0} << lane; });
-      switch (static_cast<VoteMode>(thread.mode)) {
-        case VoteMode::kAll:
-          return ballot == group;
-        case VoteMode::kAny:
-          return ballot != 0;
-        case VoteMode::kUniform:
-          return ballot == 0 || ballot == group;
-        case VoteMode::kBallot:
-          return ballot;
-      }
-      return 0;
-    }
-    case Collective::kMatch: {
-      uint32_t same = 0;
-      each([&](uint32_t lane, uint64_t value) { same |= uint32_t{value == thread.value} << lane; });
-      const bool is_all = thread.mode != 0;
-      if (!is_all) return same;
-      return same == group ? uint64_t{group} | uint64_t{1} << 32 : 0;
-    }
-    case Collective::kReduce: {
-      bool first = true;
-      uint32_t sum = 0;
-      each([&](uint32_t, uint64_t wide) {
-        const uint32_t value = static_cast<uint32_t>(wide);
-        const int32_t as_signed = static_cast<int32_t>(value);
-        const int32_t sum_signed = static_cast<int32_t>(sum);
-        if (first) {
-          sum = value;
-          first = false;
-          return;
-        }
-        switch (static_cast<WarpReduce>(thread.mode)) {
-          case WarpReduce::kAdd:
-            sum += value;
-            break;
-          case WarpReduce::kMinSigned:
-            sum = static_cast<uint32_t>(std::min(sum_signed, as_signed));
-            break;
-          case WarpReduce::kMinUnsigned:
-            sum = std::min(sum, value);
-            break;
-          case WarpReduce::kMaxSigned:
-            sum = static_cast<uint32_t>(std::max(sum_signed, as_signed));
-            break;
-          case WarpReduce::kMaxUnsigned:
-            sum = std::max(sum, value);
-            break;
-          case WarpReduce::kAnd:
-            sum &= value;
-            break;
-          case WarpReduce::kOr:
-            sum |= value;
-            break;
-          case WarpReduce::kXor:
-            sum ^= value;
-            break;
-        }
-      });
-      return sum;
-    }
+      return ShuffleResult(static_cast<ShuffleMode>(thread.mode), values, thread.context.lane,
+                           thread.b, thread.c, group);
+    case Collective::kVote:
+      return VoteResult(static_cast<VoteMode>(thread.mode), values, group);
+    case Collective::kMatch:
+      return MatchResult(thread.mode != 0, values, thread.context.lane, group);
+    case Collective::kReduce:
+      return ReduceResult(static_cast<WarpReduce>(thread.mode), values, group);
   }
   return 0;
 }

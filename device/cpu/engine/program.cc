@@ -44,8 +44,8 @@ class CompiledProgram : public Program {
 
   LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
                   int worker_count) const override {
-    const KernelEntry entry = EntryOf(kernel_index);
-    if (entry == nullptr) return LaunchFault::kTrap;
+    const CompiledKernel* code = CodeFor(kernel_index, GroupShape::Of(shape.block));
+    if (code == nullptr) return LaunchFault::kTrap;
     const KernelInfo& info = kernels_[kernel_index];
     const KernelLayout& layout = layout_.kernels[functions_[kernel_index]];
     // Vector loads of parameters expect the alignment that the kernel's declaration promises them.
@@ -53,8 +53,9 @@ class CompiledProgram : public Program {
         ::operator new (info.param_bytes + 1, std::align_val_t{kParamAlign})));
     if (info.param_bytes > 0) std::memcpy(copy.get(), params, info.param_bytes);
     LaunchJob job;
-    job.entry = entry;
-    job.mode = layout.mode;
+    job.entry = code->entry;
+    job.mode = code->mode;
+    job.lanes = code->lanes;
     job.shape = shape;
     job.params = copy.get();
     job.static_shared_bytes = layout.static_shared_bytes;
@@ -71,21 +72,25 @@ class CompiledProgram : public Program {
     }
   };
 
-  // The kernel's code, compiled when it is first run. Null, once logged, if LLVM fails on it.
-  KernelEntry EntryOf(size_t kernel_index) const {
-    KernelEntry entry = entries_[kernel_index].load(std::memory_order_acquire);
-    if (entry != nullptr) return entry;
+  // The kernel's code for blocks of that shape, compiled when one is first run. Null, once logged,
+  // if LLVM fails on it.
+  const CompiledKernel* CodeFor(size_t kernel_index, const GroupShape& shape) const {
+    std::atomic<const CompiledKernel*>& known =
+        codes_[kernel_index * kGroupShapes + shape.Number()];
+    const CompiledKernel* code = known.load(std::memory_order_acquire);
+    if (code != nullptr) return code;
     absl::MutexLock lock(&compile_mutex_);
-    entry = entries_[kernel_index].load(std::memory_order_relaxed);
-    if (entry != nullptr) return entry;
-    absl::StatusOr<KernelEntry> compiled = compiler_->Compile(functions_[kernel_index]);
+    code = known.load(std::memory_order_relaxed);
+    if (code != nullptr) return code;
+    absl::StatusOr<CompiledKernel> compiled = compiler_->Compile(functions_[kernel_index], shape);
     if (!compiled.ok()) {
       LOG(ERROR) << "cannot compile kernel " << kernels_[kernel_index].name << ": "
                  << compiled.status();
       return nullptr;
     }
-    entries_[kernel_index].store(*compiled, std::memory_order_release);
-    return *compiled;
+    compiled_.push_back(std::make_unique<CompiledKernel>(*compiled));
+    known.store(compiled_.back().get(), std::memory_order_release);
+    return compiled_.back().get();
   }
 
   void Describe() {
@@ -124,7 +129,7 @@ class CompiledProgram : public Program {
       kernels_.push_back(std::move(info));
       functions_.push_back(i);
     }
-    entries_ = std::vector<std::atomic<KernelEntry>>(kernels_.size());
+    codes_ = std::vector<std::atomic<const CompiledKernel*>>(kernels_.size() * kGroupShapes);
   }
 
   std::unique_ptr<ptx::Module> module_;
@@ -136,9 +141,11 @@ class CompiledProgram : public Program {
   mutable std::atomic<uint64_t> grid_count_{1};
   mutable absl::Mutex compile_mutex_;
   std::unique_ptr<Compiler> compiler_;  // Compile under compile_mutex_
-  // Stored under compile_mutex_ with release, read with acquire: whoever sees the entry sees its
-  // code.
-  mutable std::vector<std::atomic<KernelEntry>> entries_;
+  // Pushed to under compile_mutex_.
+  mutable std::vector<std::unique_ptr<const CompiledKernel>> compiled_;
+  // By kernel and shape. Stored under compile_mutex_ with release, read with acquire: whoever sees
+  // an element sees its code.
+  mutable std::vector<std::atomic<const CompiledKernel*>> codes_;
 };
 
 }  // namespace

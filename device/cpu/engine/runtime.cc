@@ -12,6 +12,7 @@
 #include "device/cpu/engine/block_runner.h"
 #include "device/cpu/engine/device_printf.h"
 #include "device/cpu/engine/thread_context.h"
+#include "device/cpu/engine/warp_results.h"
 
 namespace consort::cpu {
 namespace {
@@ -69,6 +70,46 @@ void Trap(ThreadContext* context) { context->runner->Abandon(LaunchFault::kTrap)
 
 // A call or branch through a value that names no target.
 void BadCall(ThreadContext* context) { context->runner->Abandon(LaunchFault::kIllegalAddress); }
+
+// --- Groups of threads in step ---
+
+uint32_t GroupBarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
+                               uint32_t op, uint32_t popc, uint32_t votes) {
+  return context->runner->GroupBarrierReduction(context, barrier, count,
+                                                static_cast<BarrierReduce>(op), popc, votes);
+}
+
+void SelectLane(ThreadContext* context, uint32_t lane) { BlockRunner::SelectLane(context, lane); }
+
+// Arrays have an element for each lane of a warp; `here` has the lanes that take part, which is all
+// that any of them names. A mask without the lane itself is undefined behaviour; the lane then
+// counts as named.
+
+void GroupShuffle(uint64_t* results, uint32_t mode, const uint64_t* values, const uint32_t* b,
+                  const uint32_t* c, const uint32_t* masks, uint32_t here) {
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    results[lane] = ShuffleResult(static_cast<ShuffleMode>(mode), values, lane, b[lane], c[lane],
+                                  (masks[lane] | 1u << lane) & here);
+  }
+}
+
+void GroupMatch(uint64_t* results, uint32_t all, const uint64_t* values, const uint32_t* masks,
+                uint32_t here) {
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    results[lane] = MatchResult(all != 0, values, lane, (masks[lane] | 1u << lane) & here);
+  }
+}
+
+void GroupReduce(uint64_t* results, uint32_t op, const uint64_t* values, const uint32_t* masks,
+                 uint32_t here) {
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    results[lane] =
+        ReduceResult(static_cast<WarpReduce>(op), values, (masks[lane] | 1u << lane) & here);
+  }
+}
 
 // --- Device library ---
 
@@ -193,6 +234,11 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_vote", &Vote),
       Row("consort_rt_match", &Match),
       Row("consort_rt_warp_reduce", &Reduce),
+      Row("consort_rt_group_barrier_reduce", &GroupBarrierReduction),
+      Row("consort_rt_group_shuffle", &GroupShuffle),
+      Row("consort_rt_group_match", &GroupMatch),
+      Row("consort_rt_group_reduce", &GroupReduce),
+      Row("consort_rt_select_lane", &SelectLane),
       Row("consort_rt_active_mask", &ActiveMask),
       Row("consort_rt_yield", &Yield),
       Row("consort_rt_frame", &Frame),
@@ -231,8 +277,6 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("memset", &std::memset),
       Row("sinf", &::sinf),
       Row("cosf", &::cosf),
-      Row("log2f", &::log2f),
-      Row("exp2f", &::exp2f),
       Row("tanhf", &::tanhf),
       Row("fma", static_cast<double (*)(double, double, double)>(&std::fma)),
       Row("fmaf", static_cast<float (*)(float, float, float)>(&std::fma)),

@@ -25,8 +25,8 @@ enum class ThreadsMode : uint8_t {
   kFibers,      // called functions wait, or .local memory outlives a wait: a stack for each thread
 };
 
-// Of a coroutine's frame, in bytes: the widest vector register.
-inline constexpr uint32_t kFrameAlign = 64;
+// Of a coroutine's frame, in bytes: a 64-bit value of each lane of a warp.
+inline constexpr uint32_t kFrameAlign = 256;
 
 struct ThreadContext {
   uint32_t tid[3] = {};
@@ -51,8 +51,9 @@ struct ThreadContext {
 };
 static_assert(std::is_standard_layout_v<ThreadContext>);
 
-// A compiled kernel: runs one thread, up to its first wait if that is a coroutine, or all threads
-// of a block (ThreadsMode). `params` is the packed parameter buffer, aligned to 16 bytes.
+// A compiled kernel: runs one thread or a group of threads in step, whose context is that of the
+// first, up to its first wait if that is a coroutine; or all threads of a block (ThreadsMode).
+// `params` is the packed parameter buffer, aligned to 16 bytes.
 using KernelEntry = void (*)(ThreadContext* context, const uint8_t* params, uint8_t* returns);
 
 }  // namespace consort::cpu
