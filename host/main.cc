@@ -27,6 +27,7 @@ namespace consort::host {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr char kMetricsAddress[] = "127.0.0.1:9825";
 
 constexpr char kUsage[] =
     R"(consortd: serves this host's GPUs to virtual machines and local applications.
@@ -38,6 +39,9 @@ constexpr char kUsage[] =
   --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
   --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
   --devices N           how many devices the CPU driver presents
+  --admin-socket PATH|off   where consortctl connects (default: beside --socket,
+                        consortd.admin.sock)
+  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
   --account FILE        append one line of JSON for each session that ends
   --verbose N           more in the log
   --help
@@ -64,9 +68,13 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
                                  {"device", required_argument, nullptr, 'd'},
                                  {"devices", required_argument, nullptr, 'n'},
                                  {"account", required_argument, nullptr, 'a'},
+                                 {"admin-socket", required_argument, nullptr, 'A'},
+                                 {"metrics", required_argument, nullptr, 'M'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
+  std::string admin_socket;  // empty: beside the other one
+  options->admin.metrics_address = kMetricsAddress;
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";
@@ -108,6 +116,13 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
       case 'a':
         options->account_path = value;
         break;
+      case 'A':
+        admin_socket = value;
+        break;
+      case 'M':
+        options->admin.metrics_address = value == "off" ? "" : value;
+        options->admin.metrics_by_default = false;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -121,6 +136,10 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
     }
   }
   if (optind != argc) return UsageError(std::string("unexpected argument ") + argv[optind]);
+  if (admin_socket.empty()) {
+    admin_socket = std::filesystem::path(options->socket_path).replace_extension(".admin.sock");
+  }
+  if (admin_socket != "off") options->admin.socket_path = admin_socket;
   return 0;
 }
 

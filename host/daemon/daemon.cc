@@ -36,7 +36,8 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options)
                 door->Resume();
               }
             }
-          }) {}
+          }),
+      started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
 
 Daemon::~Daemon() {
   for (const auto& [pid, index] : children_) kill(pid, SIGKILL);
@@ -49,6 +50,8 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   if (!options_.account_path.empty()) {
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
   }
+  ASSIGN_OR_RETURN(admin_doors_,
+                   AdminDoors::Open(loop_, options_.admin, [this] { return Status(); }));
   // Only a driver knows how many devices there are: the first worker tells, the others follow.
   AddDevice(0);
   return StartWorker(devices_[0].get());
@@ -73,6 +76,7 @@ absl::Status Daemon::StartWorker(Device* device) {
           [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
           [this](WorkerProcess* gone) { OnGone(gone); }));
   device->worker = worker.get();
+  ++device->worker_starts;
   children_[worker->pid()] = device->index;
   workers_.emplace(worker.get(), std::move(worker));
   return absl::OkStatus();
@@ -102,12 +106,17 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   StartFailed failed;
   SessionEnded ended;
   Poisoned poisoned;
+  UsageReport usage;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
     EndSession(ended);
   } else if (packet.As(&poisoned)) {
+    ++devices_[worker->device_index()]->workers_poisoned;
     Drain(worker, GetText(poisoned.reason));
+  } else if (packet.As(&usage)) {
+    const uint64_t count = std::min<uint64_t>(usage.count, kUsageEntriesMax);
+    for (uint64_t i = 0; i < count; ++i) usage_.Update(usage.entries[i]);
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
@@ -248,6 +257,7 @@ void Daemon::OnChildSignal() {
 void Daemon::Refuse(Connection connection, uint32_t status, const std::string& text) {
   LOG(WARNING) << connection.tenant << " (" << connection.front_door << ", " << connection.peer
                << ") refused: " << text;
+  ++refused_[RefusalReason(status)];
   greeter_.Answer(std::move(connection), RefusalBytes(status, text));
 }
 
@@ -327,6 +337,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
+  usage_.Begin(open.session,
+               {session.identity.vm, session.identity.application, session.identity.device_index});
   sessions_.emplace(open.session, std::move(session));
 }
 
@@ -347,12 +359,13 @@ void Daemon::ExpireWaiting(Device* device) {
   }
 }
 
-void Daemon::EndSession(const SessionEnded& ended) {
+void Daemon::EndSession(SessionEnded ended) {
   const auto it = sessions_.find(ended.session);
   if (it == sessions_.end()) {
     LOG(ERROR) << "a worker ended session " << ended.session << ", which is not there";
     return;
   }
+  usage_.End(&ended);
   const SessionIdentity& identity = it->second.identity;
   const std::string line = AccountLine(identity, ended);
   LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
@@ -370,6 +383,41 @@ size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
                     [worker](const auto& entry) { return entry.second.worker == worker; }));
 }
 
+DaemonStatus Daemon::Status() const {
+  DaemonStatus status;
+  status.version = CONSORT_VERSION;
+  status.started_unix_seconds = started_unix_seconds_;
+  for (const auto& device : devices_) {
+    DeviceStatus& out = status.devices.emplace_back();
+    out.index = device->index;
+    const bool ready =
+        device->worker != nullptr && device->worker->state == WorkerProcess::State::kReady;
+    out.state = ready ? "ready" : "starting";
+    out.info = device->info;
+    out.worker_pid = device->worker != nullptr ? device->worker->pid() : 0;
+    out.worker_starts = device->worker_starts;
+    out.workers_poisoned = device->workers_poisoned;
+  }
+  for (const auto& [id, session] : sessions_) {
+    SessionStatus& out = status.sessions.emplace_back();
+    out.id = id;
+    out.tenant = session.identity.vm;
+    out.application = session.identity.application;
+    out.pid = session.identity.pid;
+    out.front_door = session.identity.front_door;
+    out.device = session.identity.device_index;
+    out.started_unix_seconds = session.started_unix_seconds;
+    out.usage = usage_.Latest(id);
+    ++status.devices[out.device].sessions;
+  }
+  for (const VmOptions& vm : options_.vms) status.vms.push_back({vm.name, vm.socket_path});
+  status.usage = usage_.totals();
+  status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
+  status.windows_max = kWindows;
+  status.refused = refused_;
+  return status;
+}
+
 void Daemon::Fail(absl::Status status) {
   if (stopping_) return;
   Stop();
@@ -382,6 +430,7 @@ void Daemon::Stop() {
   unix_door_.reset();
   vsock_door_.reset();
   vm_doors_.reset();
+  admin_doors_.reset();
   greeter_.Clear();
   for (const auto& device : devices_) {
     if (device->restart != 0) loop_->Cancel(device->restart);

@@ -23,11 +23,14 @@
 #include "absl/status/status.h"
 #include "host/control/messages.h"
 #include "host/daemon/account.h"
+#include "host/daemon/admin_doors.h"
 #include "host/daemon/connection.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/options.h"
+#include "host/daemon/status.h"
+#include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
 #include "host/daemon/window_pool.h"
 #include "host/daemon/worker_process.h"
@@ -46,6 +49,8 @@ class Daemon {
   void Stop();
   // Reaps ended children. Call when SIGCHLD arrived.
   void OnChildSignal();
+  // How things are now.
+  DaemonStatus Status() const;
 
  private:
   struct WaitingSession {
@@ -59,6 +64,8 @@ class Daemon {
     WorkerProcess* worker = nullptr;  // that takes new sessions; null while none runs
     EventLoop::TimerId restart = 0;
     Nanos back_off = 0;  // before the last start; 0: the first one
+    uint64_t worker_starts = 0;
+    uint64_t workers_poisoned = 0;
     std::deque<WaitingSession> waiting;
   };
   struct Session {
@@ -85,7 +92,7 @@ class Daemon {
   void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Device* device);
   void ExpireWaiting(Device* device);
-  void EndSession(const SessionEnded& ended);
+  void EndSession(SessionEnded ended);
   size_t SessionsOf(const WorkerProcess* worker) const;
   void CheckStopped();
   void Fail(absl::Status status);
@@ -109,6 +116,10 @@ class Daemon {
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
+  UsageBook usage_;
+  std::map<std::string, uint64_t> refused_;  // by reason
+  const uint64_t started_unix_seconds_;
+  std::unique_ptr<AdminDoors> admin_doors_;
 };
 
 }  // namespace consort::host

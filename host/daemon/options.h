@@ -17,6 +17,12 @@ struct VmOptions {
   std::string socket_path;  // that QEMU's vhost-user-vsock device connects to
 };
 
+struct AdminOptions {
+  std::string socket_path;         // of the admin socket; empty: none
+  std::string metrics_address;     // ADDRESS:PORT; empty: off
+  bool metrics_by_default = true;  // nobody asked for that address: a taken port is no error
+};
+
 struct DaemonOptions {
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
@@ -26,6 +32,7 @@ struct DaemonOptions {
   std::string account_path;  // empty: no account file
   std::string worker_path;   // consort-worker's binary
   int verbosity = 0;
+  AdminOptions admin;
 };
 
 }  // namespace consort::host

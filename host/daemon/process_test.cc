@@ -85,7 +85,8 @@ class ProcessTest : public ::testing::Test {
   void Spawn(std::vector<std::string> more) {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
     std::vector<std::string> arguments = {(self.parent_path() / "consortd").string(),
-                                          "--socket=" + socket_path(), "--vsock-port=off"};
+                                          "--socket=" + socket_path(), "--vsock-port=off",
+                                          "--metrics=off"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());

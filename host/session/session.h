@@ -61,6 +61,9 @@ class Session final : private Handlers, private PendingSink {
   // not end in time; the object must then not be destroyed, since the device still uses its memory.
   bool Run(SessionEnded* ended);
 
+  // What was used so far. Any thread, while Run runs.
+  SessionUsage Usage() const;
+
   // Makes Run return soon. Any thread.
   void Stop();
 
@@ -85,6 +88,7 @@ class Session final : private Handlers, private PendingSink {
   bool Drain();
   void ReleaseAll();
   void FillAccount(SessionEnded* ended) const;
+  void PublishUsage();
   // Ends the session: what the guest sent is not what an honest guest library sends.
   void Fail(const std::string& what);
   bool failed() const { return !end_reason_.empty(); }
@@ -236,6 +240,17 @@ class Session final : private Handlers, private PendingSink {
   Nanos last_progress_ = 0;
   Nanos sleep_ = 0;
   SessionEnded account_;
+
+  // Copies of account_ and device_time_ for Usage(): written by the loop, read by the worker's main
+  // thread. Relaxed: each number stands for itself.
+  struct Published {
+    std::atomic<uint64_t> calls = 0;
+    std::atomic<uint64_t> round_trips = 0;
+    std::atomic<uint64_t> bytes_to_device = 0;
+    std::atomic<uint64_t> bytes_to_host = 0;
+    std::atomic<uint64_t> kernel_launches = 0;
+    std::atomic<uint64_t> kernel_nanos = 0;
+  } published_;
 };
 
 }  // namespace consort::host

@@ -38,6 +38,7 @@ class Worker {
   struct Running {
     std::unique_ptr<Session> session;  // null once its thread has let go of it
     std::thread thread;
+    SessionUsage reported;  // that consortd has been told
   };
 
   Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ended_event);
@@ -47,6 +48,8 @@ class Worker {
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void Send(const SessionEnded& ended);
+  // Tells consortd of sessions that did something since the last report.
+  void ReportUsage();
   void ReapEnded();
   bool EndAll();
   bool NoSessions();
@@ -56,6 +59,7 @@ class Worker {
   const WorkerDevice* const device_;
   const UniqueFd ended_event_;  // readable when ended_ is not empty
   DeviceHealth health_;
+  Nanos next_report_ = 0;
 
   absl::Mutex mutex_;
   std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);
