@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gen/wire/opcodes.h"
+#include "host/daemon/vm_files.h"
 #include "host/limits.h"
 #include "vmsock/listen.h"
 
@@ -179,11 +180,52 @@ absl::Status Daemon::OpenDoors() {
       LOG(INFO) << "no kernel vsock: " << door.status().message();
     }
   }
-  ASSIGN_OR_RETURN(vm_doors_, VmDoors::Open(loop_, options_.vms, greet));
-  for (const VmOptions& vm : options_.vms) {
-    LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
+  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet);
+  for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
+  return OpenVmDoors();
+}
+
+// Makes the VMs' doors those of their files.
+absl::Status Daemon::OpenVmDoors() {
+  if (options_.vm_folder.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<VmOptions> wanted,
+                   ReadVmFiles(options_.vm_folder, options_.vm_socket_folder));
+  std::map<std::string, bool> keep;
+  for (const VmOptions& vm : options_.vms) keep[vm.name] = true;
+  for (const VmOptions& vm : wanted) {
+    if (!keep.emplace(vm.name, true).second) {
+      return absl::InvalidArgumentError(absl::StrCat("VM ", vm.name, " is named by --vm too"));
+    }
   }
-  return absl::OkStatus();
+  std::vector<std::string> gone;
+  for (const auto& [name, vm] : vm_doors_->vms()) {
+    if (!keep.contains(name)) gone.push_back(name);
+  }
+  for (const std::string& name : gone) vm_doors_->Remove(name);
+  absl::Status status = absl::OkStatus();
+  for (const VmOptions& vm : wanted) {
+    if (vm_doors_->vms().contains(vm.name)) {
+      vm_doors_->Change(vm);
+    } else {
+      status.Update(vm_doors_->Add(vm));  // the others' doors open all the same
+    }
+  }
+  return status;
+}
+
+void Daemon::Reload() {
+  if (stopping_ || vm_doors_ == nullptr) return;
+  const absl::Status status = OpenVmDoors();
+  reload_failed_ = !status.ok();
+  if (status.ok()) {
+    LOG(INFO) << "read the VMs' files again: " << vm_doors_->vms().size() << " VMs";
+  } else {
+    LOG(ERROR) << "reading the VMs' files again: " << status.message();
+  }
+}
+
+uint32_t Daemon::DevicesFor(const Connection& connection) const {
+  return std::min(static_cast<uint32_t>(devices_.size()), connection.devices_max);
 }
 
 void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
@@ -272,9 +314,9 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("unknown purpose ", hello.purpose));
   }
-  if (hello.device >= devices_.size()) {
+  if (const uint32_t count = DevicesFor(connection); hello.device >= count) {
     return Refuse(std::move(connection), wire::kWelcomeNoDevice,
-                  absl::StrCat("no device ", hello.device, "; this host has ", devices_.size()));
+                  absl::StrCat("no device ", hello.device, "; there are ", count));
   }
   Device* device = devices_[hello.device].get();
   if (device->worker == nullptr || device->worker->state != WorkerProcess::State::kReady) {
@@ -291,11 +333,11 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
 
 void Daemon::AnswerQuery(Connection connection) {
   wire::Welcome welcome;
-  welcome.device_count = static_cast<uint32_t>(devices_.size());
+  welcome.device_count = DevicesFor(connection);
   welcome.driver_version = devices_[0]->info->driver_version;
   std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
-  for (const auto& device : devices_) {
-    bytes.append(reinterpret_cast<const char*>(&device->info->snapshot),
+  for (uint32_t index = 0; index < welcome.device_count; ++index) {
+    bytes.append(reinterpret_cast<const char*>(&devices_[index]->info->snapshot),
                  sizeof(wire::DeviceSnapshot));
   }
   greeter_.Answer(std::move(connection), std::move(bytes));
@@ -327,7 +369,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
                   "the device's worker does not answer; try again");
   }
   Session session;
-  session.identity.vm = connection.tenant;
+  session.identity.tenant = connection.tenant;
+  session.identity.vm = connection.vm.empty() ? connection.tenant : connection.vm;
   session.identity.front_door = connection.front_door;
   session.identity.application = GetText(hello.application);
   session.identity.pid = hello.pid;
@@ -337,8 +380,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
-  usage_.Begin(open.session,
-               {session.identity.vm, session.identity.application, session.identity.device_index});
+  usage_.Begin(open.session, {session.identity.tenant, session.identity.application,
+                              session.identity.device_index});
   sessions_.emplace(open.session, std::move(session));
 }
 
@@ -401,7 +444,8 @@ DaemonStatus Daemon::Status() const {
   for (const auto& [id, session] : sessions_) {
     SessionStatus& out = status.sessions.emplace_back();
     out.id = id;
-    out.tenant = session.identity.vm;
+    out.tenant = session.identity.tenant;
+    out.vm = session.identity.vm;
     out.application = session.identity.application;
     out.pid = session.identity.pid;
     out.front_door = session.identity.front_door;
@@ -410,7 +454,12 @@ DaemonStatus Daemon::Status() const {
     out.usage = usage_.Latest(id);
     ++status.devices[out.device].sessions;
   }
-  for (const VmOptions& vm : options_.vms) status.vms.push_back({vm.name, vm.socket_path});
+  if (vm_doors_ != nullptr) {
+    for (const auto& [name, vm] : vm_doors_->vms()) {
+      status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus});
+    }
+  }
+  status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
   status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
   status.windows_max = kWindows;

@@ -49,6 +49,9 @@ class Daemon {
   void Stop();
   // Reaps ended children. Call when SIGCHLD arrived.
   void OnChildSignal();
+  // Reads the VMs' files again, and opens, changes and closes their sockets accordingly. A mistake
+  // in a file is logged, and everything stays as it was.
+  void Reload();
   // How things are now.
   DaemonStatus Status() const;
 
@@ -85,6 +88,8 @@ class Daemon {
   void Drain(WorkerProcess* worker, const std::string& reason);
   void CheckAllReady();
   absl::Status OpenDoors();
+  absl::Status OpenVmDoors();
+  uint32_t DevicesFor(const Connection& connection) const;
 
   void OnHello(Connection connection, const wire::Hello& hello);
   void AnswerQuery(Connection connection);
@@ -118,6 +123,7 @@ class Daemon {
   std::map<uint64_t, Session> sessions_;
   UsageBook usage_;
   std::map<std::string, uint64_t> refused_;  // by reason
+  bool reload_failed_ = false;
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;
 };

@@ -61,6 +61,9 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   families->Sample({}, status.windows_max);
   families->Gauge("consort_vms", "Virtual machines that have a socket here.");
   families->Sample({}, static_cast<double>(status.vms.size()));
+  families->Gauge("consort_config_last_reload_successful",
+                  "0 if the last reading of the VMs' files found a mistake.");
+  families->Sample({}, status.reload_failed ? 0 : 1);
   families->Counter("consort_refused_connections_total",
                     "Connections that were told no, by reason.");
   for (const char* reason : {"limit", "no_device", "version_mismatch"}) {

@@ -30,6 +30,7 @@ struct DeviceStatus {
 struct SessionStatus {
   uint64_t id = 0;
   std::string tenant;
+  std::string vm;
   std::string application;  // the guest's word
   uint32_t pid = 0;         // likewise
   std::string front_door;
@@ -41,6 +42,8 @@ struct SessionStatus {
 struct VmStatus {
   std::string name;
   std::string socket_path;
+  std::string tenant;
+  std::optional<uint32_t> vgpus;  // none: all devices
 };
 
 struct DaemonStatus {
@@ -50,6 +53,7 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
+  bool reload_failed = false;  // the last reading of the VMs' files
   uint32_t windows_used = 0;
   uint32_t windows_max = 0;
   std::map<std::string, uint64_t> refused;  // connections, by reason: see RefusalReason

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/daemon/status_json.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +46,7 @@ Json SessionJson(const SessionStatus& session) {
   Json out;
   out["id"] = session.id;
   out["tenant"] = PrintableName(session.tenant);
+  out["vm"] = PrintableName(session.vm);
   out["application"] = PrintableName(session.application);
   out["pid"] = session.pid;
   out["door"] = session.front_door;
@@ -86,6 +89,8 @@ std::string StatusJson(const DaemonStatus& status) {
   out["schema"] = kSchema;
   out["version"] = status.version;
   out["started"] = status.started_unix_seconds;
+  out["pid"] = getpid();
+  out["reload_failed"] = status.reload_failed;
   out["windows_used"] = status.windows_used;
   out["windows_max"] = status.windows_max;
   out["devices"] = Json::array();
@@ -97,7 +102,11 @@ std::string StatusJson(const DaemonStatus& status) {
   }
   out["vms"] = Json::array();
   for (const VmStatus& vm : status.vms) {
-    out["vms"].push_back({{"name", vm.name}, {"socket", vm.socket_path}});
+    Json& entry = out["vms"].emplace_back();
+    entry["name"] = vm.name;
+    entry["tenant"] = vm.tenant;
+    if (vm.vgpus.has_value()) entry["vgpus"] = *vm.vgpus;
+    entry["socket"] = vm.socket_path;
   }
   return out.dump() + "\n";
 }

@@ -93,6 +93,9 @@ class Daemon:
             raise StackError(f"consortd ignored SIGTERM for {STOP_SECONDS} s\n"
                              f"{self.log_tail()}") from None
 
+    def signal(self, number):
+        self._process.send_signal(number)
+
     def is_running(self):
         return self._process.poll() is None
 
