@@ -93,6 +93,7 @@ int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Looks at consortd and gives vGPUs to virtual machines.", "consortctl");
   app.set_version_flag("--version", CONSORT_VERSION);
+  app.set_help_all_flag("--help-all", "help of all commands");
   app.require_subcommand(1);
   app.fallthrough();
   app.add_option("--admin-socket", options.paths.admin_socket, "consortd's admin socket")
