@@ -63,6 +63,20 @@ inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
 // device that no work is on takes some 50 ms.
 inline constexpr Nanos kWorkerExitTimeout = 2 * kSecond;
 
+// How often a worker tells what its open sessions have used. Metrics are read every few seconds; a
+// report is one packet.
+inline constexpr Nanos kUsageReportEvery = 500 * kMillisecond;
+
+// Names that metrics and the account of usage keep apart; what comes beyond is "other". Application
+// names are the guest's choice, and a series costs the operator's Prometheus memory.
+inline constexpr uint32_t kUsageTenantsMax = 256;
+inline constexpr uint32_t kUsageApplicationsPerTenant = 32;
+
+// Connections to one of consortd's HTTP doors (metrics, administration). A Prometheus keeps one.
+inline constexpr uint32_t kHttpConnectionsMax = 32;
+// One that says nothing for so long is closed.
+inline constexpr Nanos kHttpTimeout = 30 * kSecond;
+
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
 

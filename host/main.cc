@@ -2,6 +2,7 @@
 // host/main.cc: consortd, the daemon of one host. Reads flags, builds everything, runs the loop.
 #include <errno.h>
 #include <getopt.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +12,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <system_error>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "host/daemon/daemon.h"
@@ -27,6 +30,7 @@ namespace consort::host {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr char kMetricsAddress[] = "127.0.0.1:9825";
 
 constexpr char kUsage[] =
     R"(consortd: serves this host's GPUs to virtual machines and local applications.
@@ -35,9 +39,15 @@ constexpr char kUsage[] =
                         or $XDG_RUNTIME_DIR/consort/consortd.sock)
   --vm NAME=PATH        a VM, and the socket its vhost-user-vsock device connects to;
                         may be repeated
+  --vm-files FOLDER     more VMs, a file NAME.toml each; read again on SIGHUP
+  --vm-sockets FOLDER   where the sockets of those are made (default: vms beside --socket)
+  --vm-group GROUP      may connect to the VMs' sockets, beside consortd's own user
   --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
   --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
   --devices N           how many devices the CPU driver presents
+  --admin-socket PATH|off   where consortctl connects (default: beside --socket,
+                        consortd.admin.sock)
+  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
   --account FILE        append one line of JSON for each session that ends
   --verbose N           more in the log
   --help
@@ -60,13 +70,20 @@ int UsageError(const std::string& what) {
 int ParseOptions(int argc, char** argv, DaemonOptions* options) {
   const option long_options[] = {{"socket", required_argument, nullptr, 's'},
                                  {"vm", required_argument, nullptr, 'm'},
+                                 {"vm-files", required_argument, nullptr, 'F'},
+                                 {"vm-sockets", required_argument, nullptr, 'S'},
+                                 {"vm-group", required_argument, nullptr, 'G'},
                                  {"vsock-port", required_argument, nullptr, 'p'},
                                  {"device", required_argument, nullptr, 'd'},
                                  {"devices", required_argument, nullptr, 'n'},
                                  {"account", required_argument, nullptr, 'a'},
+                                 {"admin-socket", required_argument, nullptr, 'A'},
+                                 {"metrics", required_argument, nullptr, 'M'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
+  std::string admin_socket;  // empty: beside the other one
+  options->admin.metrics_address = kMetricsAddress;
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";
@@ -81,7 +98,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
           return UsageError("--vm wants NAME=PATH, not " + value);
         }
         if (options->vms.size() == kVmsMax) return UsageError("too many VMs");
-        options->vms.push_back({value.substr(0, equals), value.substr(equals + 1)});
+        options->vms.push_back({value.substr(0, equals), value.substr(equals + 1), {}, {}});
         break;
       }
       case 'p':
@@ -108,6 +125,25 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
       case 'a':
         options->account_path = value;
         break;
+      case 'F':
+        options->vm_folder = value;
+        break;
+      case 'S':
+        options->vm_socket_folder = value;
+        break;
+      case 'G': {
+        const group* found = getgrnam(value.c_str());
+        if (found == nullptr) return UsageError("there is no group " + value);
+        options->vm_group = found->gr_gid;
+        break;
+      }
+      case 'A':
+        admin_socket = value;
+        break;
+      case 'M':
+        options->admin.metrics_address = value == "off" ? "" : value;
+        options->admin.metrics_by_default = false;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -121,14 +157,33 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
     }
   }
   if (optind != argc) return UsageError(std::string("unexpected argument ") + argv[optind]);
+  if (admin_socket.empty()) {
+    admin_socket = std::filesystem::path(options->socket_path).replace_extension(".admin.sock");
+  }
+  if (options->vm_socket_folder.empty()) {
+    options->vm_socket_folder = std::filesystem::path(options->socket_path).replace_filename("vms");
+  }
+  if (admin_socket != "off") options->admin.socket_path = admin_socket;
   return 0;
+}
+
+// How often the service manager wants to hear that the loop turns; 0: it does not. Half of what it
+// allows, as sd_watchdog_enabled(3) advises.
+Nanos WatchdogPeriod() {
+  const char* micros = getenv("WATCHDOG_USEC");
+  const char* pid = getenv("WATCHDOG_PID");
+  int64_t number = 0;
+  if (micros == nullptr || !absl::SimpleAtoi(micros, &number) || number <= 0) return 0;
+  int64_t meant = 0;
+  if (pid != nullptr && (!absl::SimpleAtoi(pid, &meant) || meant != getpid())) return 0;
+  return number * kMicrosecond / 2;
 }
 
 int Run(DaemonOptions options) {
   // Signals come through a descriptor, to the loop; blocked before any thread is started.
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD, SIGHUP}) sigaddset(&signals, signal);
   PCHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
   const UniqueFd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   PCHECK(signal_fd.valid());
@@ -142,6 +197,7 @@ int Run(DaemonOptions options) {
     return EXIT_FAILURE;
   }
   int exit_status = EXIT_SUCCESS;
+  bool ready = false;
   {
     Daemon daemon(loop->get(), std::move(options));
     const absl::Status watched = (*loop)->Watch(signal_fd.get(), EPOLLIN, [&](uint32_t) {
@@ -149,6 +205,12 @@ int Run(DaemonOptions options) {
       while (read(signal_fd.get(), &info, sizeof(info)) == sizeof(info)) {
         if (info.ssi_signo == SIGCHLD) {
           daemon.OnChildSignal();
+        } else if (info.ssi_signo == SIGHUP) {
+          if (!ready) continue;  // everything is read when the doors open
+          NotifyServiceManager(notify_socket, absl::StrCat("RELOADING=1\nMONOTONIC_USEC=",
+                                                           MonotonicNow() / kMicrosecond));
+          daemon.Reload();
+          NotifyServiceManager(notify_socket, "READY=1");
         } else {
           LOG(INFO) << strsignal(static_cast<int>(info.ssi_signo)) << ": stopping";
           NotifyServiceManager(notify_socket, "STOPPING=1");
@@ -157,8 +219,15 @@ int Run(DaemonOptions options) {
       }
     });
     CHECK(watched.ok()) << watched;
+    const Nanos feed_every = WatchdogPeriod();
+    std::function<void()> feed = [&] {
+      NotifyServiceManager(notify_socket, "WATCHDOG=1");
+      (*loop)->After(feed_every, feed);
+    };
+    if (feed_every > 0) feed();
     const absl::Status started = daemon.Start(
         [&] {
+          ready = true;
           NotifyServiceManager(notify_socket, "READY=1");
           puts("consortd: ready");
           fflush(stdout);

@@ -4,6 +4,8 @@
 //   worker  -> consortd  StartFailed    no device; the worker exits
 //                        Ready          the device is open, sessions may come
 //                        SessionEnded   with its account; its window may be used again
+//                        UsageReport    what sessions have used so far; every kUsageReportEvery
+//                                       while some are open, and only those that did something
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
 //                                       one stays until its last session leaves
@@ -26,6 +28,7 @@ enum class MessageKind : uint64_t {
   kReady = 2,
   kSessionEnded = 3,
   kRetired = 4,
+  kUsageReport = 5,
   kOpenSession = 16,
   kShutdown = 17,
 };
@@ -69,6 +72,28 @@ struct SessionEnded {
   uint64_t kernel_nanos = 0;  // see host/session/device_time.h for what is counted
   char channel[32] = {};      // as the session's channel names itself
   char reason[128] = {};      // why it ended, for people
+};
+
+// What a session has used since it began. Never goes back.
+struct SessionUsage {
+  uint64_t session = 0;
+  uint64_t calls = 0;
+  uint64_t round_trips = 0;
+  uint64_t bytes_to_device = 0;
+  uint64_t bytes_to_host = 0;
+  uint64_t kernel_launches = 0;
+  uint64_t kernel_nanos = 0;
+
+  friend bool operator==(const SessionUsage&, const SessionUsage&) = default;
+};
+
+// Entries of one UsageReport: what fits a packet (control_socket.h). More sessions, more packets.
+inline constexpr uint32_t kUsageEntriesMax = 64;
+
+struct UsageReport {
+  static constexpr MessageKind kKind = MessageKind::kUsageReport;
+  uint64_t count = 0;  // of the entries that mean something; at most kUsageEntriesMax
+  SessionUsage entries[kUsageEntriesMax];
 };
 
 struct Retired {

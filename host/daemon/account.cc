@@ -46,7 +46,7 @@ std::string Seconds(uint64_t nanos) { return absl::StrFormat("%.6f", nanos / 1e9
 std::string AccountLine(const SessionIdentity& identity, const SessionEnded& ended) {
   const std::string channel = GetText(ended.channel);
   return absl::StrCat(
-      "{\"vm\":", Quoted(identity.vm),
+      "{\"tenant\":", Quoted(identity.tenant), ",\"vm\":", Quoted(identity.vm),
       ",\"channel\":", Quoted(channel.empty() ? identity.front_door : channel),
       ",\"application\":", Quoted(identity.application), ",\"pid\":", identity.pid,
       ",\"device\":", Quoted(identity.device), ",\"device_index\":", identity.device_index,

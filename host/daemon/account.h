@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/daemon/account.h: one line of JSON a session, for whoever bills or plots.
 //
-//   {"vm":"web-1","channel":"vhost-user","application":"python3","pid":812,
+//   {"tenant":"research","vm":"web-1","channel":"vhost-user","application":"python3","pid":812,
 //    "device":"NVIDIA H200","device_index":0,"started":"2026-03-01T12:00:00Z","seconds":12.5,
 //    "calls":4100,"round_trips":12,"bytes_to_device":1048576,"bytes_to_host":4096,
 //    "kernel_launches":3900,"kernel_seconds":9.25,"end":"closed"}
@@ -24,7 +24,8 @@ namespace consort::host {
 
 // What a session was, beside what it used.
 struct SessionIdentity {
-  std::string vm;  // the tenant's name: "local", a VM's, "cid-3"
+  std::string tenant;
+  std::string vm;  // the machine's name; the tenant's where no machine is known
   std::string front_door;
   std::string application;  // the guest's word
   uint32_t pid = 0;         // likewise

@@ -13,6 +13,7 @@ namespace {
 
 TEST(AccountLine, NamesWhoUsedWhat) {
   SessionIdentity identity;
+  identity.tenant = "research";
   identity.vm = "web-1";
   identity.front_door = "vhost-user";
   identity.application = "python3";
@@ -25,7 +26,8 @@ TEST(AccountLine, NamesWhoUsedWhat) {
   ended.kernel_nanos = 2000;
   SetText(ended.reason, "closed");
   EXPECT_EQ(AccountLine(identity, ended),
-            "{\"vm\":\"web-1\",\"channel\":\"vhost-user\",\"application\":\"python3\",\"pid\":812,"
+            "{\"tenant\":\"research\",\"vm\":\"web-1\",\"channel\":\"vhost-user\",\"application\":"
+            "\"python3\",\"pid\":812,"
             "\"device\":\"CPU\",\"device_index\":0,\"started\":\"1970-01-02T00:00:00Z\","
             "\"seconds\":1.500000,\"calls\":0,\"round_trips\":0,\"bytes_to_device\":0,"
             "\"bytes_to_host\":0,\"kernel_launches\":3,\"kernel_seconds\":0.000002,"

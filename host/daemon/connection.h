@@ -3,6 +3,7 @@
 #ifndef CONSORT_HOST_DAEMON_CONNECTION_H_
 #define CONSORT_HOST_DAEMON_CONNECTION_H_
 
+#include <cstdint>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -12,11 +13,13 @@ namespace consort::host {
 // The identity is the door's, set by the operator or the kernel; nothing that the guest says
 // changes it.
 struct Connection {
-  UniqueFd fd;                 // connected, SOCK_STREAM, non-blocking
-  std::string tenant;          // "local", a VM's name, "cid-3"
-  std::string front_door;      // "unix", "vhost-user", "vsock"
-  std::string peer;            // for people: "uid 1000 pid 4711", "port 1025"
-  bool shares_memory = false;  // descriptors can be passed
+  UniqueFd fd;                        // connected, SOCK_STREAM, non-blocking
+  std::string tenant;                 // who pays: "local", a VM's tenant, "cid-3"
+  std::string vm;                     // the VM's name; empty: no VM that we know by name
+  uint32_t devices_max = UINT32_MAX;  // how many of the host's devices it sees
+  std::string front_door;             // "unix", "vhost-user", "vsock"
+  std::string peer;                   // for people: "uid 1000 pid 4711", "port 1025"
+  bool shares_memory = false;         // descriptors can be passed
 };
 
 }  // namespace consort::host

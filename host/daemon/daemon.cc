@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gen/wire/opcodes.h"
+#include "host/daemon/vm_files.h"
 #include "host/limits.h"
 #include "vmsock/listen.h"
 
@@ -36,7 +37,8 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options)
                 door->Resume();
               }
             }
-          }) {}
+          }),
+      started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
 
 Daemon::~Daemon() {
   for (const auto& [pid, index] : children_) kill(pid, SIGKILL);
@@ -49,6 +51,8 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   if (!options_.account_path.empty()) {
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
   }
+  ASSIGN_OR_RETURN(admin_doors_,
+                   AdminDoors::Open(loop_, options_.admin, [this] { return Status(); }));
   // Only a driver knows how many devices there are: the first worker tells, the others follow.
   AddDevice(0);
   return StartWorker(devices_[0].get());
@@ -73,6 +77,7 @@ absl::Status Daemon::StartWorker(Device* device) {
           [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
           [this](WorkerProcess* gone) { OnGone(gone); }));
   device->worker = worker.get();
+  ++device->worker_starts;
   children_[worker->pid()] = device->index;
   workers_.emplace(worker.get(), std::move(worker));
   return absl::OkStatus();
@@ -102,12 +107,17 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   StartFailed failed;
   SessionEnded ended;
   Retired retired;
+  UsageReport usage;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
     EndSession(ended);
   } else if (packet.As(&retired)) {
+    ++devices_[worker->device_index()]->workers_retired;
     Drain(worker, GetText(retired.reason));
+  } else if (packet.As(&usage)) {
+    const uint64_t count = std::min<uint64_t>(usage.count, kUsageEntriesMax);
+    for (uint64_t i = 0; i < count; ++i) usage_.Update(usage.entries[i]);
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
@@ -170,11 +180,52 @@ absl::Status Daemon::OpenDoors() {
       LOG(INFO) << "no kernel vsock: " << door.status().message();
     }
   }
-  ASSIGN_OR_RETURN(vm_doors_, VmDoors::Open(loop_, options_.vms, greet));
-  for (const VmOptions& vm : options_.vms) {
-    LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
+  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet);
+  for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
+  return OpenVmDoors();
+}
+
+// Makes the VMs' doors those of their files.
+absl::Status Daemon::OpenVmDoors() {
+  if (options_.vm_folder.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<VmOptions> wanted,
+                   ReadVmFiles(options_.vm_folder, options_.vm_socket_folder));
+  std::map<std::string, bool> keep;
+  for (const VmOptions& vm : options_.vms) keep[vm.name] = true;
+  for (const VmOptions& vm : wanted) {
+    if (!keep.emplace(vm.name, true).second) {
+      return absl::InvalidArgumentError(absl::StrCat("VM ", vm.name, " is named by --vm too"));
+    }
   }
-  return absl::OkStatus();
+  std::vector<std::string> gone;
+  for (const auto& [name, vm] : vm_doors_->vms()) {
+    if (!keep.contains(name)) gone.push_back(name);
+  }
+  for (const std::string& name : gone) vm_doors_->Remove(name);
+  absl::Status status = absl::OkStatus();
+  for (const VmOptions& vm : wanted) {
+    if (vm_doors_->vms().contains(vm.name)) {
+      vm_doors_->Change(vm);
+    } else {
+      status.Update(vm_doors_->Add(vm));  // the others' doors open all the same
+    }
+  }
+  return status;
+}
+
+void Daemon::Reload() {
+  if (stopping_ || vm_doors_ == nullptr) return;
+  const absl::Status status = OpenVmDoors();
+  reload_failed_ = !status.ok();
+  if (status.ok()) {
+    LOG(INFO) << "read the VMs' files again: " << vm_doors_->vms().size() << " VMs";
+  } else {
+    LOG(ERROR) << "reading the VMs' files again: " << status.message();
+  }
+}
+
+uint32_t Daemon::DevicesFor(const Connection& connection) const {
+  return std::min(static_cast<uint32_t>(devices_.size()), connection.devices_max);
 }
 
 void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
@@ -248,6 +299,7 @@ void Daemon::OnChildSignal() {
 void Daemon::Refuse(Connection connection, uint32_t status, const std::string& text) {
   LOG(WARNING) << connection.tenant << " (" << connection.front_door << ", " << connection.peer
                << ") refused: " << text;
+  ++refused_[RefusalReason(status)];
   greeter_.Answer(std::move(connection), RefusalBytes(status, text));
 }
 
@@ -262,9 +314,9 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("unknown purpose ", hello.purpose));
   }
-  if (hello.device >= devices_.size()) {
+  if (const uint32_t count = DevicesFor(connection); hello.device >= count) {
     return Refuse(std::move(connection), wire::kWelcomeNoDevice,
-                  absl::StrCat("no device ", hello.device, "; this host has ", devices_.size()));
+                  absl::StrCat("no device ", hello.device, "; there are ", count));
   }
   Device* device = devices_[hello.device].get();
   if (device->worker == nullptr || device->worker->state != WorkerProcess::State::kReady) {
@@ -281,11 +333,11 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
 
 void Daemon::AnswerQuery(Connection connection) {
   wire::Welcome welcome;
-  welcome.device_count = static_cast<uint32_t>(devices_.size());
+  welcome.device_count = DevicesFor(connection);
   welcome.driver_version = devices_[0]->info->driver_version;
   std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
-  for (const auto& device : devices_) {
-    bytes.append(reinterpret_cast<const char*>(&device->info->snapshot),
+  for (uint32_t index = 0; index < welcome.device_count; ++index) {
+    bytes.append(reinterpret_cast<const char*>(&devices_[index]->info->snapshot),
                  sizeof(wire::DeviceSnapshot));
   }
   greeter_.Answer(std::move(connection), std::move(bytes));
@@ -317,7 +369,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
                   "the device's worker does not answer; try again");
   }
   Session session;
-  session.identity.vm = connection.tenant;
+  session.identity.tenant = connection.tenant;
+  session.identity.vm = connection.vm.empty() ? connection.tenant : connection.vm;
   session.identity.front_door = connection.front_door;
   session.identity.application = GetText(hello.application);
   session.identity.pid = hello.pid;
@@ -327,6 +380,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
+  usage_.Begin(open.session, {session.identity.tenant, session.identity.application,
+                              session.identity.device_index});
   sessions_.emplace(open.session, std::move(session));
 }
 
@@ -347,12 +402,13 @@ void Daemon::ExpireWaiting(Device* device) {
   }
 }
 
-void Daemon::EndSession(const SessionEnded& ended) {
+void Daemon::EndSession(SessionEnded ended) {
   const auto it = sessions_.find(ended.session);
   if (it == sessions_.end()) {
     LOG(ERROR) << "a worker ended session " << ended.session << ", which is not there";
     return;
   }
+  usage_.End(&ended);
   const SessionIdentity& identity = it->second.identity;
   const std::string line = AccountLine(identity, ended);
   LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
@@ -370,6 +426,47 @@ size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
                     [worker](const auto& entry) { return entry.second.worker == worker; }));
 }
 
+DaemonStatus Daemon::Status() const {
+  DaemonStatus status;
+  status.version = CONSORT_VERSION;
+  status.started_unix_seconds = started_unix_seconds_;
+  for (const auto& device : devices_) {
+    DeviceStatus& out = status.devices.emplace_back();
+    out.index = device->index;
+    const bool ready =
+        device->worker != nullptr && device->worker->state == WorkerProcess::State::kReady;
+    out.state = ready ? "ready" : "starting";
+    out.info = device->info;
+    out.worker_pid = device->worker != nullptr ? device->worker->pid() : 0;
+    out.worker_starts = device->worker_starts;
+    out.workers_retired = device->workers_retired;
+  }
+  for (const auto& [id, session] : sessions_) {
+    SessionStatus& out = status.sessions.emplace_back();
+    out.id = id;
+    out.tenant = session.identity.tenant;
+    out.vm = session.identity.vm;
+    out.application = session.identity.application;
+    out.pid = session.identity.pid;
+    out.front_door = session.identity.front_door;
+    out.device = session.identity.device_index;
+    out.started_unix_seconds = session.started_unix_seconds;
+    out.usage = usage_.Latest(id);
+    ++status.devices[out.device].sessions;
+  }
+  if (vm_doors_ != nullptr) {
+    for (const auto& [name, vm] : vm_doors_->vms()) {
+      status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus});
+    }
+  }
+  status.reload_failed = reload_failed_;
+  status.usage = usage_.totals();
+  status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
+  status.windows_max = kWindows;
+  status.refused = refused_;
+  return status;
+}
+
 void Daemon::Fail(absl::Status status) {
   if (stopping_) return;
   Stop();
@@ -382,6 +479,7 @@ void Daemon::Stop() {
   unix_door_.reset();
   vsock_door_.reset();
   vm_doors_.reset();
+  admin_doors_.reset();
   greeter_.Clear();
   for (const auto& device : devices_) {
     if (device->restart != 0) loop_->Cancel(device->restart);

@@ -6,7 +6,7 @@
 //                                    └─ session: window taken, connection passed to the device's
 //                                    worker
 //
-// A device's worker is replaced when it dies or is poisoned; a poisoned one stays until its
+// A device's worker is replaced when it dies or is retired; a retired one stays until its
 // sessions have left. Everything runs on the loop's thread. See docs/ARCHITECTURE.md, processes.
 #ifndef CONSORT_HOST_DAEMON_DAEMON_H_
 #define CONSORT_HOST_DAEMON_DAEMON_H_
@@ -23,11 +23,14 @@
 #include "absl/status/status.h"
 #include "host/control/messages.h"
 #include "host/daemon/account.h"
+#include "host/daemon/admin_doors.h"
 #include "host/daemon/connection.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/options.h"
+#include "host/daemon/status.h"
+#include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
 #include "host/daemon/window_pool.h"
 #include "host/daemon/worker_process.h"
@@ -46,6 +49,11 @@ class Daemon {
   void Stop();
   // Reaps ended children. Call when SIGCHLD arrived.
   void OnChildSignal();
+  // Reads the VMs' files again, and opens, changes and closes their sockets accordingly. A mistake
+  // in a file is logged, and everything stays as it was.
+  void Reload();
+  // How things are now.
+  DaemonStatus Status() const;
 
  private:
   struct WaitingSession {
@@ -59,6 +67,8 @@ class Daemon {
     WorkerProcess* worker = nullptr;  // that takes new sessions; null while none runs
     EventLoop::TimerId restart = 0;
     Nanos back_off = 0;  // before the last start; 0: the first one
+    uint64_t worker_starts = 0;
+    uint64_t workers_retired = 0;
     std::deque<WaitingSession> waiting;
   };
   struct Session {
@@ -78,6 +88,8 @@ class Daemon {
   void Drain(WorkerProcess* worker, const std::string& reason);
   void CheckAllReady();
   absl::Status OpenDoors();
+  absl::Status OpenVmDoors();
+  uint32_t DevicesFor(const Connection& connection) const;
 
   void OnHello(Connection connection, const wire::Hello& hello);
   void AnswerQuery(Connection connection);
@@ -85,7 +97,7 @@ class Daemon {
   void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Device* device);
   void ExpireWaiting(Device* device);
-  void EndSession(const SessionEnded& ended);
+  void EndSession(SessionEnded ended);
   size_t SessionsOf(const WorkerProcess* worker) const;
   void CheckStopped();
   void Fail(absl::Status status);
@@ -109,6 +121,11 @@ class Daemon {
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
+  UsageBook usage_;
+  std::map<std::string, uint64_t> refused_;  // by reason
+  bool reload_failed_ = false;
+  const uint64_t started_unix_seconds_;
+  std::unique_ptr<AdminDoors> admin_doors_;
 };
 
 }  // namespace consort::host

@@ -3,6 +3,8 @@
 #ifndef CONSORT_HOST_DAEMON_OPTIONS_H_
 #define CONSORT_HOST_DAEMON_OPTIONS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,19 +15,31 @@
 namespace consort::host {
 
 struct VmOptions {
-  std::string name;         // of the tenant, as accounts name it
-  std::string socket_path;  // that QEMU's vhost-user-vsock device connects to
+  std::string name;
+  std::string socket_path;        // that QEMU's vhost-user-vsock device connects to
+  std::string tenant;             // who pays; empty: the machine's own name
+  std::optional<uint32_t> vgpus;  // how many of the host's devices it sees; none: all
+};
+
+struct AdminOptions {
+  std::string socket_path;         // of the admin socket; empty: none
+  std::string metrics_address;     // ADDRESS:PORT; empty: off
+  bool metrics_by_default = true;  // nobody asked for that address: a taken port is no error
 };
 
 struct DaemonOptions {
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
+  std::string vm_folder;          // of the files of more VMs (vm_files.h); empty: none
+  std::string vm_socket_folder;   // of the sockets of those
+  std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
   std::string device = "auto";                            // auto, cpu or nvidia
   uint32_t cpu_devices = 0;  // how many the CPU driver presents; 0: its own default
   std::string account_path;  // empty: no account file
   std::string worker_path;   // consort-worker's binary
   int verbosity = 0;
+  AdminOptions admin;
 };
 
 }  // namespace consort::host

@@ -85,7 +85,8 @@ class ProcessTest : public ::testing::Test {
   void Spawn(std::vector<std::string> more) {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
     std::vector<std::string> arguments = {(self.parent_path() / "consortd").string(),
-                                          "--socket=" + socket_path(), "--vsock-port=off"};
+                                          "--socket=" + socket_path(), "--vsock-port=off",
+                                          "--metrics=off"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -163,17 +164,20 @@ class ProcessTest : public ::testing::Test {
     request.Encode(encoder);
     channel->Commit();
     channel->Flush();
-    Frame frame;
-    ChannelStatus status;
-    while ((status = channel->TryReceive(&frame)) == ChannelStatus::kAgain) {
-      if (channel->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
-        return std::nullopt;
+    while (true) {
+      Frame frame;
+      const ChannelStatus status = channel->TryReceive(&frame);
+      if (status == ChannelStatus::kAgain) {
+        if (channel->Wait(Channel::kReadable, 0, kPatience) == ChannelStatus::kAgain) {
+          return std::nullopt;
+        }
+        continue;
       }
+      if (status != ChannelStatus::kOk) return std::nullopt;
+      const wire::FrameHeader received = frame.header;
+      channel->Release(frame);
+      if ((received.flags & wire::kFrameReply) != 0) return received.value;  // else an event
     }
-    if (status != ChannelStatus::kOk) return std::nullopt;
-    const uint32_t result = frame.header.value;
-    channel->Release(frame);
-    return result;
   }
 
   static std::optional<uint32_t> Synchronize(Channel* channel) {

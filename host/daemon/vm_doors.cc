@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "host/limits.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -19,13 +20,18 @@ namespace {
 
 // A guest has one vsock device, so its address need not differ from that of other VMs.
 constexpr uint32_t kGuestCid = 3;
+constexpr mode_t kOwnSocketMode = 0600;
+constexpr mode_t kGroupSocketMode = 0660;
 
-// What a connection of VM `vm` to `port` is joined to.
-absl::StatusOr<UniqueFd> Connect(EventLoop* loop, const VmOptions& vm, uint32_t port,
-                                 uint32_t guest_port,
-                                 const std::shared_ptr<OnConnection>& on_connection) {
+}  // namespace
+
+// What a connection of VM `name` to `port` is joined to. On the thread of its device.
+absl::StatusOr<UniqueFd> VmDoors::Connect(EventLoop* loop, const std::string& name,
+                                          const std::string& socket_path, uint32_t port,
+                                          uint32_t guest_port,
+                                          const std::shared_ptr<Shared>& shared) {
   if (port != wire::kVsockPort) {
-    const std::string path = absl::StrCat(vm.socket_path, "_", port);
+    const std::string path = absl::StrCat(socket_path, "_", port);
     UniqueFd fd = ConnectUnix(path);
     if (!fd.valid()) return absl::NotFoundError(absl::StrCat("nobody listens on ", path));
     return fd;
@@ -38,57 +44,81 @@ absl::StatusOr<UniqueFd> Connect(EventLoop* loop, const VmOptions& vm, uint32_t 
   // Shared: a function that can be posted must be copyable, and a descriptor is not.
   auto connection = std::make_shared<Connection>();
   connection->fd.Reset(ends[1]);
-  connection->tenant = vm.name;
+  connection->vm = name;
   connection->front_door = "vhost-user";
   connection->peer = absl::StrCat("port ", guest_port);
-  loop->Post([on_connection, connection] {
-    if (*on_connection) (*on_connection)(std::move(*connection));
+  loop->Post([shared, connection] {
+    const auto vm = shared->vms.find(connection->vm);
+    if (!shared->on_connection || vm == shared->vms.end()) return;
+    const VmOptions& options = vm->second;
+    connection->tenant = options.tenant.empty() ? options.name : options.tenant;
+    connection->devices_max = options.vgpus.value_or(UINT32_MAX);
+    shared->on_connection(std::move(*connection));
   });
   return device_end;
 }
 
-}  // namespace
+VmDoors::VmDoors(EventLoop* loop, std::optional<gid_t> group, OnConnection on_connection)
+    : loop_(loop), group_(group), shared_(std::make_shared<Shared>()) {
+  shared_->on_connection = std::move(on_connection);
+}
 
-absl::StatusOr<std::unique_ptr<VmDoors>> VmDoors::Open(EventLoop* loop,
-                                                       const std::vector<VmOptions>& vms,
-                                                       OnConnection on_connection) {
-  std::unique_ptr<VmDoors> doors(new VmDoors());
-  const auto shared = std::make_shared<OnConnection>(std::move(on_connection));
-  doors->on_connection_ = shared;
-  for (const VmOptions& vm : vms) {
-    const std::filesystem::path folder = std::filesystem::path(vm.socket_path).parent_path();
-    std::error_code error;
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("VM ", vm.name, ": ", folder.string(), ": ", error.message()));
-    }
-    vhost_user::VsockDeviceOptions options;
-    options.socket_path = vm.socket_path;
-    options.guest_cid = kGuestCid;
-    auto device = vhost_user::VsockDevice::Create(
-        options, [loop, vm, shared](uint32_t port, uint32_t guest_port) {
-          return Connect(loop, vm, port, guest_port, shared);
-        });
-    if (!device.ok()) {
-      return absl::Status(device.status().code(),
-                          absl::StrCat("VM ", vm.name, ": ", device.status().message()));
-    }
-    Door door;
-    door.device = *std::move(device);
-    door.thread = std::thread([borrowed = door.device.get(), name = vm.name] {
-      const absl::Status ran = borrowed->Run();
-      LOG_IF(ERROR, !ran.ok()) << "VM " << name << ": its vsock device ended: " << ran;
-    });
-    doors->doors_.push_back(std::move(door));
+absl::Status VmDoors::Add(const VmOptions& vm) {
+  if (doors_.size() >= kVmsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("VM ", vm.name, ": this host has its limit of ", kVmsMax));
   }
-  return doors;
+  if (doors_.contains(vm.name)) {
+    return absl::AlreadyExistsError(absl::StrCat("VM ", vm.name, " is named twice"));
+  }
+  const std::filesystem::path folder = std::filesystem::path(vm.socket_path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("VM ", vm.name, ": ", folder.string(), ": ", error.message()));
+  }
+  vhost_user::VsockDeviceOptions options;
+  options.socket_path = vm.socket_path;
+  options.socket_mode = group_.has_value() ? kGroupSocketMode : kOwnSocketMode;
+  options.socket_group = group_;
+  options.guest_cid = kGuestCid;
+  auto device = vhost_user::VsockDevice::Create(
+      options, [loop = loop_, name = vm.name, path = vm.socket_path, shared = shared_](
+                   uint32_t port, uint32_t guest_port) {
+        return Connect(loop, name, path, port, guest_port, shared);
+      });
+  if (!device.ok()) {
+    return absl::Status(device.status().code(),
+                        absl::StrCat("VM ", vm.name, ": ", device.status().message()));
+  }
+  Door& door = doors_[vm.name];
+  door.device = *std::move(device);
+  door.thread = std::thread([borrowed = door.device.get(), name = vm.name] {
+    const absl::Status ran = borrowed->Run();
+    LOG_IF(ERROR, !ran.ok()) << "VM " << name << ": its vsock device ended: " << ran;
+  });
+  shared_->vms[vm.name] = vm;
+  LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
+  return absl::OkStatus();
+}
+
+void VmDoors::Change(const VmOptions& vm) { shared_->vms.at(vm.name) = vm; }
+
+void VmDoors::Remove(const std::string& name) {
+  const auto it = doors_.find(name);
+  if (it == doors_.end()) return;
+  it->second.device->Stop();
+  it->second.thread.join();
+  doors_.erase(it);
+  shared_->vms.erase(name);
+  LOG(INFO) << "VM " << name << ": its vsock device is closed";
 }
 
 VmDoors::~VmDoors() {
-  for (Door& door : doors_) door.device->Stop();
-  for (Door& door : doors_) door.thread.join();
-  *on_connection_ = nullptr;
+  for (auto& [name, door] : doors_) door.device->Stop();
+  for (auto& [name, door] : doors_) door.thread.join();
+  shared_->on_connection = nullptr;
 }
 
 }  // namespace consort::host

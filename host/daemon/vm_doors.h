@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/daemon/vm_doors.h: the vhost-user vsock devices of the VMs, one socket and tenant each.
 //
-// A VM's connection to Consort's port becomes a Connection under the VM's name. Any other port
+// A VM's connection to Consort's port becomes a Connection of the VM's tenant. Any other port
 // leads to the UNIX socket `<socket path>_<port>` if somebody listens there, and is refused if not:
 // the form that Firecracker and Cloud Hypervisor use. Each device has a thread of its own, which
 // posts to the loop; this object itself belongs to the loop.
 #ifndef CONSORT_HOST_DAEMON_VM_DOORS_H_
 #define CONSORT_HOST_DAEMON_VM_DOORS_H_
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
@@ -22,24 +25,41 @@ namespace consort::host {
 
 class VmDoors {
  public:
-  // Opens one device a VM. `on_connection` is called on the loop's thread, as long as this object
-  // is there. Errors name the VM.
-  static absl::StatusOr<std::unique_ptr<VmDoors>> Open(EventLoop* loop,
-                                                       const std::vector<VmOptions>& vms,
-                                                       OnConnection on_connection);
+  // `on_connection` is called on the loop's thread, as long as this object is there. `group`, if
+  // there is one, may connect to the sockets too.
+  VmDoors(EventLoop* loop, std::optional<gid_t> group, OnConnection on_connection);
   // Ends the devices and waits for their threads.
   ~VmDoors();
 
+  // Opens the VM's device. Errors name the VM; one of that name may not be there.
+  absl::Status Add(const VmOptions& vm);
+  // From now on the VM's connections have this tenant and so many devices; its socket stays.
+  void Change(const VmOptions& vm);
+  // Ends the VM's device. A running VM is without it until it is started again.
+  void Remove(const std::string& name);
+
+  // By name.
+  const std::map<std::string, VmOptions>& vms() const { return shared_->vms; }
+
  private:
+  // With calls that are on their way to the loop; `on_connection` is empty once the doors close.
+  struct Shared {
+    OnConnection on_connection;
+    std::map<std::string, VmOptions> vms;
+  };
   struct Door {
     std::unique_ptr<vhost_user::VsockDevice> device;
     std::thread thread;
   };
-  VmDoors() = default;
+  static absl::StatusOr<UniqueFd> Connect(EventLoop* loop, const std::string& name,
+                                          const std::string& socket_path, uint32_t port,
+                                          uint32_t guest_port,
+                                          const std::shared_ptr<Shared>& shared);
 
-  // Shared with calls that are on their way to the loop when the doors close, and are then empty.
-  std::shared_ptr<OnConnection> on_connection_;
-  std::vector<Door> doors_;
+  EventLoop* const loop_;
+  const std::optional<gid_t> group_;
+  const std::shared_ptr<Shared> shared_;
+  std::map<std::string, Door> doors_;
 };
 
 }  // namespace consort::host

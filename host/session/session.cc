@@ -164,6 +164,7 @@ void Session::Loop() {
     progress |= ReplayHeld();
     progress |= Receive();
     outbox_->Pump();
+    PublishUsage();
     if (progress) {
       last_progress_ = Now();
       sleep_ = kPollSleepFirst;
@@ -349,6 +350,29 @@ void Session::Release() {
   user_events_.clear();
   if (!registered_rings_.empty()) driver_.cuMemHostUnregister(registered_rings_.data());
   registered_rings_ = {};
+}
+
+void Session::PublishUsage() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  published_.calls.store(account_.calls, kRelaxed);
+  published_.round_trips.store(account_.round_trips, kRelaxed);
+  published_.bytes_to_device.store(account_.bytes_to_device, kRelaxed);
+  published_.bytes_to_host.store(account_.bytes_to_host, kRelaxed);
+  published_.kernel_launches.store(device_time_.launches(), kRelaxed);
+  published_.kernel_nanos.store(device_time_.nanos(), kRelaxed);
+}
+
+SessionUsage Session::Usage() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  SessionUsage usage;
+  usage.session = open_.session;
+  usage.calls = published_.calls.load(kRelaxed);
+  usage.round_trips = published_.round_trips.load(kRelaxed);
+  usage.bytes_to_device = published_.bytes_to_device.load(kRelaxed);
+  usage.bytes_to_host = published_.bytes_to_host.load(kRelaxed);
+  usage.kernel_launches = published_.kernel_launches.load(kRelaxed);
+  usage.kernel_nanos = published_.kernel_nanos.load(kRelaxed);
+  return usage;
 }
 
 void Session::FillAccount(SessionEnded* ended) const {

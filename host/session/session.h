@@ -64,6 +64,9 @@ class Session final : private Handlers, private PendingSink {
   // context, the neighbours' too.
   void Release();
 
+  // What was used so far. Any thread, while Run runs.
+  SessionUsage Usage() const;
+
   // Makes Run return soon. Any thread.
   void Stop();
 
@@ -87,6 +90,7 @@ class Session final : private Handlers, private PendingSink {
   void TurnWhileStalled();
   bool Drain();
   void FillAccount(SessionEnded* ended) const;
+  void PublishUsage();
   // Ends the session: what the guest sent is not what an honest guest library sends.
   void Fail(const std::string& what);
   bool failed() const { return !end_reason_.empty(); }
@@ -241,6 +245,17 @@ class Session final : private Handlers, private PendingSink {
   Nanos last_progress_ = 0;
   Nanos sleep_ = 0;
   SessionEnded account_;
+
+  // Copies of account_ and device_time_ for Usage(): written by the loop, read by the worker's main
+  // thread. Relaxed: each number stands for itself.
+  struct Published {
+    std::atomic<uint64_t> calls = 0;
+    std::atomic<uint64_t> round_trips = 0;
+    std::atomic<uint64_t> bytes_to_device = 0;
+    std::atomic<uint64_t> bytes_to_host = 0;
+    std::atomic<uint64_t> kernel_launches = 0;
+    std::atomic<uint64_t> kernel_nanos = 0;
+  } published_;
 };
 
 }  // namespace consort::host

@@ -521,7 +521,7 @@ class HostileGuestTest : public SessionTest {
     SessionEnded ended;
     EXPECT_TRUE(peer.AwaitEnd(&ended));
     EXPECT_THAT(ended.reason, ::testing::HasSubstr(reason));
-    EXPECT_EQ(peer.poisoned_count(), 0);
+    EXPECT_EQ(peer.retired_count(), 0);
   }
 };
 
@@ -633,7 +633,7 @@ TEST_P(HostileGuestTest, NeighboursMemoryIsRefusedByForwardedCalls) {
   CopyOut(neighbour, address, 4096, 1);
   ASSERT_EQ(neighbour.Synchronize(), CUDA_SUCCESS);
   EXPECT_TRUE(neighbour.Transfer(1) == data);
-  EXPECT_EQ(peer.poisoned_count(), 0);
+  EXPECT_EQ(peer.retired_count(), 0);
 }
 
 TEST_P(HostileGuestTest, LeavingWithAHeldStreamLetsTheDeviceGo) {
@@ -646,7 +646,7 @@ TEST_P(HostileGuestTest, LeavingWithAHeldStreamLetsTheDeviceGo) {
   peer.Close();
   SessionEnded ended;
   EXPECT_TRUE(peer.AwaitEnd(&ended));
-  EXPECT_EQ(peer.poisoned_count(), 0);
+  EXPECT_EQ(peer.retired_count(), 0);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   open.window_base = NextWindow();
   open.window_bytes = kWindowBytes;
   open.shared_host_bytes = options.shared_host_bytes;
-  health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++poisoned_; });
+  health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
   session_ =
       std::make_unique<Session>(CpuDevice(), health_.get(), open, std::move(accepted->socket));
   thread_ = std::thread([this] {

@@ -46,7 +46,7 @@ class SessionPeer {
   Channel* channel() { return channel_.get(); }
   const wire::Welcome& welcome() const { return welcome_; }
   DeviceHealth& health() { return *health_; }
-  int poisoned_count() const { return poisoned_; }
+  int retired_count() const { return retired_; }
 
   // Sends a frame with any body; waits for room.
   void SendRaw(uint16_t opcode, uint32_t call, uint32_t context, std::span<const std::byte> body);
@@ -107,7 +107,7 @@ class SessionPeer {
   // Takes in one frame; false: none there, or the channel has ended.
   bool Take();
 
-  int poisoned_ = 0;
+  int retired_ = 0;
   std::unique_ptr<DeviceHealth> health_;
   std::unique_ptr<Session> session_;
   std::thread thread_;

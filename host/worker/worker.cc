@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,7 +57,16 @@ bool Worker::Run() {
       return sessions_.empty() && !any_stuck_;
     }
     pollfd polled[2] = {{control_->fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
-    if (poll(polled, 2, -1) < 0 && errno != EINTR) {
+    int timeout_ms = -1;
+    if (!NoSessions()) {
+      const Nanos left = next_report_ - Now();
+      if (left <= 0) {
+        ReportUsage();
+        next_report_ = Now() + kUsageReportEvery;
+      }
+      timeout_ms = static_cast<int>((next_report_ - Now()) / kMillisecond) + 1;
+    }
+    if (poll(polled, 2, timeout_ms) < 0 && errno != EINTR) {
       LOG(ERROR) << "poll: " << strerror(errno);
       return EndAll();
     }
@@ -130,6 +140,31 @@ void Worker::Send(const SessionEnded& ended) {
   const absl::Status sent = control_->Send(ended);
   // Unavailable: consortd is gone and does not need it.
   LOG_IF(ERROR, !sent.ok() && !absl::IsUnavailable(sent)) << "session's account: " << sent;
+}
+
+void Worker::ReportUsage() {
+  std::vector<SessionUsage> changed;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, running] : sessions_) {
+      if (running.session == nullptr) continue;
+      const SessionUsage usage = running.session->Usage();
+      if (usage != running.reported) changed.push_back(usage);
+    }
+  }
+  for (size_t first = 0; first < changed.size(); first += kUsageEntriesMax) {
+    UsageReport report;
+    report.count = std::min<size_t>(changed.size() - first, kUsageEntriesMax);
+    std::copy_n(changed.begin() + static_cast<ptrdiff_t>(first), report.count, report.entries);
+    // A full queue: these are totals, so the next report makes up for it.
+    if (!control_->Send(report).ok()) return;
+    absl::MutexLock lock(&mutex_);
+    for (uint64_t i = 0; i < report.count; ++i) {
+      const SessionUsage& usage = report.entries[i];
+      const auto it = sessions_.find(usage.session);
+      if (it != sessions_.end()) it->second.reported = usage;
+    }
+  }
 }
 
 void Worker::ReapEnded() {

@@ -2,7 +2,7 @@
 // host/worker/worker.h: consort-worker: one device, many sessions, one thread each.
 //
 // Run belongs to the main thread, which waits for consortd's messages and for sessions that end.
-// The worker ends when consortd tells it to or is gone, and, once poisoned, when its last session
+// The worker ends when consortd tells it to or is gone, and, once retired, when its last session
 // leaves.
 #ifndef CONSORT_HOST_WORKER_WORKER_H_
 #define CONSORT_HOST_WORKER_WORKER_H_
@@ -41,6 +41,7 @@ class Worker {
     // Its account once it serves no more, until it has been sent.
     std::optional<SessionEnded> account;
     std::thread thread;
+    SessionUsage reported;  // that consortd has been told
   };
 
   Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ended_event);
@@ -50,6 +51,8 @@ class Worker {
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void Send(const SessionEnded& ended);
+  // Tells consortd of sessions that did something since the last report.
+  void ReportUsage();
   void ReapEnded();
   bool EndAll();
   bool NoSessions();
@@ -61,6 +64,7 @@ class Worker {
   const WorkerDevice* const device_;
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
+  Nanos next_report_ = 0;
 
   absl::Mutex mutex_;
   std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);

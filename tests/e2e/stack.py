@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import signal
 import subprocess
 import threading
@@ -34,15 +35,18 @@ class StackError(Exception):
 class Daemon:
     """One consortd for a with block. Thread compatible; start it from a thread that stays."""
 
-    def __init__(self, folder, vms=(), device="auto", verbose=1):
+    def __init__(self, folder, vms=(), device="auto", verbose=1, metrics="off",
+                 arguments=()):
+        """metrics: 127.0.0.1:0 lets the kernel choose a port, see metrics_url()."""
         self.folder = pathlib.Path(folder)
         self.socket = self.folder / "consortd.sock"
+        self.admin_socket = self.folder / "consortd.admin.sock"
         self._account = self.folder / "account.jsonl"
         self._log = self.folder / "consortd.log"
         self._process = None
         self._command = [BUILD / "bin" / "consortd", "--socket", self.socket, "--account",
                          self._account, "--device", device, "--vsock-port", "off",
-                         "--verbose", str(verbose)]
+                         "--verbose", str(verbose), "--metrics", metrics, *arguments]
         for name in vms:
             self._command += ["--vm", f"{name}={self.vm_socket(name)}"]
 
@@ -89,6 +93,9 @@ class Daemon:
             raise StackError(f"consortd ignored SIGTERM for {STOP_SECONDS} s\n"
                              f"{self.log_tail()}") from None
 
+    def signal(self, number):
+        self._process.send_signal(number)
+
     def is_running(self):
         return self._process.poll() is None
 
@@ -101,6 +108,10 @@ class Daemon:
 
     def log_tail(self, count=25):
         return "\n".join("    consortd | " + line for line in self.log().splitlines()[-count:])
+
+    def metrics_url(self):
+        """Where it serves its metrics."""
+        return re.search(r"metrics on (http://\S+)", self.log()).group(1)
 
     def account(self):
         """The sessions that have ended, as host/daemon/account.h describes them."""

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/ctl/vm_commands.h: consortctl vm: which virtual machines have vGPUs.
+//
+// A machine is a domain of libvirt, a file that consortd reads (host/daemon/vm_files.h) and, from
+// these, a socket. Attach and detach keep the three together; each can be repeated.
+#ifndef CONSORT_HOST_CTL_VM_COMMANDS_H_
+#define CONSORT_HOST_CTL_VM_COMMANDS_H_
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "host/ctl/domain_xml.h"
+#include "host/ctl/libvirt_domains.h"
+
+namespace consort::host {
+
+struct VmPaths {
+  std::string admin_socket = "/run/consort/consortd.admin.sock";
+  std::string vm_files = "/etc/consort/vms.d";
+  std::string vm_sockets = "/run/consort/vms";
+  std::string apparmor_folder = "/etc/apparmor.d";
+};
+
+struct AttachOptions {
+  std::string domain;
+  std::string tenant;
+  int vgpus = 1;
+  bool print = false;  // the new definition goes to `out`, and nothing is changed
+};
+
+// What was done goes to `out`, in sentences.
+absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
+                      const AttachOptions& options, std::ostream& out);
+absl::Status DetachVm(const LibvirtDomains& domains, const VmPaths& paths,
+                      const std::string& domain, bool print, std::ostream& out);
+
+struct AttachedVm {
+  std::string domain;
+  bool running = false;
+  Attachment attachment;
+};
+absl::StatusOr<std::vector<AttachedVm>> ListVms(const LibvirtDomains& domains);
+
+// What is missing in this domain or on this host; empty: nothing was found.
+absl::StatusOr<std::vector<Finding>> CheckVm(const LibvirtDomains& domains, const VmPaths& paths,
+                                             const std::string& domain);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_CTL_VM_COMMANDS_H_

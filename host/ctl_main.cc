@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/ctl_main.cc: consortctl, the operator's tool. Reads the command line and does one thing.
+//
+// Exit status: 0 done, 1 failed or check found something, 64 usage, 69 consortd or libvirt cannot
+// be reached, 77 not allowed. Numbers as in sysexits.h.
+#include <stdlib.h>
+#include <sysexits.h>
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "host/ctl/admin_client.h"
+#include "host/ctl/status_table.h"
+#include "host/ctl/vm_commands.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+struct Options {
+  VmPaths paths;
+  std::string output = "table";
+  std::string libvirt_uri = "qemu:///system";
+  AttachOptions attach;
+};
+
+int Fail(const absl::Status& status) {
+  std::cerr << "consortctl: " << status.message() << "\n";
+  if (absl::IsUnavailable(status)) return EX_UNAVAILABLE;
+  if (absl::IsPermissionDenied(status)) return EX_NOPERM;
+  if (absl::IsInvalidArgument(status)) return EX_USAGE;
+  return EXIT_FAILURE;
+}
+
+int Done(const absl::Status& status) { return status.ok() ? EXIT_SUCCESS : Fail(status); }
+
+int ShowStatus(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  if (options.output == "json") {
+    std::cout << status->dump(2) << "\n";
+  } else {
+    std::cout << StatusTables(*status, static_cast<uint64_t>(time(nullptr)));
+  }
+  return EXIT_SUCCESS;
+}
+
+int List(const LibvirtDomains& domains, const Options& options) {
+  const auto vms = ListVms(domains);
+  if (!vms.ok()) return Fail(vms.status());
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const AttachedVm& vm : *vms) {
+    const Attachment& attachment = vm.attachment;
+    rows.push_back({vm.domain, attachment.tenant, std::to_string(attachment.vgpus),
+                    vm.running ? "running" : "off", attachment.socket_path});
+    json.push_back({{"domain", vm.domain},
+                    {"tenant", attachment.tenant},
+                    {"vgpus", attachment.vgpus},
+                    {"running", vm.running},
+                    {"socket", attachment.socket_path}});
+  }
+  std::cout << (options.output == "json"
+                    ? json.dump(2) + "\n"
+                    : Table({"DOMAIN", "TENANT", "VGPUS ", "STATE", "SOCKET"}, rows));
+  return EXIT_SUCCESS;
+}
+
+int Check(const LibvirtDomains& domains, const Options& options) {
+  const auto findings = CheckVm(domains, options.paths, options.attach.domain);
+  if (!findings.ok()) return Fail(findings.status());
+  if (options.output == "json") {
+    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+    for (const Finding& finding : *findings) {
+      json.push_back({{"problem", finding.problem}, {"remedy", finding.remedy}});
+    }
+    std::cout << json.dump(2) << "\n";
+  } else if (findings->empty()) {
+    std::cout << options.attach.domain << ": nothing is missing\n";
+  }
+  if (options.output != "json") {
+    for (const Finding& finding : *findings) {
+      std::cout << finding.problem << "\n    " << finding.remedy << "\n";
+    }
+  }
+  return findings->empty() ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Looks at consortd and gives vGPUs to virtual machines.", "consortctl");
+  app.set_version_flag("--version", CONSORT_VERSION);
+  app.set_help_all_flag("--help-all", "help of all commands");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--admin-socket", options.paths.admin_socket, "consortd's admin socket")
+      ->capture_default_str();
+  app.add_option("-o,--output", options.output, "for people or for programs")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+
+  CLI::App* status = app.add_subcommand("status", "devices, tenants and open sessions");
+  CLI::App* vm = app.add_subcommand("vm", "which virtual machines of libvirt have vGPUs");
+  vm->require_subcommand(1);
+  vm->fallthrough();
+  vm->add_option("-c,--connect", options.libvirt_uri, "libvirt's URI")
+      ->envname("LIBVIRT_DEFAULT_URI")
+      ->capture_default_str();
+  vm->add_option("--vm-files", options.paths.vm_files, "consortd's --vm-files")
+      ->capture_default_str();
+  vm->add_option("--vm-sockets", options.paths.vm_sockets, "consortd's --vm-sockets")
+      ->capture_default_str();
+
+  CLI::App* attach = vm->add_subcommand("attach", "gives vGPUs to a domain");
+  attach->add_option("domain", options.attach.domain, "its name")->required();
+  attach->add_option("--tenant", options.attach.tenant, "who pays")->required();
+  attach->add_option("--vgpus", options.attach.vgpus, "how many of the host's devices it sees")
+      ->check(CLI::Range(1, static_cast<int>(kDevicesMax)))
+      ->capture_default_str();
+  CLI::App* detach = vm->add_subcommand("detach", "takes a domain's vGPUs away");
+  detach->add_option("domain", options.attach.domain, "its name")->required();
+  for (CLI::App* edit : {attach, detach}) {
+    edit->add_flag("--print", options.attach.print,
+                   "prints the definition that libvirt would get, and changes nothing");
+  }
+  CLI::App* list = vm->add_subcommand("list", "domains that have vGPUs");
+  CLI::App* check = vm->add_subcommand("check", "says what is missing, and how to mend it");
+  check->add_option("domain", options.attach.domain, "its name")->required();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? EXIT_SUCCESS : EX_USAGE;
+  }
+  if (status->parsed()) return ShowStatus(options);
+  const auto domains = LibvirtDomains::Connect(options.libvirt_uri);
+  if (!domains.ok()) return Fail(domains.status());
+  if (attach->parsed()) {
+    return Done(AttachVm(**domains, options.paths, options.attach, std::cout));
+  }
+  if (detach->parsed()) {
+    return Done(
+        DetachVm(**domains, options.paths, options.attach.domain, options.attach.print, std::cout));
+  }
+  if (check->parsed()) return Check(**domains, options);
+  return list->parsed() ? List(**domains, options) : EX_USAGE;
+}
+
+}  // namespace
+}  // namespace consort::host
+
+int main(int argc, char** argv) { return consort::host::Main(argc, argv); }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/http_server.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+void LogLibrary(void*, const char* format, va_list arguments) {
+  char text[512];
+  vsnprintf(text, sizeof(text), format, arguments);
+  LOG(WARNING) << "HTTP: " << text;
+}
+
+MHD_Result Queue(MHD_Connection* connection, const HttpResponse& answer) {
+  // The library only reads it, with MHD_RESPMEM_MUST_COPY before it returns.
+  MHD_Response* response = MHD_create_response_from_buffer(
+      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type.c_str());
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  }
+  const MHD_Result queued = MHD_queue_response(connection, answer.status, response);
+  MHD_destroy_response(response);
+  return queued;
+}
+
+MHD_Result OnRequest(void* context, MHD_Connection* connection, const char* url, const char* method,
+                     const char* /*version*/, const char* /*upload*/, size_t* /*upload_bytes*/,
+                     void** request) {
+  const auto* server = static_cast<const HttpServer*>(context);
+  const std::string verb = method;
+  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
+    HttpResponse refused;
+    refused.status = MHD_HTTP_METHOD_NOT_ALLOWED;
+    refused.body = "only GET and HEAD are served here\n";
+    return Queue(connection, refused);
+  }
+  // Called first with the headers, then with the whole request. An answer to the headers alone ends
+  // the connection, since a body might follow.
+  if (*request == nullptr) {
+    *request = context;
+    return MHD_YES;
+  }
+  return Queue(connection, server->handler()(url));
+}
+
+std::string AddressText(int fd) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "?";
+  }
+  return address.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                       : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, UniqueFd listening,
+                                                              Handler handler) {
+  std::unique_ptr<HttpServer> server(new HttpServer(loop, std::move(handler)));
+  server->daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, nullptr, nullptr, &OnRequest, server.get(),
+      MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_LISTEN_SOCKET, listening.get(),
+      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kHttpConnectionsMax),
+      MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
+  if (server->daemon_ == nullptr) return absl::UnavailableError("cannot start an HTTP server");
+  (void)listening.Release();  // the library closes it
+  server->poll_fd_ = MHD_get_daemon_info(server->daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  const absl::Status watched = loop->Watch(
+      server->poll_fd_, EPOLLIN, [borrowed = server.get()](uint32_t) { borrowed->Turn(); });
+  if (!watched.ok()) {
+    server->poll_fd_ = -1;
+    return watched;
+  }
+  server->Turn();
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  if (timer_ != 0) loop_->Cancel(timer_);
+  if (poll_fd_ >= 0) loop_->Unwatch(poll_fd_);
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+}
+
+void HttpServer::Turn() {
+  // Twice: at its bound of connections the library accepts again only in the turn after one closed.
+  MHD_run(daemon_);
+  MHD_run(daemon_);
+  // Connections time out without an event of their descriptor.
+  if (timer_ != 0) loop_->Cancel(timer_);
+  timer_ = 0;
+  MHD_UNSIGNED_LONG_LONG wait_ms = 0;
+  if (MHD_get_timeout(daemon_, &wait_ms) == MHD_YES) {
+    timer_ = loop_->After(static_cast<Nanos>(wait_ms) * kMillisecond, [this] {
+      timer_ = 0;
+      Turn();
+    });
+  }
+}
+
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* bound) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(address, " is no ADDRESS:PORT, such as 127.0.0.1:9825"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(address, ": ", gai_strerror(error), "; wanted is a numeric ADDRESS:PORT"));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, &freeaddrinfo);
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int one = 1;
+  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+    const int code = errno;
+    const std::string text = absl::StrCat(address, ": ", strerror(code));
+    return code == EADDRINUSE ? absl::AlreadyExistsError(text) : absl::UnavailableError(text);
+  }
+  *bound = AddressText(fd.get());
+  return fd;
+}
+
+}  // namespace consort::host

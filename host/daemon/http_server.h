@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/http_server.h: answers GET on one listening socket, on consortd's loop.
+//
+// HTTP itself is libmicrohttpd's, driven by the loop through its epoll descriptor: no thread, and
+// no client can hold the loop up. At most kHttpConnectionsMax clients; one that is silent for
+// kHttpTimeout is let go. Owned by consortd's loop.
+#ifndef CONSORT_HOST_DAEMON_HTTP_SERVER_H_
+#define CONSORT_HOST_DAEMON_HTTP_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "host/daemon/event_loop.h"
+
+struct MHD_Daemon;
+
+namespace consort::host {
+
+struct HttpResponse {
+  unsigned status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+class HttpServer {
+ public:
+  // Answers GET and HEAD of a path; the body of HEAD is left out by the server. Other methods get
+  // 405 without asking. Called on the loop's thread.
+  using Handler = std::function<HttpResponse(const std::string& path)>;
+
+  // Serves `listening`, a stream socket that listens and does not block.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop, UniqueFd listening,
+                                                           Handler handler);
+  // Closes all connections and the socket.
+  ~HttpServer();
+
+  const Handler& handler() const { return handler_; }
+
+ private:
+  HttpServer(EventLoop* loop, Handler handler) : loop_(loop), handler_(std::move(handler)) {}
+  void Turn();
+
+  EventLoop* const loop_;
+  const Handler handler_;
+  MHD_Daemon* daemon_ = nullptr;
+  int poll_fd_ = -1;  // the library's
+  EventLoop::TimerId timer_ = 0;
+};
+
+// A listening TCP socket at `address`: "127.0.0.1:9825", "[::1]:0". `bound` gets the address with
+// the port that the kernel chose for 0. kInvalidArgument: no such address. kAlreadyExists: the port
+// is taken. kUnavailable: the kernel's errors.
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* bound);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_HTTP_SERVER_H_

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/metrics_text.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "host/control/control_socket.h"
+
+namespace consort::host {
+namespace {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+// The families in the order in which they are made.
+class Families {
+ public:
+  void Gauge(const char* name, const char* help) { Add(name, help, prometheus::MetricType::Gauge); }
+  void Counter(const char* name, const char* help) {
+    Add(name, help, prometheus::MetricType::Counter);
+  }
+  // A sample of the family made last.
+  void Sample(const Labels& labels, double value) {
+    prometheus::MetricFamily& family = families_.back();
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    for (const auto& [name, text] : labels) metric.label.push_back({name, text});
+    if (family.type == prometheus::MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+  }
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  void Add(const char* name, const char* help, prometheus::MetricType type) {
+    families_.push_back({name, help, type, {}});
+  }
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+Labels DeviceLabel(uint32_t index) { return {{"device", std::to_string(index)}}; }
+
+Labels UserLabels(const UsageKey& who) {
+  return {{"tenant", who.tenant},
+          {"application", who.application},
+          {"device", std::to_string(who.device)}};
+}
+
+void AddDaemon(const DaemonStatus& status, Families* families) {
+  families->Gauge("consort_build_info", "The version that runs; always 1.");
+  families->Sample({{"version", status.version}}, 1);
+  families->Gauge("consort_start_time_seconds", "When consortd started, in seconds since 1970.");
+  families->Sample({}, static_cast<double>(status.started_unix_seconds));
+  families->Gauge("consort_windows_used", "Address windows that sessions have.");
+  families->Sample({}, status.windows_used);
+  families->Gauge("consort_windows_limit", "Address windows of this host.");
+  families->Sample({}, status.windows_max);
+  families->Gauge("consort_vms", "Virtual machines that have a socket here.");
+  families->Sample({}, static_cast<double>(status.vms.size()));
+  families->Gauge("consort_config_last_reload_successful",
+                  "0 if the last reading of the VMs' files found a mistake.");
+  families->Sample({}, status.reload_failed ? 0 : 1);
+  families->Counter("consort_refused_connections_total",
+                    "Connections that were told no, by reason.");
+  for (const char* reason : {"limit", "no_device", "version_mismatch"}) {
+    const auto it = status.refused.find(reason);
+    families->Sample({{"reason", reason}},
+                     it == status.refused.end() ? 0 : static_cast<double>(it->second));
+  }
+}
+
+void AddDevices(const DaemonStatus& status, Families* families) {
+  families->Gauge("consort_device_info", "A device and its driver; always 1.");
+  for (const DeviceStatus& device : status.devices) {
+    if (!device.info.has_value()) continue;
+    families->Sample({{"device", std::to_string(device.index)},
+                      {"uuid", UuidText(device.info->snapshot.uuid)},
+                      {"model", PrintableName(GetText(device.info->snapshot.name))},
+                      {"driver", PrintableName(GetText(device.info->driver))}},
+                     1);
+  }
+  families->Gauge("consort_device_up", "1 while the device has a worker that takes sessions.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), device.state == "ready" ? 1 : 0);
+  }
+  families->Gauge("consort_device_memory_total_bytes", "Memory of the device.");
+  for (const DeviceStatus& device : status.devices) {
+    if (!device.info.has_value()) continue;
+    families->Sample(DeviceLabel(device.index),
+                     static_cast<double>(device.info->snapshot.total_bytes));
+  }
+  families->Gauge("consort_device_sessions", "Open sessions of the device.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), device.sessions);
+  }
+  families->Counter("consort_worker_starts_total",
+                    "Worker processes started for the device, the first included.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), static_cast<double>(device.worker_starts));
+  }
+  families->Counter("consort_workers_retired_total",
+                    "Workers that take no new sessions: a fault, or work that never ends.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), static_cast<double>(device.workers_retired));
+  }
+}
+
+void AddUsage(const DaemonStatus& status, Families* families) {
+  families->Gauge("consort_sessions", "Open sessions.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.sessions_open));
+  }
+  families->Counter("consort_sessions_started_total", "Sessions that began.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.sessions_begun));
+  }
+  struct Column {
+    const char* name;
+    const char* help;
+    uint64_t SessionUsage::*number;
+  };
+  for (const Column& column : std::initializer_list<Column>{
+           {"consort_calls_total", "Calls that reached the host.", &SessionUsage::calls},
+           {"consort_round_trips_total", "Calls for whose answer the program waited.",
+            &SessionUsage::round_trips},
+           {"consort_kernel_launches_total", "Kernels launched.",
+            &SessionUsage::kernel_launches}}) {
+    families->Counter(column.name, column.help);
+    for (const auto& [who, totals] : status.usage) {
+      families->Sample(UserLabels(who), static_cast<double>(totals.used.*column.number));
+    }
+  }
+  families->Counter("consort_kernel_seconds_total",
+                    "Time for which kernels occupied the device, by samples; time shared with "
+                    "others counts in full.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.used.kernel_nanos) / 1e9);
+  }
+  families->Counter("consort_transfer_bytes_total",
+                    "Bytes of copies that crossed between program and device.");
+  for (const auto& [who, totals] : status.usage) {
+    Labels labels = UserLabels(who);
+    labels.emplace_back("direction", "to_device");
+    families->Sample(labels, static_cast<double>(totals.used.bytes_to_device));
+    labels.back().second = "to_host";
+    families->Sample(labels, static_cast<double>(totals.used.bytes_to_host));
+  }
+}
+
+}  // namespace
+
+std::string MetricsText(const DaemonStatus& status) {
+  Families families;
+  AddDaemon(status, &families);
+  AddDevices(status, &families);
+  AddUsage(status, &families);
+  return families.Text();
+}
+
+}  // namespace consort::host

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/metrics_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "host/control/control_socket.h"
+
+namespace consort::host {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+DaemonStatus Example() {
+  DaemonStatus status;
+  status.version = "0.1.0";
+  status.started_unix_seconds = 1700000000;
+  status.windows_max = 256;
+  status.windows_used = 1;
+  DeviceStatus& device = status.devices.emplace_back();
+  device.state = "ready";
+  device.info.emplace();
+  SetText(device.info->snapshot.name, "A \"fast\" device");
+  device.info->snapshot.uuid[15] = 7;
+  device.info->snapshot.total_bytes = 1 << 30;
+  device.sessions = 1;
+  device.worker_starts = 2;
+  UsageTotals& totals = status.usage[{"web-1", "python3", 0}];
+  totals.sessions_begun = 3;
+  totals.sessions_open = 1;
+  totals.used.calls = 4100;
+  totals.used.kernel_nanos = 2'500'000'000;
+  totals.used.bytes_to_host = 4096;
+  status.refused["limit"] = 5;
+  return status;
+}
+
+// The value of the sample whose line begins with `sample`.
+std::string ValueOf(const std::string& text, const std::string& sample) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(sample + " ")) return line.substr(sample.size() + 1);
+  }
+  return "no " + sample;
+}
+
+double NumberOf(const std::string& text, const std::string& sample) {
+  return std::stod(ValueOf(text, sample));
+}
+
+TEST(MetricsText, HasWhatTheStatusSays) {
+  const std::string text = MetricsText(Example());
+  const std::string user = "{tenant=\"web-1\",application=\"python3\",device=\"0\"}";
+  EXPECT_EQ(NumberOf(text, "consort_calls_total" + user), 4100);
+  EXPECT_EQ(NumberOf(text, "consort_sessions" + user), 1);
+  EXPECT_EQ(NumberOf(text, "consort_sessions_started_total" + user), 3);
+  EXPECT_EQ(NumberOf(text, "consort_kernel_seconds_total" + user), 2.5);
+  EXPECT_EQ(NumberOf(text,
+                     "consort_transfer_bytes_total{tenant=\"web-1\",application=\"python3\","
+                     "device=\"0\",direction=\"to_host\"}"),
+            4096);
+  EXPECT_EQ(NumberOf(text, "consort_device_memory_total_bytes{device=\"0\"}"), 1 << 30);
+  EXPECT_EQ(NumberOf(text, "consort_worker_starts_total{device=\"0\"}"), 2);
+  EXPECT_EQ(NumberOf(text, "consort_device_up{device=\"0\"}"), 1);
+  EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"limit\"}"), 5);
+  EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"no_device\"}"), 0);
+  EXPECT_THAT(text, HasSubstr("model=\"A \\\"fast\\\" device\""));
+  EXPECT_THAT(text, HasSubstr("uuid=\"GPU-00000000-0000-0000-0000-000000000007\""));
+}
+
+TEST(MetricsText, EveryFamilyHasHelpAndTypeOnceAndItsNameFits) {
+  std::istringstream lines(MetricsText(Example()));
+  std::set<std::string> helped;
+  std::set<std::string> typed;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string hash;
+    std::string what;
+    std::string name;
+    std::string type;
+    words >> hash >> what >> name >> type;
+    if (hash != "#") continue;
+    EXPECT_TRUE(name.starts_with("consort_")) << line;
+    if (what == "HELP") {
+      EXPECT_TRUE(helped.insert(name).second) << line;
+    }
+    if (what != "TYPE") continue;
+    EXPECT_TRUE(typed.insert(name).second) << line;
+    EXPECT_EQ(type == "counter", name.ends_with("_total")) << line;
+  }
+  EXPECT_EQ(helped, typed);
+  EXPECT_GT(helped.size(), 10u);
+}
+
+TEST(MetricsText, WhatIsNotKnownIsAbsent) {
+  DaemonStatus status = Example();
+  status.devices[0].info.reset();
+  status.devices[0].state = "starting";
+  const std::string text = MetricsText(status);
+  EXPECT_THAT(text, Not(HasSubstr("consort_device_memory_total_bytes{")));
+  EXPECT_THAT(text, Not(HasSubstr("consort_device_info{")));
+  EXPECT_EQ(NumberOf(text, "consort_device_up{device=\"0\"}"), 0);
+}
+
+}  // namespace
+}  // namespace consort::host

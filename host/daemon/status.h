@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/status.h: what consortd tells of itself, as plain values.
+//
+// One snapshot, made on consortd's loop; metrics_text.h and status_json.h give it to programs and
+// people. A fact that is not known is absent, never 0.
+#ifndef CONSORT_HOST_DAEMON_STATUS_H_
+#define CONSORT_HOST_DAEMON_STATUS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/control/messages.h"
+#include "host/daemon/usage_book.h"
+
+namespace consort::host {
+
+struct DeviceStatus {
+  uint32_t index = 0;
+  std::string state;             // "ready", "starting": has a worker or waits for one
+  std::optional<Ready> info;     // of its latest worker
+  int64_t worker_pid = 0;        // 0: none runs
+  uint32_t sessions = 0;         // open ones, those of a worker that is being replaced included
+  uint64_t worker_starts = 0;    // the first one included
+  uint64_t workers_retired = 0;  // which take no new sessions: a fault, or work that never ends
+};
+
+struct SessionStatus {
+  uint64_t id = 0;
+  std::string tenant;
+  std::string vm;
+  std::string application;  // the guest's word
+  uint32_t pid = 0;         // likewise
+  std::string front_door;
+  uint32_t device = 0;
+  uint64_t started_unix_seconds = 0;
+  SessionUsage usage;
+};
+
+struct VmStatus {
+  std::string name;
+  std::string socket_path;
+  std::string tenant;
+  std::optional<uint32_t> vgpus;  // none: all devices
+};
+
+struct DaemonStatus {
+  std::string version;
+  uint64_t started_unix_seconds = 0;
+  std::vector<DeviceStatus> devices;
+  std::vector<SessionStatus> sessions;  // open ones
+  std::vector<VmStatus> vms;
+  std::map<UsageKey, UsageTotals> usage;
+  bool reload_failed = false;  // the last reading of the VMs' files
+  uint32_t windows_used = 0;
+  uint32_t windows_max = 0;
+  std::map<std::string, uint64_t> refused;  // connections, by reason: see RefusalReason
+};
+
+// The reason of a wire::kWelcome... status, as metrics name it.
+std::string RefusalReason(uint32_t status);
+
+// "GPU-01020304-...", as the driver's tools write it; empty for an all-zero one.
+std::string UuidText(const uint8_t (&uuid)[16]);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_STATUS_H_

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/status_json.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "host/control/control_socket.h"
+
+namespace consort::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+
+void AddUsage(const SessionUsage& usage, Json* to) {
+  (*to)["calls"] = usage.calls;
+  (*to)["round_trips"] = usage.round_trips;
+  (*to)["bytes_to_device"] = usage.bytes_to_device;
+  (*to)["bytes_to_host"] = usage.bytes_to_host;
+  (*to)["kernel_launches"] = usage.kernel_launches;
+  (*to)["kernel_seconds"] = static_cast<double>(usage.kernel_nanos) / 1e9;
+}
+
+Json DeviceJson(const DeviceStatus& device) {
+  Json out;
+  out["index"] = device.index;
+  out["state"] = device.state;
+  if (device.info.has_value()) {
+    out["model"] = PrintableName(GetText(device.info->snapshot.name));
+    out["uuid"] = UuidText(device.info->snapshot.uuid);
+    out["memory_total_bytes"] = device.info->snapshot.total_bytes;
+    out["driver"] = PrintableName(GetText(device.info->driver));
+    out["cuda_version"] = device.info->driver_version;
+  }
+  if (device.worker_pid != 0) out["worker_pid"] = device.worker_pid;
+  out["sessions"] = device.sessions;
+  out["worker_starts"] = device.worker_starts;
+  out["workers_retired"] = device.workers_retired;
+  return out;
+}
+
+Json SessionJson(const SessionStatus& session) {
+  Json out;
+  out["id"] = session.id;
+  out["tenant"] = PrintableName(session.tenant);
+  out["vm"] = PrintableName(session.vm);
+  out["application"] = PrintableName(session.application);
+  out["pid"] = session.pid;
+  out["door"] = session.front_door;
+  out["device"] = session.device;
+  out["started"] = session.started_unix_seconds;
+  AddUsage(session.usage, &out);
+  return out;
+}
+
+// The totals of a tenant, over its applications and devices.
+Json TenantsJson(const DaemonStatus& status) {
+  std::map<std::string, UsageTotals> tenants;
+  for (const auto& [who, totals] : status.usage) {
+    UsageTotals& sum = tenants[who.tenant];
+    sum.sessions_begun += totals.sessions_begun;
+    sum.sessions_open += totals.sessions_open;
+    sum.used.calls += totals.used.calls;
+    sum.used.round_trips += totals.used.round_trips;
+    sum.used.bytes_to_device += totals.used.bytes_to_device;
+    sum.used.bytes_to_host += totals.used.bytes_to_host;
+    sum.used.kernel_launches += totals.used.kernel_launches;
+    sum.used.kernel_nanos += totals.used.kernel_nanos;
+  }
+  Json out = Json::array();
+  for (const auto& [name, totals] : tenants) {
+    Json tenant;
+    tenant["tenant"] = name;
+    tenant["sessions"] = totals.sessions_open;
+    tenant["sessions_started"] = totals.sessions_begun;
+    AddUsage(totals.used, &tenant);
+    out.push_back(std::move(tenant));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string StatusJson(const DaemonStatus& status) {
+  Json out;
+  out["schema"] = kSchema;
+  out["version"] = status.version;
+  out["started"] = status.started_unix_seconds;
+  out["pid"] = getpid();
+  out["reload_failed"] = status.reload_failed;
+  out["windows_used"] = status.windows_used;
+  out["windows_max"] = status.windows_max;
+  out["devices"] = Json::array();
+  for (const DeviceStatus& device : status.devices) out["devices"].push_back(DeviceJson(device));
+  out["tenants"] = TenantsJson(status);
+  out["sessions"] = Json::array();
+  for (const SessionStatus& session : status.sessions) {
+    out["sessions"].push_back(SessionJson(session));
+  }
+  out["vms"] = Json::array();
+  for (const VmStatus& vm : status.vms) {
+    Json& entry = out["vms"].emplace_back();
+    entry["name"] = vm.name;
+    entry["tenant"] = vm.tenant;
+    if (vm.vgpus.has_value()) entry["vgpus"] = *vm.vgpus;
+    entry["socket"] = vm.socket_path;
+  }
+  return out.dump() + "\n";
+}
+
+}  // namespace consort::host

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/usage_book.h"
+
+#include <algorithm>
+
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+constexpr char kOther[] = "other";
+
+// The numbers of a usage, for what is done to each of them alike.
+constexpr uint64_t SessionUsage::*kNumbers[] = {
+    &SessionUsage::calls,         &SessionUsage::round_trips,     &SessionUsage::bytes_to_device,
+    &SessionUsage::bytes_to_host, &SessionUsage::kernel_launches, &SessionUsage::kernel_nanos};
+
+}  // namespace
+
+std::string PrintableName(std::string_view text) {
+  if (text.empty()) return "unknown";
+  std::string name(text);
+  for (char& c : name) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return name;
+}
+
+UsageKey UsageBook::Bounded(const UsageKey& who) {
+  UsageKey key = {PrintableName(who.tenant), PrintableName(who.application), who.device};
+  if (!names_.contains(key.tenant) && names_.size() >= kUsageTenantsMax) key.tenant = kOther;
+  std::set<std::string>& applications = names_[key.tenant];
+  if (!applications.contains(key.application)) {
+    if (applications.size() >= kUsageApplicationsPerTenant) key.application = kOther;
+    applications.insert(key.application);
+  }
+  return key;
+}
+
+void UsageBook::Begin(uint64_t session, const UsageKey& who) {
+  const UsageKey key = Bounded(who);
+  UsageTotals& totals = totals_[key];
+  ++totals.sessions_begun;
+  ++totals.sessions_open;
+  open_[session] = {key, {}};
+}
+
+void UsageBook::Update(const SessionUsage& usage) {
+  const auto it = open_.find(usage.session);
+  if (it == open_.end()) return;
+  UsageTotals& totals = totals_[it->second.who];
+  for (uint64_t SessionUsage::*const number : kNumbers) {
+    uint64_t& latest = it->second.latest.*number;
+    if (usage.*number <= latest) continue;
+    totals.used.*number += usage.*number - latest;
+    latest = usage.*number;
+  }
+}
+
+void UsageBook::End(SessionEnded* ended) {
+  const auto it = open_.find(ended->session);
+  if (it == open_.end()) return;
+  SessionUsage usage;
+  usage.session = ended->session;
+  usage.calls = ended->calls;
+  usage.round_trips = ended->round_trips;
+  usage.bytes_to_device = ended->bytes_to_device;
+  usage.bytes_to_host = ended->bytes_to_host;
+  usage.kernel_launches = ended->kernel_launches;
+  usage.kernel_nanos = ended->kernel_nanos;
+  Update(usage);
+  const SessionUsage& latest = it->second.latest;
+  ended->calls = latest.calls;
+  ended->round_trips = latest.round_trips;
+  ended->bytes_to_device = latest.bytes_to_device;
+  ended->bytes_to_host = latest.bytes_to_host;
+  ended->kernel_launches = latest.kernel_launches;
+  ended->kernel_nanos = latest.kernel_nanos;
+  --totals_[it->second.who].sessions_open;
+  open_.erase(it);
+}
+
+SessionUsage UsageBook::Latest(uint64_t session) const {
+  const auto it = open_.find(session);
+  return it == open_.end() ? SessionUsage{} : it->second.latest;
+}
+
+}  // namespace consort::host
