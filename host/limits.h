@@ -29,9 +29,12 @@ inline constexpr uint32_t kWindows = 64;
 inline constexpr uint64_t kWindowBase = 0x200000000000;
 inline constexpr Bytes kWindowBytes = 256 * kGiB;
 inline constexpr Bytes kWindowSharedHostBytes = 64 * kGiB;
-inline constexpr uint32_t kWindows = 256;
+inline constexpr uint32_t kWindows = 212;
 #endif
-static_assert(kWindowBase + kWindows * kWindowBytes < uint64_t{1} << 47);
+// Programs linked to lie anywhere are put at two thirds of the address space and up, their heap
+// behind them: guests and workers alike. Source: Linux, arch/x86/include/asm/elf.h,
+// ELF_ET_DYN_BASE.
+static_assert(kWindowBase + kWindows * kWindowBytes <= ((uint64_t{1} << 47) - 4096) / 3 * 2);
 
 // Sessions of one worker: one thread, one window and some MiB of pinned memory each.
 inline constexpr uint32_t kSessionsPerWorker = 64;
