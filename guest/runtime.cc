@@ -52,6 +52,7 @@ DialOptions Options(uint32_t device) {
   options.description_hash = wire::kDescriptionHash;
   options.device = device;
   options.application = ApplicationName();
+  options.rings = GetConfig().rings;
   options.connect_timeout = GetConfig().connect_timeout_ms * kMillisecond;
   return options;
 }
@@ -127,6 +128,9 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
   };
   for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
+  // Only a UNIX socket can pass the pages that host and guest would share.
+  if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
+    snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
 }
 
 CUresult InitialiseLocked() {
