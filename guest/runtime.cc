@@ -15,6 +15,7 @@
 #include "guest/config.h"
 #include "guest/entry.h"
 #include "guest/log.h"
+#include "guest/modules.h"
 #include "vmsock/dial.h"
 
 namespace consort::guest {
@@ -262,16 +263,8 @@ CUresult EmptyContext(Context* context) {
     state->modules.ForEach([&](Module* module, uint64_t id) {
       if (module->context_id == owner) ids.push_back(id);
     });
-    for (uint64_t id : ids) {
-      const uint64_t library_id = state->modules.Find(id)->library_id;
-      state->modules.Destroy(id);
-      Library* library = state->libraries.Find(library_id);
-      if (library == nullptr) continue;
-      if (library->module_context == owner) {
-        for (uint64_t kernel : library->kernels) state->kernels.Destroy(kernel);
-        state->libraries.Destroy(library_id);
-      }
-    }
+    for (uint64_t id : ids) state->modules.Destroy(id);
+    ForgetContext(owner);
   }
   Allocation removed;
   while (state->allocations.RemoveIf(
