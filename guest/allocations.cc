@@ -58,4 +58,12 @@ bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   return true;
 }
 
+bool Allocations::SetOtherStart(uint64_t start, uint64_t other_start) {
+  MutexLock lock(&mutex_);
+  const size_t after = After(start);
+  if (after == 0 || ranges_[after - 1].start != start) return false;
+  ranges_[after - 1].other_start = other_start;
+  return true;
+}
+
 }  // namespace consort::guest

@@ -17,6 +17,7 @@ enum class MemoryKind : uint8_t {
   kSharedHost,      // cuMemHostAlloc where both sides map it: the device reaches it by address
   kPinnedHost,      // cuMemHostAlloc elsewhere: the guest's own memory
   kRegisteredHost,  // cuMemHostRegister
+  kRegisteredView,  // a kRegisteredHost at the address by which the device reaches it
 };
 
 struct Allocation {
@@ -27,6 +28,8 @@ struct Allocation {
   uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t library_id = 0;  // kGlobal: the library it belongs to
+  // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
+  uint64_t other_start = 0;
   bool sync_memops = false;
 };
 
@@ -35,7 +38,7 @@ inline bool OnDevice(MemoryKind kind) {
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {
-  return OnDevice(kind) || kind == MemoryKind::kSharedHost;
+  return OnDevice(kind) || kind == MemoryKind::kSharedHost || kind == MemoryKind::kRegisteredView;
 }
 
 class Allocations {
@@ -51,6 +54,8 @@ class Allocations {
   bool Find(uint64_t address, Allocation* found);
   // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
   bool SetSyncMemops(uint64_t address, bool value);
+  // Sets other_start of the range that starts at `start`. False: there is none.
+  bool SetOtherStart(uint64_t start, uint64_t other_start);
   // Removes the first range that `matches(allocation)`, into `removed`.
   template <class Matches>
   bool RemoveIf(Matches matches, Allocation* removed) {

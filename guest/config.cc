@@ -14,13 +14,26 @@ namespace {
 constexpr const char* kFile = "/etc/consort/guest.toml";
 constexpr const char* kLocalSocket = "/run/consort/consortd.sock";
 constexpr const char* kHostVsock = "vsock:2:7000";
-constexpr uint64_t kFileBytesMax = 16 * 1024;  // three short lines are expected
+constexpr uint64_t kFileBytesMax = 16 * 1024;  // four short lines are expected
 
 Config config;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void SetEndpoint(const char* text, Config* to) {
   snprintf(to->endpoint, sizeof to->endpoint, "%s", text);
+}
+
+bool SetRings(const char* text, Config* to) {
+  if (strcmp(text, "auto") == 0) {
+    to->rings = RingsWish::kWherePossible;
+  } else if (strcmp(text, "rings") == 0) {
+    to->rings = RingsWish::kOnly;
+  } else if (strcmp(text, "stream") == 0) {
+    to->rings = RingsWish::kNever;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // One `key = value` line without its comment. False if it is none.
@@ -44,6 +57,8 @@ bool ApplyLine(char* line, Config* to) {
     const unsigned long parsed = strtoul(value, &end, 10);
     if (end == value || *end != '\0' || parsed == 0 || parsed > 600000) return false;
     to->connect_timeout_ms = static_cast<uint32_t>(parsed);
+  } else if (strcmp(line, "channel") == 0) {
+    return SetRings(value, to);
   } else if (strcmp(line, "log") == 0) {
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) return false;
     to->log = value[0] == 't';
@@ -71,6 +86,11 @@ void Read() {
   if (const char* value = getenv("CONSORT_CONNECT_TIMEOUT_MS")) {
     const unsigned long parsed = strtoul(value, nullptr, 10);
     if (parsed > 0 && parsed <= 600000) config.connect_timeout_ms = static_cast<uint32_t>(parsed);
+  }
+  if (const char* value = getenv("CONSORT_CHANNEL");
+      value != nullptr && !SetRings(value, &config) && config.problem[0] == '\0') {
+    snprintf(config.problem, sizeof config.problem,
+             "CONSORT_CHANNEL is \"%.64s\", not auto, rings or stream", value);
   }
   if (const char* value = getenv("CONSORT_LOG")) config.log = strcmp(value, "off") != 0;
   if (config.endpoint[0] == '\0') {
@@ -116,8 +136,8 @@ void ParseConfig(const char* text, uint64_t bytes, Config* to) {
     snprintf(copy, sizeof copy, "%s", start);
     if (!ApplyLine(start, to) && to->problem[0] == '\0') {
       snprintf(to->problem, sizeof to->problem,
-               "guest.toml line %u: \"%s\" is not endpoint = \"...\", connect_timeout_ms = NUMBER "
-               "or log = true|false",
+               "guest.toml line %u: \"%s\" is not endpoint = \"...\", connect_timeout_ms = NUMBER, "
+               "channel = \"auto|rings|stream\" or log = true|false",
                number, copy);
     }
   }

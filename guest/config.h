@@ -5,13 +5,17 @@
 // /etc/consort/guest.toml, or the file named by CONSORT_GUEST_CONFIG:
 //   endpoint = "vsock:2:7000"       # or "unix:/run/consort/consortd.sock", "tcp:127.0.0.1:7000"
 //   connect_timeout_ms = 2000
+//   channel = "auto"                # rings in shared memory where possible; "rings": nothing else;
+//                                   # "stream": always the stream itself
 //   log = true
 // Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS,
-// CONSORT_LOG=on|off.
+// CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off.
 #ifndef CONSORT_GUEST_CONFIG_H_
 #define CONSORT_GUEST_CONFIG_H_
 
 #include <cstdint>
+
+#include "vmsock/dial.h"
 
 namespace consort::guest {
 
@@ -20,6 +24,7 @@ struct Config {
   // vsock.
   char endpoint[256] = {};
   uint32_t connect_timeout_ms = 2000;
+  RingsWish rings = RingsWish::kWherePossible;
   bool log = true;
   // CUDA_MODULE_LOADING=EAGER
   bool eager_loading = false;

@@ -7,11 +7,18 @@
 #include <atomic>
 
 #include "guest/image.h"
+#include "guest/unsupported.h"
 
 namespace consort::guest {
 namespace {
 
 std::atomic<uint64_t> next_image{1};
+
+// Of a library's image that is kept for further contexts of the only device, and of all of them.
+// Programs with several contexts on a device are few; for a second device any image is kept.
+constexpr uint64_t kKeptImageBytesMax = 64 << 20;
+constexpr uint64_t kKeptImagesBytesMax = 256 << 20;
+uint64_t kept_image_bytes = 0;  // library mutex
 
 // Options whose value is a pointer or an output, in this process's memory: not for the host.
 bool StaysHere(CUjit_option option) {
@@ -85,20 +92,6 @@ uint32_t WireContext(const Library* library) {
   return context != nullptr ? context->wire_id : 0;
 }
 
-// library_mutex held. The session with `device`, on which `library` is loaded afterwards.
-CUresult EnsureLibrary(Library* library, Device* device, Session** session) {
-  CUresult result = CUDA_SUCCESS;
-  *session = OpenDevice(device, &result);
-  if (*session == nullptr) return result;
-  const uint32_t bit = 1u << device->ordinal;
-  if ((library->devices & bit) != 0) return CUDA_SUCCESS;
-  if (library->module_context != 0)
-    return CUDA_ERROR_INVALID_HANDLE;  // a module lives on one device only
-  result = SendLibrary(*session, 0, library->id, library->image, JitOptions());
-  if (result == CUDA_SUCCESS) library->devices |= bit;
-  return result;
-}
-
 void StoreAttributes(std::span<const std::byte> values, Kernel* kernel) {
   for (uint32_t i = 0; i < kFunctionAttributesMax; ++i) {
     int32_t value = INT_MIN;  // not known to the host's driver
@@ -159,8 +152,8 @@ CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** valu
   return CUDA_SUCCESS;
 }
 
-CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context,
-                     uint64_t* library_id) {
+CUresult LoadLibrary(std::vector<std::byte> image, const void* preserved, const JitOptions& options,
+                     Context* context, uint64_t* library_id) {
   if (image.empty()) return CUDA_ERROR_INVALID_IMAGE;
   Runtime* runtime = GetRuntime();
   Device* device = context != nullptr ? context->device : &runtime->devices[0];
@@ -173,6 +166,7 @@ CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Co
   if (session == nullptr) return result;
   const uint64_t id = runtime->libraries.Create([&](Library* library, uint64_t new_id) {
     library->id = new_id;
+    library->device = device;
     library->module_context = context != nullptr ? context->id : 0;
   });
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -181,11 +175,18 @@ CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Co
     runtime->libraries.Destroy(id);
     return result;
   }
+  *library_id = id;
+  if (context != nullptr) return CUDA_SUCCESS;
   MutexLock lock(&runtime->library_mutex);
   Library* library = runtime->libraries.Find(id);
-  library->devices = 1u << device->ordinal;
-  if (runtime->device_count > 1 && context == nullptr) library->image = std::move(image);
-  *library_id = id;
+  library->jit_options = options.forwarded;
+  library->preserved = preserved;
+  const bool small =
+      image.size() <= kKeptImageBytesMax && kept_image_bytes + image.size() <= kKeptImagesBytesMax;
+  if (preserved == nullptr && (small || runtime->device_count > 1)) {
+    kept_image_bytes += image.size();
+    library->image = std::move(image);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -193,7 +194,7 @@ CUresult LoadModule(const void* code, const JitOptions& options, CUmodule* modul
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   uint64_t library_id = 0;
-  if (CUresult result = LoadLibrary(FlattenImage(code), options, context, &library_id);
+  if (CUresult result = LoadLibrary(FlattenImage(code), nullptr, options, context, &library_id);
       result != CUDA_SUCCESS) {
     return result;
   }
@@ -207,7 +208,85 @@ CUresult LoadModule(const void* code, const JitOptions& options, CUmodule* modul
   return CUDA_SUCCESS;
 }
 
-CUresult GetKernel(Library* library, const char* name, Device* device, uint64_t* kernel_id) {
+namespace {
+
+// library_mutex held. Looks `name` up as a new kernel of `library`.
+CUresult NewKernel(Library* library, const char* name, uint64_t* kernel_id) {
+  Runtime* runtime = GetRuntime();
+  const uint64_t id = runtime->kernels.Create([&](Kernel* kernel, uint64_t new_id) {
+    kernel->id = new_id;
+    kernel->library_id = library->id;
+    kernel->name = strdup(name);
+    kernel->context_id = library->module_context;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  Kernel* kernel = runtime->kernels.Find(id);
+  if (CUresult result = AskKernel(library->device->session, library, kernel, id, name);
+      result != CUDA_SUCCESS) {
+    runtime->kernels.Destroy(id);
+    return result;
+  }
+  library->kernels.push_back(id);
+  *kernel_id = id;
+  return CUDA_SUCCESS;
+}
+
+CUresult SendSetting(Session* session, Kernel* kernel, CUfunction_attribute attribute, int value) {
+  wire::FunctionSetAttributeRequest request;
+  wire::FunctionSetAttributeReply reply;
+  request.kernel = kernel->id;
+  request.attribute = attribute;
+  request.value = value;
+  const CUresult result = session->Ask(0, request, &reply);
+  if (result == CUDA_SUCCESS) StoreAttributes(reply.attributes, kernel);
+  return result;
+}
+
+}  // namespace
+
+CUresult InstanceOf(Library* library, Context* context, Library** instance) {
+  Runtime* runtime = GetRuntime();
+  *instance = library;
+  if (library->module_context != 0 || library->home_context == context->id) return CUDA_SUCCESS;
+  if (library->home_context == 0 && library->device == context->device) {
+    library->home_context = context->id;
+    return CUDA_SUCCESS;
+  }
+  for (const Instance& known : library->instances) {
+    if (known.context_id != context->id) continue;
+    *instance = runtime->libraries.Find(known.id);
+    return *instance != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  }
+  std::vector<std::byte> flat;
+  if (library->preserved != nullptr) flat = FlattenImage(library->preserved);
+  const std::vector<std::byte>& image = library->preserved != nullptr ? flat : library->image;
+  if (image.empty()) {
+    NoteUnsupported("cuLibraryLoadData",
+                    "a large library without CU_LIBRARY_BINARY_IS_PRESERVED in a second context");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUresult result = CUDA_SUCCESS;
+  Session* session = OpenDevice(context->device, &result);
+  if (session == nullptr) return result;
+  const uint64_t id = runtime->libraries.Create([&](Library* made, uint64_t new_id) {
+    made->id = new_id;
+    made->device = context->device;
+    made->module_context = context->id;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  JitOptions options;
+  options.forwarded = library->jit_options;
+  result = SendLibrary(session, context->wire_id, id, image, options);
+  if (result != CUDA_SUCCESS) {
+    runtime->libraries.Destroy(id);
+    return result;
+  }
+  library->instances.push_back({context->id, id});
+  *instance = runtime->libraries.Find(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult GetKernel(Library* library, const char* name, uint64_t* kernel_id) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->library_mutex);
   for (uint64_t id : library->kernels) {
@@ -217,43 +296,120 @@ CUresult GetKernel(Library* library, const char* name, Device* device, uint64_t*
       return CUDA_SUCCESS;
     }
   }
-  Session* session = nullptr;
-  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS)
+  return NewKernel(library, name, kernel_id);
+}
+
+CUresult KernelIn(Context* context, Kernel** kernel) {
+  // The common case without a lock: one context.
+  Kernel* base = *kernel;
+  if (base->context_id.load(std::memory_order_relaxed) == context->id) return CUDA_SUCCESS;
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->library_mutex);
+  Library* library = runtime->libraries.Find(base->library_id);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Library* instance = nullptr;
+  if (CUresult result = InstanceOf(library, context, &instance); result != CUDA_SUCCESS)
     return result;
-  const uint64_t id = runtime->kernels.Create([&](Kernel* kernel, uint64_t new_id) {
-    kernel->id = new_id;
-    kernel->library_id = library->id;
-    kernel->name = strdup(name);
-  });
-  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  Kernel* kernel = runtime->kernels.Find(id);
-  if (CUresult result = AskKernel(session, library, kernel, id, name); result != CUDA_SUCCESS) {
-    runtime->kernels.Destroy(id);
-    return result;
+  if (instance == library) {
+    if (library->module_context == 0) base->context_id = context->id;
+    return CUDA_SUCCESS;
   }
-  kernel->devices = 1u << device->ordinal;
-  library->kernels.push_back(id);
-  *kernel_id = id;
+  for (const Instance& known : base->instances) {
+    if (known.context_id != context->id) continue;
+    *kernel = runtime->kernels.Find(known.id);
+    return *kernel != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  }
+  uint64_t id = 0;
+  if (CUresult result = NewKernel(instance, base->name, &id); result != CUDA_SUCCESS) return result;
+  base->instances.push_back({context->id, id});
+  *kernel = runtime->kernels.Find(id);
+  for (const KernelSetting& setting : base->settings) {
+    if (setting.device != context->device->ordinal) continue;
+    if (CUresult result =
+            SendSetting(context->device->session, *kernel, setting.attribute, setting.value);
+        result != CUDA_SUCCESS)
+      return result;
+  }
   return CUDA_SUCCESS;
 }
 
-CUresult EnsureKernel(Kernel* kernel, Device* device) {
-  // The common case without a lock: one device, known since the kernel was looked up.
-  if (GetRuntime()->device_count == 1) return CUDA_SUCCESS;
+CUresult KernelOn(Device* device, Kernel** kernel) {
+  Runtime* runtime = GetRuntime();
+  {
+    MutexLock lock(&runtime->library_mutex);
+    const Library* library = runtime->libraries.Find((*kernel)->library_id);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (library->device == device) return CUDA_SUCCESS;
+    if (library->module_context != 0) return CUDA_ERROR_INVALID_HANDLE;  // of one device only
+  }
+  return KernelIn(runtime->contexts.Find(device->primary_id), kernel);
+}
+
+CUresult SetKernelAttribute(Kernel* kernel, Device* device, CUfunction_attribute attribute,
+                            int value) {
+  Kernel* on_device = kernel;
+  if (CUresult result = KernelOn(device, &on_device); result != CUDA_SUCCESS) return result;
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->library_mutex);
-  const uint32_t bit = 1u << device->ordinal;
-  if ((kernel->devices & bit) != 0) return CUDA_SUCCESS;
-  Library* library = runtime->libraries.Find(kernel->library_id);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  Session* session = nullptr;
-  if (CUresult result = EnsureLibrary(library, device, &session); result != CUDA_SUCCESS)
-    return result;
-  if (CUresult result = AskKernel(session, library, kernel, kernel->id, kernel->name);
+  if (CUresult result = SendSetting(device->session, on_device, attribute, value);
       result != CUDA_SUCCESS)
     return result;
-  kernel->devices |= bit;
+  kernel->settings.push_back({attribute, value, device->ordinal});
+  for (const Instance& instance : kernel->instances) {
+    Kernel* other = runtime->kernels.Find(instance.id);
+    const Context* context = runtime->contexts.Find(instance.context_id);
+    if (other == nullptr || other == on_device || context == nullptr || context->device != device)
+      continue;
+    if (CUresult result = SendSetting(device->session, other, attribute, value);
+        result != CUDA_SUCCESS)
+      return result;
+  }
   return CUDA_SUCCESS;
+}
+
+void ForgetLibrary(Library* library) {
+  Runtime* runtime = GetRuntime();
+  for (uint64_t kernel : library->kernels) runtime->kernels.Destroy(kernel);
+  for (uint64_t module : library->modules) runtime->modules.Destroy(module);
+  kept_image_bytes -= library->image.size();
+  const uint64_t id = library->id;
+  Allocation removed;
+  while (runtime->allocations.RemoveIf(
+      [&](const Allocation& range) { return range.library_id == id; }, &removed)) {
+  }
+  runtime->libraries.Destroy(id);
+}
+
+void ForgetContext(uint64_t context_id) {
+  Runtime* runtime = GetRuntime();
+  const auto forget = [&](std::vector<Instance>* instances) {
+    for (size_t i = 0; i < instances->size(); ++i) {
+      if ((*instances)[i].context_id != context_id) continue;
+      (*instances)[i] = instances->back();
+      instances->pop_back();
+      return;
+    }
+  };
+  std::vector<uint64_t> gone;
+  runtime->libraries.ForEach([&](Library* library, uint64_t id) {
+    if (library->module_context == context_id) gone.push_back(id);
+    forget(&library->instances);
+    const bool was_home = library->home_context == context_id;
+    if (was_home) {
+      // Its variables are as that context left them; another one, or this one made anew, begins
+      // with an instance. Without an image there is only the object itself.
+      const bool has_image = library->preserved != nullptr || !library->image.empty();
+      library->home_context = has_image ? kNoHome : 0;
+      library->globals.clear();
+    }
+    for (uint64_t kernel_id : library->kernels) {
+      Kernel* kernel = runtime->kernels.Find(kernel_id);
+      if (kernel == nullptr) continue;
+      if (was_home) kernel->context_id = 0;
+      forget(&kernel->instances);
+    }
+  });
+  for (uint64_t id : gone) ForgetLibrary(runtime->libraries.Find(id));
 }
 
 }  // namespace consort::guest

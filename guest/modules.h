@@ -30,17 +30,32 @@ CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** valu
 
 // Loads `image` (see FlattenImage) as a new library. `context`: the one it belongs to, or null for
 // a library of no context, which is loaded on the current context's device, or the first.
-CUresult LoadLibrary(std::vector<std::byte> image, const JitOptions& options, Context* context,
-                     uint64_t* library_id);
+// `preserved`: what was flattened, if it stays where it is until the unload; else null.
+CUresult LoadLibrary(std::vector<std::byte> image, const void* preserved, const JitOptions& options,
+                     Context* context, uint64_t* library_id);
 
 // Loads what `code` points at as a module of the current context.
 CUresult LoadModule(const void* code, const JitOptions& options, CUmodule* module);
 
-// The handle of kernel `name`, looked up on `context`'s device if that has not been done.
-CUresult GetKernel(Library* library, const char* name, Device* device, uint64_t* kernel_id);
+// What stands for `library` in `context`: see Library. Library mutex held.
+// CUDA_ERROR_NOT_SUPPORTED: its image was too large to keep.
+CUresult InstanceOf(Library* library, Context* context, Library** instance);
 
-// Makes `kernel` known on `device`, loading its library there first if need be.
-CUresult EnsureKernel(Kernel* kernel, Device* device);
+// The handle of kernel `name`, which is good in every context.
+CUresult GetKernel(Library* library, const char* name, uint64_t* kernel_id);
+
+// Replaces `*kernel` by what stands for it in `context`, or on `device` in whichever context.
+CUresult KernelIn(Context* context, Kernel** kernel);
+CUresult KernelOn(Device* device, Kernel** kernel);
+
+// Sets an attribute of `kernel` for all contexts of `device`.
+CUresult SetKernelAttribute(Kernel* kernel, Device* device, CUfunction_attribute attribute,
+                            int value);
+
+// Ends `library` in the tables of this process. Library mutex held.
+void ForgetLibrary(Library* library);
+// Ends what `context_id`, which is being emptied, has of modules and libraries. Library mutex held.
+void ForgetContext(uint64_t context_id);
 
 }  // namespace consort::guest
 

@@ -81,6 +81,18 @@ inline constexpr uint32_t kFunctionAttributesMax = 32;
 
 struct Library;
 
+// The stand-in of a library, or of a kernel, in one context; see Library.
+struct Instance {
+  uint64_t context_id = 0;
+  uint64_t id = 0;  // of a Library or Kernel
+};
+
+struct KernelSetting {
+  CUfunction_attribute attribute;
+  int value;
+  int device;  // ordinal
+};
+
 // A kernel, as CUkernel and as CUfunction: the runtime passes one for the other (from CUDA 13.0
 // on).
 struct Kernel {
@@ -91,11 +103,17 @@ struct Kernel {
   uint32_t parameter_bytes = 0;             // of the packed buffer
   // Written under the library mutex by attribute changes; read without it by launches.
   std::atomic<int> attributes[kFunctionAttributesMax];
-  uint32_t devices = 0;  // bit i: device ordinal i knows it; library mutex
+  // The context in which a launch means this object itself; 0: none yet. Written under the library
+  // mutex.
+  std::atomic<uint64_t> context_id{0};
+  std::vector<Instance> instances;      // in the other contexts; library mutex
+  std::vector<KernelSetting> settings;  // of attributes, for instances made later; library mutex
 
   Kernel& operator=(const Kernel&) {
-    id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, devices = 0;
+    id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, context_id = 0;
     parameters.clear();
+    instances.clear();
+    settings.clear();
     for (auto& attribute : attributes) attribute = 0;
     return *this;
   }
@@ -106,21 +124,28 @@ struct Kernel {
 
 struct Global {
   const char* name;  // owned, lives as long as the process
-  uint32_t device;
   CUdeviceptr address;
   uint64_t bytes;
 };
 
-// A library or the body of a module; guarded by Runtime's library mutex but for id.
+// Loaded code. A module's belongs to one context. A CUlibrary belongs to none and has its variables
+// once a context: the first context that uses it has the object itself (its home), each other one
+// an instance, which is loaded from the image like a module when first used there.
+// Guarded by Runtime's library mutex but for id.
 struct Library {
   uint64_t id = 0;
-  std::vector<std::byte> image;   // kept only where a second device may need it
-  uint32_t devices = 0;           // bit i: loaded on device ordinal i
-  uint64_t module_context = 0;    // of cuModuleLoad*: the context it belongs to; 0: a CUlibrary
+  Device* device = nullptr;         // that it is loaded on
+  uint64_t module_context = 0;      // of a module or an instance: its context; 0: a CUlibrary
+  uint64_t home_context = 0;        // of a CUlibrary: 0: none yet; kNoHome: it was destroyed
+  const void* preserved = nullptr;  // the program's image, which stays until the unload
+  std::vector<std::byte> image;     // else a copy, where it is not too large
+  std::vector<std::byte> jit_options;
+  std::vector<Instance> instances;
   std::vector<uint64_t> kernels;  // handles already looked up
   std::vector<Global> globals;
   std::vector<uint64_t> modules;  // handles given by cuLibraryGetModule, one a context
 };
+inline constexpr uint64_t kNoHome = UINT64_MAX;
 
 struct Module {
   uint64_t id = 0;

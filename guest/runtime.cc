@@ -15,6 +15,7 @@
 #include "guest/config.h"
 #include "guest/entry.h"
 #include "guest/log.h"
+#include "guest/modules.h"
 #include "vmsock/dial.h"
 
 namespace consort::guest {
@@ -52,6 +53,7 @@ DialOptions Options(uint32_t device) {
   options.description_hash = wire::kDescriptionHash;
   options.device = device;
   options.application = ApplicationName();
+  options.rings = GetConfig().rings;
   options.connect_timeout = GetConfig().connect_timeout_ms * kMillisecond;
   return options;
 }
@@ -127,6 +129,9 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
   };
   for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
+  // Only a UNIX socket can pass the pages that host and guest would share.
+  if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
+    snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
 }
 
 CUresult InitialiseLocked() {
@@ -258,16 +263,8 @@ CUresult EmptyContext(Context* context) {
     state->modules.ForEach([&](Module* module, uint64_t id) {
       if (module->context_id == owner) ids.push_back(id);
     });
-    for (uint64_t id : ids) {
-      const uint64_t library_id = state->modules.Find(id)->library_id;
-      state->modules.Destroy(id);
-      Library* library = state->libraries.Find(library_id);
-      if (library == nullptr) continue;
-      if (library->module_context == owner) {
-        for (uint64_t kernel : library->kernels) state->kernels.Destroy(kernel);
-        state->libraries.Destroy(library_id);
-      }
-    }
+    for (uint64_t id : ids) state->modules.Destroy(id);
+    ForgetContext(owner);
   }
   Allocation removed;
   while (state->allocations.RemoveIf(

@@ -42,6 +42,7 @@ struct Runtime {
   Mutex library_mutex;     // Library, Kernel::devices, Module
   Mutex locals_mutex;      // Context::locals
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
+  Mutex register_mutex;    // registered memory that becomes shared or private
 };
 
 // The runtime, or null before a successful cuInit. Any thread.

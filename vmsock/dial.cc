@@ -211,7 +211,9 @@ void OpenSession(const DialOptions& options, DialResult* result,
   const Deadline deadline = HandshakeDeadline(options);
   wire::Hello hello = MakeHello(options, wire::kPurposeSession);
   hello.device = options.device;
-  if (options.allow_rings && endpoint.family == AF_UNIX) hello.features |= wire::kFeatureRings;
+  if (options.rings != RingsWish::kNever && endpoint.family == AF_UNIX) {
+    hello.features |= wire::kFeatureRings;
+  }
   UniqueFd memory;
   if (!Greet(options, hello, socket_fd.get(), deadline, result,
              endpoint.family == AF_UNIX ? &memory : nullptr)) {
@@ -226,6 +228,11 @@ void OpenSession(const DialOptions& options, DialResult* result,
     *channel =
         RingChannel::Create(RingChannel::Side::kGuest, sizes, static_cast<UniqueFd&&>(memory),
                             static_cast<UniqueFd&&>(socket_fd));
+  } else if (options.rings == RingsWish::kOnly) {
+    Fail(result, DialError::kRefused,
+         "%s has no rings, and nothing else was to be used (channel = \"rings\")",
+         options.endpoint);
+    return;
   } else {
     *channel = StreamChannel::Create(static_cast<UniqueFd&&>(socket_fd));
   }

@@ -36,13 +36,20 @@ enum class DialError : uint8_t {
   kNoResources,      // this process has no memory, addresses or descriptors left
 };
 
+// Whether a session's channel is rings in shared memory or the stream itself.
+enum class RingsWish : uint8_t {
+  kWherePossible,  // on a UNIX socket, if the daemon agrees
+  kNever,
+  kOnly,  // else no session
+};
+
 struct DialOptions {
-  const char* endpoint = nullptr;           // borrowed for the call
-  uint64_t description_hash = 0;            // see wire::Hello
-  uint32_t device = 0;                      // OpenSession only
-  const char* application = "";             // for people; cut to 127 bytes; borrowed for the call
-  bool allow_rings = true;                  // on a UNIX socket: false keeps the plain stream
-  Nanos connect_timeout = kConnectTimeout;  // 0 or less: the default
+  const char* endpoint = nullptr;  // borrowed for the call
+  uint64_t description_hash = 0;   // see wire::Hello
+  uint32_t device = 0;             // OpenSession only
+  const char* application = "";    // for people; cut to 127 bytes; borrowed for the call
+  RingsWish rings = RingsWish::kWherePossible;
+  Nanos connect_timeout = kConnectTimeout;      // 0 or less: the default
   Nanos handshake_timeout = kHandshakeTimeout;  // likewise
 };
 

@@ -93,8 +93,10 @@ void Exchange(Channel* guest, Channel* host) {
 }
 
 TEST_F(DialListen, OpensASessionOverRingsOrWithout) {
-  for (const auto& [guest_rings, host_rings] :
-       {std::pair(true, true), {true, false}, {false, true}}) {
+  for (const auto& [guest_rings, host_rings] : {std::pair(RingsWish::kWherePossible, true),
+                                                {RingsWish::kWherePossible, false},
+                                                {RingsWish::kNever, true},
+                                                {RingsWish::kOnly, true}}) {
     HostChannel host;
     Serve([&, host_rings = host_rings](Accepted accepted) {
       EXPECT_EQ(accepted.peer.kind, Peer::Kind::kUnix);
@@ -118,7 +120,7 @@ TEST_F(DialListen, OpensASessionOverRingsOrWithout) {
       host = *std::move(opened);
     });
     DialOptions options = Options();
-    options.allow_rings = guest_rings;
+    options.rings = guest_rings;
     DialResult result;
     std::unique_ptr<Channel> guest;
     OpenSession(options, &result, &guest);
@@ -126,7 +128,7 @@ TEST_F(DialListen, OpensASessionOverRingsOrWithout) {
     ASSERT_EQ(result.error, DialError::kNone) << result.text;
     EXPECT_STREQ(result.text, "");
     ASSERT_NE(guest, nullptr);
-    const bool rings = guest_rings && host_rings;
+    const bool rings = guest_rings != RingsWish::kNever && host_rings;
     EXPECT_STREQ(guest->name(), rings ? "unix+rings" : "unix");
     EXPECT_STREQ(host.channel->name(), guest->name());
     EXPECT_EQ(host.shared_memory.size() > kRequestRingBytes + kReplyRingBytes, rings);
@@ -134,6 +136,25 @@ TEST_F(DialListen, OpensASessionOverRingsOrWithout) {
     EXPECT_EQ(result.welcome.window_base, 0x400000000000u);
     Exchange(guest.get(), host.channel.get());
   }
+}
+
+TEST_F(DialListen, OpensNoSessionWithoutRingsWhereOnlyTheyWillDo) {
+  Serve([&](Accepted accepted) {
+    absl::StatusOr<wire::Hello> hello = ReadHello(accepted.socket.get(), kPatience);
+    ASSERT_TRUE(hello.ok()) << hello.status();
+    HostChannelOptions options;
+    options.allow_rings = false;
+    EXPECT_TRUE(OpenHostChannel(std::move(accepted.socket), *hello, wire::Welcome(), options).ok());
+  });
+  DialOptions options = Options();
+  options.rings = RingsWish::kOnly;
+  DialResult result;
+  std::unique_ptr<Channel> guest;
+  OpenSession(options, &result, &guest);
+  server_.join();
+  EXPECT_EQ(result.error, DialError::kRefused);
+  EXPECT_THAT(result.text, HasSubstr("has no rings"));
+  EXPECT_EQ(guest, nullptr);
 }
 
 TEST(DialListenTcp, OpensASession) {

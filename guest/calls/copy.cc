@@ -30,7 +30,8 @@ uint64_t Extent(const Side& side, const Rows& rows) {
   return side.pitch * (rows.count - 1) + rows.width;
 }
 
-// Completes `side` from what is known of its address. `must_be_device`: the caller said so.
+// Completes `side` from what is known of its address, which becomes the worker's where the worker
+// reaches it. `must_be_device`: the caller said so.
 CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
   Allocation range;
   if (GetRuntime()->allocations.Find(side->address, &range)) {
@@ -38,6 +39,10 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
+    if (range.kind == MemoryKind::kRegisteredHost && range.other_start != 0) {
+      side->address = range.other_start + (side->address - range.start);
+      side->addressable = true;
+    }
     if (must_be_device && !side->addressable) return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
   }
@@ -254,6 +259,7 @@ CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t de
   if (CUresult result = Classify(&whole, rows, box.type == CU_MEMORYTYPE_DEVICE);
       result != CUDA_SUCCESS)
     return result;
+  side->address = whole.address;
   side->addressable = whole.addressable;
   side->host = whole.host;
   side->pageable = whole.pageable;

@@ -170,8 +170,7 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (library->module_context != 0 && library->module_context != stream.context->id)
     return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult result = EnsureKernel(kernel, stream.context->device); result != CUDA_SUCCESS)
-    return result;
+  if (CUresult result = KernelIn(stream.context, &kernel); result != CUDA_SUCCESS) return result;
   if (CUresult result = CheckShape(config, kernel, stream.context->device); result != CUDA_SUCCESS)
     return result;
 
@@ -234,7 +233,7 @@ void RunStreamCallback(void* argument) {
 CUresult FindForOccupancy(CUfunction func, Context** context, Kernel** kernel) {
   if (CUresult result = CurrentContext(context); result != CUDA_SUCCESS) return result;
   if (CUresult result = FindKernel(func, kernel); result != CUDA_SUCCESS) return result;
-  return EnsureKernel(*kernel, (*context)->device);
+  return KernelIn(*context, kernel);
 }
 
 CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchConfig* config) {

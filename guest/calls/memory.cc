@@ -8,6 +8,7 @@
 #include "guest/call.h"
 #include "guest/log.h"
 #include "guest/runtime.h"
+#include "guest/shared_pages.h"
 #include "guest/unsupported.h"
 
 namespace consort::guest::calls {
@@ -17,7 +18,6 @@ namespace {
 // (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller, rows of a multiple of 512 coalesce at
 // any element size).
 constexpr uint64_t kPitchAlignment = 512;
-constexpr uint64_t kPageBytes = 4096;
 
 constexpr uint32_t Bit(MemoryKind kind) { return 1u << static_cast<uint32_t>(kind); }
 
@@ -39,8 +39,10 @@ CUresult AllocateDevice(Context* context, uint64_t bytes, CUdeviceptr* address) 
   return CUDA_SUCCESS;
 }
 
-// Host memory at one address here, in the worker and on the device.
-CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Allocation* allocation) {
+// Host memory at one address here, in the worker and on the device. `memory`, if not null, gets the
+// descriptor of it.
+CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Allocation* allocation,
+                        int* memory) {
   Session* session = context->device->session;
   const uint64_t mapped = AlignUp(bytes, kPageBytes);
   MutexLock lock(&GetRuntime()->host_alloc_mutex);
@@ -57,7 +59,11 @@ CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Alloca
                                                     session->welcome().shared_host_bytes;
   const bool ok = fd >= 0 && inside &&
                   mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
-  if (fd >= 0) close(fd);
+  if (ok && memory != nullptr) {
+    *memory = fd;
+  } else if (fd >= 0) {
+    close(fd);
+  }
   if (!ok) {
     wire::HostFreeRequest undo;
     undo.address = reply.address;
@@ -91,6 +97,87 @@ CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
   return Ask(context, request, &reply);
 }
 
+// Ends host memory that both sides map.
+CUresult FreeShared(Session* session, uint64_t start, uint64_t bytes) {
+  // The addresses stay reserved: the window is the device's.
+  mmap(reinterpret_cast<void*>(start), AlignUp(bytes, kPageBytes), PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  wire::HostFreeRequest request;
+  request.address = start;
+  return session->Post(0, request);
+}
+
+// The whole pages that a range touches.
+struct PageRange {
+  explicit PageRange(const Allocation& range)
+      : start(range.start / kPageBytes * kPageBytes),
+        bytes(AlignUp(range.start + range.bytes, kPageBytes) - start),
+        exact(start == range.start && bytes == range.bytes) {}
+  uint64_t start;
+  uint64_t bytes;
+  bool exact;  // nothing else is on them
+};
+
+// Brings registered memory within the device's reach, the first time that a program asks for its
+// device pointer: its pages become those of shared host memory, which the device has at another
+// address (CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0).
+CUresult ShareRegistered(Context* context, Allocation* range) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->register_mutex);
+  const uint64_t start = range->start;
+  // Again, now that no other thread does the same or ends the registration.
+  if (!runtime->allocations.Find(start, range) || range->kind != MemoryKind::kRegisteredHost)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (range->other_start != 0) return CUDA_SUCCESS;
+  if (!context->device->session->shares_memory()) {
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "memory that the device cannot reach over this channel");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const PageRange pages(*range);
+  if (!IsOrdinaryMemory(pages.start, pages.bytes)) {
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "registered memory that is a file's, shared or a stack");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!pages.exact && HasThreads()) {
+    // Another thread may write what else is on those pages.
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "registered memory that begins or ends within a page, in a process with "
+                    "threads,");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (CUresult result = Quiesce(context, range->start, range->bytes); result != CUDA_SUCCESS)
+    return result;
+  Allocation shared;
+  int memory = -1;
+  if (CUresult result = AllocateShared(context, pages.bytes, 0, &shared, &memory);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (!ReplaceWithShared(pages.start, pages.bytes, memory, reinterpret_cast<void*>(shared.start))) {
+    FreeShared(context->device->session, shared.start, pages.bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Allocation view = *range;
+  view.kind = MemoryKind::kRegisteredView;
+  view.start = shared.start + (range->start - pages.start);
+  view.other_start = range->start;
+  runtime->allocations.Add(view);
+  runtime->allocations.SetOtherStart(range->start, view.start);
+  range->other_start = view.start;
+  return CUDA_SUCCESS;
+}
+
+// The end of ShareRegistered. All work that may touch the memory has finished.
+CUresult UnshareRegistered(Session* session, const Allocation& range) {
+  const PageRange pages(range);
+  ReplaceWithPrivate(pages.start);
+  Allocation view;
+  GetRuntime()->allocations.Remove(range.other_start, Bit(MemoryKind::kRegisteredView), &view);
+  return FreeShared(session, range.other_start - (range.start - pages.start), pages.bytes);
+}
+
 // Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads
 // that many of IS_MANAGED.
 CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address,
@@ -106,10 +193,15 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
           OnDevice(range.kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      *static_cast<CUdeviceptr*>(data) = address;
+      *static_cast<CUdeviceptr*>(data) =
+          range.kind == MemoryKind::kRegisteredHost && range.other_start != 0
+              ? range.other_start + (address - range.start)
+              : address;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (OnDevice(range.kind)) return CUDA_ERROR_INVALID_VALUE;
+      if (range.kind == MemoryKind::kRegisteredView)
+        address = range.other_start + (address - range.start);
       *static_cast<void**>(data) = reinterpret_cast<void*>(address);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -254,7 +346,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   // Under unified addressing all pinned memory is mapped and portable. Source: Unified Addressing.
   allocation.flags = Flags;
   const CUresult result = context->device->session->shares_memory()
-                              ? AllocateShared(context, bytesize, Flags, &allocation)
+                              ? AllocateShared(context, bytesize, Flags, &allocation, nullptr)
                               : AllocatePinned(bytesize, &allocation);
   if (result != CUDA_SUCCESS) return result;
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
@@ -277,17 +369,12 @@ CUresult cuMemFreeHost(void* p) {
   }
   Context* owner = runtime->contexts.Find(removed.context_id);
   if (owner == nullptr || owner->device->session == nullptr) owner = context;
-  const uint64_t mapped = AlignUp(removed.bytes, kPageBytes);
   if (removed.kind == MemoryKind::kPinnedHost) {
     const CUresult result = Quiesce(owner, removed.start, removed.bytes);
-    munmap(p, mapped);
+    munmap(p, AlignUp(removed.bytes, kPageBytes));
     return result;
   }
-  // The addresses stay reserved: the window is the device's.
-  mmap(p, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  wire::HostFreeRequest request;
-  request.address = removed.start;
-  return owner->device->session->Post(0, request);
+  return FreeShared(owner->device->session, removed.start, removed.bytes);
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
@@ -299,13 +386,22 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
       OnDevice(range.kind)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (range.kind != MemoryKind::kSharedHost) {
-    NoteUnsupported("cuMemHostGetDevicePointer",
-                    "memory that the device cannot reach over this channel");
-    return CUDA_ERROR_NOT_SUPPORTED;
+  const uint64_t address = reinterpret_cast<uint64_t>(p);
+  switch (range.kind) {
+    case MemoryKind::kRegisteredHost: {
+      const uint64_t offset = address - range.start;
+      if (CUresult result = ShareRegistered(context, &range); result != CUDA_SUCCESS) return result;
+      *pdptr = range.other_start + offset;
+      return CUDA_SUCCESS;
+    }
+    case MemoryKind::kPinnedHost:
+      NoteUnsupported("cuMemHostGetDevicePointer",
+                      "memory that the device cannot reach over this channel");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      *pdptr = address;
+      return CUDA_SUCCESS;
   }
-  *pdptr = reinterpret_cast<CUdeviceptr>(p);
-  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
@@ -343,12 +439,22 @@ CUresult cuMemHostUnregister(void* p) {
   Context* context = nullptr;
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->register_mutex);
   Allocation removed;
-  if (!GetRuntime()->allocations.Remove(reinterpret_cast<uint64_t>(p),
-                                        Bit(MemoryKind::kRegisteredHost), &removed)) {
+  if (!runtime->allocations.Remove(reinterpret_cast<uint64_t>(p), Bit(MemoryKind::kRegisteredHost),
+                                   &removed)) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
-  return Quiesce(context, removed.start, removed.bytes);
+  if (removed.other_start == 0) return Quiesce(context, removed.start, removed.bytes);
+  // Kernels may still write it.
+  Context* owner = runtime->contexts.Find(removed.context_id);
+  if (owner == nullptr || !owner->active.load()) owner = context;
+  wire::ContextSynchronizeRequest request;
+  wire::EmptyReply reply;
+  const CUresult result = Ask(owner, request, &reply);
+  const CUresult freed = UnshareRegistered(owner->device->session, removed);
+  return result != CUDA_SUCCESS ? result : freed;
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {

@@ -50,35 +50,31 @@ CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes) {
   return used < 4 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }
 
-CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* bytes,
+CUresult GlobalOf(Library* library, Context* context, CUdeviceptr* dptr, size_t* bytes,
                   const char* name) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->library_mutex);
+  Library* instance = nullptr;
+  if (CUresult result = InstanceOf(library, context, &instance); result != CUDA_SUCCESS)
+    return result;
   const Global* found = nullptr;
-  for (const Global& global : library->globals) {
-    if (global.device == static_cast<uint32_t>(device->ordinal) && strcmp(global.name, name) == 0)
-      found = &global;
+  for (const Global& global : instance->globals) {
+    if (strcmp(global.name, name) == 0) found = &global;
   }
   if (found == nullptr) {
-    Session* session = device->session;
-    if (session == nullptr || (library->devices >> device->ordinal & 1) == 0)
-      return CUDA_ERROR_NOT_FOUND;
     wire::GlobalGetRequest request;
     wire::GlobalGetReply reply;
-    request.library = library->id;
+    request.library = instance->id;
     request.name = {reinterpret_cast<const std::byte*>(name), strlen(name)};
-    const Context* owner = runtime->contexts.Find(library->module_context);
-    const CUresult result = session->Ask(owner != nullptr ? owner->wire_id : 0, request, &reply);
-    if (result != CUDA_SUCCESS) return result;
-    library->globals.push_back(
-        {strdup(name), static_cast<uint32_t>(device->ordinal), reply.address, reply.bytes});
-    found = &library->globals.back();
+    if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
+    instance->globals.push_back({strdup(name), reply.address, reply.bytes});
+    found = &instance->globals.back();
     Allocation range;
     range.start = reply.address;
     range.bytes = reply.bytes;
     range.kind = MemoryKind::kGlobal;
-    range.context_id = owner != nullptr ? owner->id : device->primary_id;
-    range.library_id = library->id;
+    range.context_id = context->id;
+    range.library_id = instance->id;
     runtime->allocations.Add(range);
   }
   if (dptr != nullptr) *dptr = found->address;
@@ -86,35 +82,28 @@ CUresult GlobalOf(Library* library, Device* device, CUdeviceptr* dptr, size_t* b
   return CUDA_SUCCESS;
 }
 
-// Ends `library` on all its devices and in the tables.
-void Unload(Library* library, uint64_t id) {
+// Ends `library` and its instances on both sides.
+void Unload(Library* library) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->library_mutex);
-  const Context* owner = runtime->contexts.Find(library->module_context);
-  for (int i = 0; i < runtime->device_count; ++i) {
-    if ((library->devices >> i & 1) == 0) continue;
+  std::vector<Library*> all{library};
+  for (const Instance& instance : library->instances) {
+    if (Library* found = runtime->libraries.Find(instance.id)) all.push_back(found);
+  }
+  for (Library* one : all) {
+    const Context* owner = runtime->contexts.Find(one->module_context);
     wire::LibraryUnloadRequest request;
-    request.library = id;
-    runtime->devices[i].session->Post(owner != nullptr ? owner->wire_id : 0, request);
+    request.library = one->id;
+    one->device->session->Post(owner != nullptr ? owner->wire_id : 0, request);
+    ForgetLibrary(one);
   }
-  for (uint64_t kernel : library->kernels) runtime->kernels.Destroy(kernel);
-  for (uint64_t module : library->modules) runtime->modules.Destroy(module);
-  Allocation removed;
-  while (runtime->allocations.RemoveIf(
-      [&](const Allocation& range) { return range.library_id == id; }, &removed)) {
-  }
-  runtime->libraries.Destroy(id);
 }
 
 CUresult KernelNames(Library* library, std::vector<std::byte>* names) {
-  Device* device = CurrentDevice();
-  if (library->devices == 0) return CUDA_ERROR_INVALID_HANDLE;
-  if ((library->devices >> device->ordinal & 1) == 0)
-    device = &GetRuntime()->devices[__builtin_ctz(library->devices)];
   wire::KernelNamesRequest request;
   wire::KernelNamesReply reply;
   request.library = library->id;
-  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+  if (CUresult result = library->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
     return result;
   names->assign(reply.names.begin(), reply.names.end());
   return CUDA_SUCCESS;
@@ -134,8 +123,7 @@ CUresult EnumerateKernels(Library* library, uint64_t* kernels, unsigned count) {
   unsigned found = 0;
   for (size_t at = 0; at < names.size() && found < count;) {
     const char* name = reinterpret_cast<const char*>(names.data() + at);
-    if (CUresult result = GetKernel(library, name, CurrentDevice(), &kernels[found]);
-        result != CUDA_SUCCESS)
+    if (CUresult result = GetKernel(library, name, &kernels[found]); result != CUDA_SUCCESS)
       return result;
     ++found;
     at += strlen(name) + 1;
@@ -146,7 +134,7 @@ CUresult EnumerateKernels(Library* library, uint64_t* kernels, unsigned count) {
 
 CUresult GetAttribute(int* pi, CUfunction_attribute attribute, Kernel* kernel, Device* device) {
   if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = EnsureKernel(kernel, device); result != CUDA_SUCCESS) return result;
+  if (CUresult result = KernelOn(device, &kernel); result != CUDA_SUCCESS) return result;
   const int value = kernel->attributes[attribute].load(std::memory_order_relaxed);
   if (value == INT_MIN) return CUDA_ERROR_INVALID_VALUE;
   *pi = value;
@@ -155,23 +143,7 @@ CUresult GetAttribute(int* pi, CUfunction_attribute attribute, Kernel* kernel, D
 
 CUresult SetAttribute(CUfunction_attribute attribute, int value, Kernel* kernel, Device* device) {
   if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = EnsureKernel(kernel, device); result != CUDA_SUCCESS) return result;
-  CUresult result = CUDA_SUCCESS;
-  Session* session = OpenDevice(device, &result);
-  if (session == nullptr) return result;
-  wire::FunctionSetAttributeRequest request;
-  wire::FunctionSetAttributeReply reply;
-  request.kernel = kernel->id;
-  request.attribute = attribute;
-  request.value = value;
-  result = session->Ask(0, request, &reply);
-  if (result != CUDA_SUCCESS) return result;
-  for (uint32_t i = 0; i < kFunctionAttributesMax && (i + 1) * 4 <= reply.attributes.size(); ++i) {
-    int32_t changed;
-    memcpy(&changed, reply.attributes.data() + i * 4, 4);
-    kernel->attributes[i].store(changed, std::memory_order_relaxed);
-  }
-  return CUDA_SUCCESS;
+  return SetKernelAttribute(kernel, device, attribute, value);
 }
 
 CUresult ParameterInfo(const Kernel* kernel, size_t index, size_t* offset, size_t* bytes) {
@@ -196,22 +168,25 @@ Device* FindDevice(CUdevice dev) {
   return dev >= 0 && dev < runtime->device_count ? &runtime->devices[dev] : nullptr;
 }
 
-CUresult LoadCuLibrary(CUlibrary* library, std::vector<std::byte> image,
+CUresult LoadCuLibrary(CUlibrary* library, std::vector<std::byte> image, const void* preserved,
                        const JitOptions& options) {
   uint64_t id = 0;
-  if (CUresult result = LoadLibrary(std::move(image), options, nullptr, &id);
+  if (CUresult result = LoadLibrary(std::move(image), preserved, options, nullptr, &id);
       result != CUDA_SUCCESS)
     return result;
   *library = reinterpret_cast<CUlibrary>(id);
   return CUDA_SUCCESS;
 }
 
-// CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE and CU_LIBRARY_BINARY_IS_PRESERVED change
-// nothing here: images are always copied. Callers pass them with a null array of values.
-CUresult CheckLibraryOptions(unsigned count, const CUlibraryOption* options) {
+// CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE changes nothing here. Callers pass options with
+// a null array of values, which then means yes.
+CUresult CheckLibraryOptions(unsigned count, const CUlibraryOption* options, void** values,
+                             bool* preserved) {
   if (count != 0 && options == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     if (options[i] >= CU_LIBRARY_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
+    *preserved |=
+        options[i] == CU_LIBRARY_BINARY_IS_PRESERVED && (values == nullptr || values[i] != nullptr);
   }
   return CUDA_SUCCESS;
 }
@@ -256,7 +231,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   // A module that cuLibraryGetModule gave goes with its library.
   if (library == nullptr || library->module_context == 0) return CUDA_ERROR_NOT_PERMITTED;
   runtime->modules.Destroy(module->id);
-  Unload(library, library_id);
+  Unload(library);
   return CUDA_SUCCESS;
 }
 
@@ -268,8 +243,7 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   Library* library = GetRuntime()->libraries.Find(module->library_id);
   if (context == nullptr || library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   uint64_t id = 0;
-  if (CUresult result = GetKernel(library, name, context->device, &id); result != CUDA_SUCCESS)
-    return result;
+  if (CUresult result = GetKernel(library, name, &id); result != CUDA_SUCCESS) return result;
   *hfunc = reinterpret_cast<CUfunction>(id);
   return CUDA_SUCCESS;
 }
@@ -278,10 +252,10 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, c
   if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   const Module* module = FindModule(hmod);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const Context* context = GetRuntime()->contexts.Find(module->context_id);
+  Context* context = GetRuntime()->contexts.Find(module->context_id);
   Library* library = GetRuntime()->libraries.Find(module->library_id);
   if (context == nullptr || library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return GlobalOf(library, context->device, dptr, bytes, name);
+  return GlobalOf(library, context, dptr, bytes, name);
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -308,10 +282,12 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
                            void** jitOptionsValues, unsigned int numJitOptions,
-                           CUlibraryOption* libraryOptions, void**,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
                            unsigned int numLibraryOptions) {
   if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions);
+  bool preserved = false;
+  if (CUresult result =
+          CheckLibraryOptions(numLibraryOptions, libraryOptions, libraryOptionValues, &preserved);
       result != CUDA_SUCCESS)
     return result;
   JitOptions sorted;
@@ -319,15 +295,17 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
       result != CUDA_SUCCESS) {
     return result;
   }
-  return LoadCuLibrary(library, FlattenImage(code), sorted);
+  return LoadCuLibrary(library, FlattenImage(code), preserved ? code : nullptr, sorted);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
                                void** jitOptionsValues, unsigned int numJitOptions,
-                               CUlibraryOption* libraryOptions, void**,
+                               CUlibraryOption* libraryOptions, void** libraryOptionValues,
                                unsigned int numLibraryOptions) {
   if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult result = CheckLibraryOptions(numLibraryOptions, libraryOptions);
+  bool preserved = false;
+  if (CUresult result =
+          CheckLibraryOptions(numLibraryOptions, libraryOptions, libraryOptionValues, &preserved);
       result != CUDA_SUCCESS)
     return result;
   JitOptions sorted;
@@ -337,13 +315,13 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
   }
   std::vector<std::byte> file;
   if (CUresult result = ReadImageFile(fileName, &file); result != CUDA_SUCCESS) return result;
-  return LoadCuLibrary(library, FlattenImage(file.data()), sorted);
+  return LoadCuLibrary(library, FlattenImage(file.data()), nullptr, sorted);
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) {
   Library* library = FindLibrary(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  Unload(library, library->id);
+  Unload(library);
   return CUDA_SUCCESS;
 }
 
@@ -352,8 +330,7 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary handle, const char* nam
   Library* library = FindLibrary(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   uint64_t id = 0;
-  if (CUresult result = GetKernel(library, name, CurrentDevice(), &id); result != CUDA_SUCCESS)
-    return result;
+  if (CUresult result = GetKernel(library, name, &id); result != CUDA_SUCCESS) return result;
   *pKernel = reinterpret_cast<CUkernel>(id);
   return CUDA_SUCCESS;
 }
@@ -403,7 +380,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, 
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Library* library = FindLibrary(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return GlobalOf(library, context->device, dptr, bytes, name);
+  return GlobalOf(library, context, dptr, bytes, name);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {

@@ -51,7 +51,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
     dial.endpoint = endpoint.c_str();
     dial.description_hash = wire::kDescriptionHash;
     dial.application = "session_test";
-    dial.allow_rings = options.rings;
+    dial.rings = options.rings ? RingsWish::kOnly : RingsWish::kNever;
     consort::OpenSession(dial, &result, &channel_);
   });
   auto accepted = (*listener)->Accept(kPatience);

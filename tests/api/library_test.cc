@@ -324,6 +324,77 @@ API_TEST(LibraryTest, ServesSeveralContextsWithTheirOwnVariables) {
   EXPECT_EQ(count, 3u);
 }
 
+// The value of `counter` in the current context, once `threads` threads have bumped it.
+unsigned BumpedBy(unsigned threads, CUlibrary library, CUkernel bump) {
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  unsigned count = 0;
+  EXPECT_OK(Drv().cuLaunchKernel(reinterpret_cast<CUfunction>(bump), 1, 1, 1, threads, 1, 1, 0,
+                                 nullptr, nullptr, nullptr));
+  EXPECT_OK(Drv().cuLibraryGetGlobal(&address, &bytes, library, "counter"));
+  EXPECT_OK(Drv().cuMemcpyDtoH_v2(&count, address, 4));
+  return count;
+}
+
+API_TEST(LibraryTest, PreservedBinaryServesSeveralContexts) {
+  CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
+  CUlibrary library = nullptr;
+  CUkernel bump = nullptr;
+  ASSERT_OK(
+      Drv().cuLibraryLoadData(&library, kBasicPtx.data, nullptr, nullptr, 0, &option, nullptr, 1));
+  ASSERT_OK(Drv().cuLibraryGetKernel(&bump, library, "bump"));
+  CreatedContext other(device());
+  EXPECT_EQ(BumpedBy(3, library, bump), 3u);
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(other));
+  EXPECT_EQ(BumpedBy(4, library, bump), 4u);
+  ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  EXPECT_EQ(BumpedBy(1, library, bump), 4u);
+  EXPECT_OK(Drv().cuLibraryUnload(library));
+}
+
+API_TEST(LibraryTest, VariablesOfAContextEndWithIt) {
+  Library library(kBasicPtx);
+  const CUkernel bump = library.Kernel("bump");
+  for (int round = 0; round < 3; ++round) {
+    CreatedContext other(device());
+    ASSERT_OK(Drv().cuCtxPushCurrent_v2(other));
+    EXPECT_EQ(BumpedBy(2, library, bump), 2u) << round;
+    EXPECT_EQ(BumpedBy(2, library, bump), 4u) << round;
+    ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  }
+  EXPECT_EQ(BumpedBy(1, library, bump), 1u);
+}
+
+API_TEST(LibraryTest, AttributeOfAKernelHoldsInEveryContextOfTheDevice) {
+  const int most = Attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  if (most < 64 << 10) GTEST_SKIP() << "the device has no more than 48 KB";
+  Library library(kBasicPtx);
+  const CUkernel kernel = library.Kernel("sum_dynamic");
+  const auto sum = [&] {
+    DeviceBuffer out(8);
+    CUdeviceptr address = out;
+    unsigned words = (64 << 10) / 4;
+    void* parameters[] = {&address, &words};
+    CUresult result = Drv().cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 64, 1, 1,
+                                           64 << 10, nullptr, parameters, nullptr);
+    if (result == CUDA_SUCCESS) result = Drv().cuCtxSynchronize();
+    return result;
+  };
+  CreatedContext before(device());
+  CreatedContext after(device());
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, sum());
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(before));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, sum());
+  EXPECT_OK(Drv().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 64 << 10,
+                                       kernel, device()));
+  EXPECT_OK(sum());
+  ASSERT_OK(Drv().cuCtxPushCurrent_v2(after));
+  EXPECT_OK(sum());
+  ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  ASSERT_OK(Drv().cuCtxPopCurrent_v2(nullptr));
+  EXPECT_OK(sum());
+}
+
 API_TEST(LibraryTest, UnloadRefusesNull) {
   EXPECT_ONE_OF(Drv().cuLibraryUnload(nullptr), CUDA_ERROR_INVALID_VALUE,
                 CUDA_ERROR_INVALID_HANDLE);

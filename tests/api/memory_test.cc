@@ -408,6 +408,97 @@ API_TEST(RegisteredMemoryTest, KernelWritesItThroughItsDevicePointer) {
   EXPECT_OK(Drv().cuMemHostUnregister(pages.get()));
 }
 
+API_TEST(RegisteredMemoryTest, DevicePointerKeepsContentsAndOffsets) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0)
+    GTEST_SKIP() << "the device does not map host memory";
+  constexpr size_t kWords = (1 << 20) / 4;
+  Pages pages(kWords * 4);
+  auto* words = static_cast<unsigned*>(pages.get());
+  for (size_t index = 0; index < kWords; ++index) words[index] = static_cast<unsigned>(index);
+  ASSERT_OK(Drv().cuMemHostRegister_v2(words, kWords * 4, CU_MEMHOSTREGISTER_DEVICEMAP));
+  CUdeviceptr address = 0;
+  CUdeviceptr interior = 0;
+  ASSERT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, words, 0));
+  EXPECT_OK(Drv().cuMemHostGetDevicePointer_v2(&interior, words + 1000, 0));
+  EXPECT_EQ(interior, address + 4000);
+  for (size_t index = 0; index < kWords; ++index) ASSERT_EQ(words[index], index);
+  {
+    Module module(kBasicPtx);
+    DeviceBuffer out(4);
+    for (unsigned round = 1; round <= 3; ++round) {
+      words[1000] = round;
+      EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, nullptr, out.get(), interior));
+      EXPECT_EQ(out.ReadWord(), round) << "what the host wrote before the launch";
+    }
+    EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, address, 99u));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+  }
+  EXPECT_OK(Drv().cuMemHostUnregister(words));
+  EXPECT_EQ(words[0], 99u);
+  EXPECT_EQ(words[1000], 3u);
+  for (size_t index = 1001; index < kWords; ++index) ASSERT_EQ(words[index], index);
+}
+
+API_TEST(RegisteredMemoryTest, CopiesByHostAndDevicePointerMeanTheSameMemory) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0)
+    GTEST_SKIP() << "the device does not map host memory";
+  Pages pages(8192);
+  auto* words = static_cast<unsigned*>(pages.get());
+  ASSERT_OK(Drv().cuMemHostRegister_v2(words, 8192, 0));
+  CUdeviceptr address = 0;
+  ASSERT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, words, 0));
+  const CUdeviceptr host = reinterpret_cast<CUdeviceptr>(words);
+  EXPECT_OK(Drv().cuMemsetD32_v2(address, 5, 2048));
+  EXPECT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(words[2047], 5u);
+  DeviceBuffer buffer(8192);
+  buffer.Fill(7);
+  Stream stream;
+  EXPECT_OK(Drv().cuMemcpyAsync(host + 4, buffer, 4, stream));
+  EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(words + 2, buffer, 4, stream));
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(address + 12, buffer, 4, stream));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_EQ(words[0], 5u);
+  for (int index = 1; index <= 3; ++index) EXPECT_EQ(words[index], 0x07070707u) << index;
+  CUDA_MEMCPY2D rows = {};  // a column of the host's words
+  rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+  rows.srcHost = words;
+  rows.srcPitch = 16;
+  rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.dstDevice = buffer;
+  rows.dstPitch = 4;
+  rows.WidthInBytes = 4;
+  rows.Height = 3;
+  words[4] = 40;
+  words[8] = 80;
+  EXPECT_OK(Drv().cuMemcpy2D_v2(&rows));
+  EXPECT_EQ(buffer.Read<unsigned>(3), (std::vector<unsigned>{5, 40, 80}));
+  EXPECT_OK(Drv().cuMemHostUnregister(words));
+}
+
+API_TEST_ALONE(RegisteredMemoryTest, AForkedChildHasItsOwnCopy) {
+  SKIP_ON_ORACLE("the reference does not say what a child finds there");
+  Pages pages(8192);
+  auto* words = static_cast<unsigned*>(pages.get());
+  words[0] = 1;
+  words[1500] = 2;
+  ASSERT_OK(Drv().cuMemHostRegister_v2(words, 8192, 0));
+  CUdeviceptr address = 0;
+  // Where the device cannot map it, it is the program's own all the while.
+  EXPECT_ONE_OF(Drv().cuMemHostGetDevicePointer_v2(&address, words, 0), CUDA_SUCCESS,
+                CUDA_ERROR_NOT_SUPPORTED);
+  const ChildOutcome outcome = RunForked(
+      [&] {
+        if (words[0] != 1 || words[1500] != 2) return 1;
+        words[0] = 3;
+        return 0;
+      },
+      20);
+  EXPECT_TRUE(outcome.exited && outcome.status == 0) << outcome;
+  EXPECT_EQ(words[0], 1u);
+  EXPECT_OK(Drv().cuMemHostUnregister(words));
+}
+
 API_TEST(RegisteredMemoryTest, TwiceIsRefused) {
   Pages pages(8192);
   ASSERT_OK(Drv().cuMemHostRegister_v2(pages.get(), 8192, 0));

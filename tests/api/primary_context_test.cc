@@ -160,6 +160,28 @@ API_TEST_ALONE(PrimaryContextTest, ResetLeavesItUsableOnceRetainedAgain) {
   EXPECT_EQ(out.ReadWord(), 5u);
 }
 
+API_TEST_ALONE(PrimaryContextTest, ResetGivesALibrarysVariablesTheirFirstValues) {
+  ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  CUlibrary library = nullptr;
+  CUkernel bump = nullptr;
+  ASSERT_OK(
+      Drv().cuLibraryLoadData(&library, kBasicPtx.data, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_OK(Drv().cuLibraryGetKernel(&bump, library, "bump"));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_OK(Drv().cuLaunchKernel(reinterpret_cast<CUfunction>(bump), 1, 1, 1, 5, 1, 1, 0, nullptr,
+                                   nullptr, nullptr));
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    unsigned count = 0;
+    EXPECT_OK(Drv().cuLibraryGetGlobal(&address, &bytes, library, "counter"));
+    EXPECT_OK(Drv().cuMemcpyDtoH_v2(&count, address, 4));
+    EXPECT_EQ(count, 5u) << round;
+    EXPECT_OK(Drv().cuDevicePrimaryCtxReset_v2(0));
+    ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
+  }
+  EXPECT_OK(Drv().cuLibraryUnload(library));
+}
+
 API_TEST_ALONE(PrimaryContextTest, OldResetDoesTheSame) {
   ASSERT_OK(Drv().cuCtxSetCurrent(Retain()));
   EXPECT_OK(Drv().cuDevicePrimaryCtxReset(0));

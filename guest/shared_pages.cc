@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/shared_pages.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "guest/mutex.h"
+
+namespace consort::guest {
+namespace {
+
+// Copied and put in place together: long enough that a GiB takes 16,384 steps, short enough that
+// the moment in which a write of another thread is lost is some microseconds.
+constexpr uint64_t kPieceBytes = 64 * 1024;
+
+struct SharedRange {
+  uint64_t start;
+  uint64_t bytes;
+  int fd;
+};
+
+Mutex mutex;
+std::vector<SharedRange>* ranges = nullptr;  // guarded by `mutex`; never freed
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// A mapping of this process that `matches(permissions, inode, name)`, for all of the range.
+template <class Matches>
+bool AllMapped(uint64_t start, uint64_t bytes, Matches matches) {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return false;
+  char* line = nullptr;
+  size_t capacity = 0;
+  uint64_t reached = start;
+  // Lines are in order of address.
+  while (reached < start + bytes && getline(&line, &capacity, maps) > 0) {
+    unsigned long from = 0, to = 0, inode = 0;
+    char permissions[8];
+    int name = 0;
+    if (sscanf(line, "%lx-%lx %7s %*x %*s %lu %n", &from, &to, permissions, &inode, &name) != 4) {
+      break;
+    }
+    if (to <= reached) continue;
+    line[strcspn(line, "\n")] = '\0';
+    if (from > reached || !matches(permissions, inode, line + name)) break;
+    reached = to;
+  }
+  free(line);
+  fclose(maps);
+  return reached >= start + bytes;
+}
+
+bool IsShared(const SharedRange& range) {
+  return AllMapped(range.start, range.bytes,
+                   [](const char* permissions, uint64_t, const char* name) {
+                     return strcmp(permissions, "rw-s") == 0 && strncmp(name, "/memfd:", 7) == 0;
+                   });
+}
+
+void BeforeFork() { mutex.Lock(); }
+void InParent() { mutex.Unlock(); }
+void InChild() {
+  for (const SharedRange& range : *ranges) {
+    // Fails only where the memory is gone anyway.
+    mmap(Pointer(range.start), range.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+         range.fd, 0);
+  }
+  mutex.Unlock();
+}
+
+void Start() {
+  ranges = new std::vector<SharedRange>;
+  pthread_atfork(BeforeFork, InParent, InChild);
+}
+
+void MakePrivate(uint64_t start, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    const uint64_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
+    void* fresh = mmap(nullptr, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) return;  // the rest stays shared, which only a fork would notice
+    memcpy(fresh, Pointer(start + at), piece);
+    if (mremap(fresh, piece, piece, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(start + at)) ==
+        MAP_FAILED) {
+      munmap(fresh, piece);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+bool IsOrdinaryMemory(uint64_t start, uint64_t bytes) {
+  return AllMapped(start, bytes, [](const char* permissions, uint64_t inode, const char* name) {
+    return strcmp(permissions, "rw-p") == 0 && inode == 0 &&
+           (*name == '\0' || strcmp(name, "[heap]") == 0 || strncmp(name, "[anon:", 6) == 0);
+  });
+}
+
+bool HasThreads() {
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return true;
+  int count = 0;
+  while (const dirent* entry = readdir(tasks)) count += entry->d_name[0] != '.' ? 1 : 0;
+  closedir(tasks);
+  return count != 1;
+}
+
+bool ReplaceWithShared(uint64_t start, uint64_t bytes, int fd, void* view) {
+  pthread_once(&once, Start);
+  MutexLock lock(&mutex);
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    const uint64_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
+    memcpy(static_cast<char*>(view) + at, Pointer(start + at), piece);
+    if (mmap(Pointer(start + at), piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             static_cast<off_t>(at)) == MAP_FAILED) {
+      MakePrivate(start, at);
+      close(fd);
+      return false;
+    }
+  }
+  ranges->push_back({start, bytes, fd});
+  return true;
+}
+
+void ReplaceWithPrivate(uint64_t start) {
+  pthread_once(&once, Start);
+  MutexLock lock(&mutex);
+  for (size_t i = 0; i < ranges->size(); ++i) {
+    const SharedRange range = (*ranges)[i];
+    if (range.start != start) continue;
+    if (IsShared(range)) MakePrivate(range.start, range.bytes);
+    close(range.fd);
+    ranges->erase(ranges->begin() + i);
+    return;
+  }
+}
+
+}  // namespace consort::guest
