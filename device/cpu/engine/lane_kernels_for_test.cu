@@ -2,7 +2,7 @@
 // Kernels whose warps part and meet again, which nvcc turns into PTX for lane_kernels_test.
 #include <cooperative_groups.h>
 
-#include "lane_bodies_for_test.h"
+#include "device/cpu/engine/lane_bodies_for_test.h"
 
 namespace {
 
