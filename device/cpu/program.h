@@ -65,12 +65,18 @@ enum class LaunchFault {
   kDeadlock,  // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
 };
 
+struct LoadOptions {
+  // Where compiled code is kept for the next start; empty: nowhere. See codegen/code_cache.h.
+  std::string cache_directory;
+};
+
 class Program {
  public:
   // Parses, checks and compiles `ptx`. kInvalidArgument: syntax error; kUnimplemented: a directive
   // or instruction this device does not know; both messages read "line N: ..." and name the
   // instruction. kOutOfRange: an unresolved symbol. Takes milliseconds to seconds; any thread.
-  static absl::StatusOr<std::unique_ptr<Program>> Load(std::string_view ptx);
+  static absl::StatusOr<std::unique_ptr<Program>> Load(std::string_view ptx,
+                                                       const LoadOptions& options = {});
 
   virtual ~Program() = default;
   // Kernels and variables in order of definition; valid for the Program's life.
@@ -82,6 +88,9 @@ class Program {
   // `dynamic_shared_bytes + static_shared_bytes` <= 227 KiB, checked by the caller.
   virtual LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
                           int worker_count) const = 0;
+
+  // How many pieces of code were compiled so far, and not found in the cache.
+  virtual uint64_t compilations() const = 0;
 };
 
 }  // namespace consort::cpu

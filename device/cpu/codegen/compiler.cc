@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/codegen/compiler.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "device/cpu/codegen/build_id.h"
 #include "device/cpu/codegen/function_emitter.h"
 #include "device/cpu/codegen/lane_vectoriser.h"
 #include "device/cpu/engine/runtime.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/ExecutionEngine/Orc/CompileUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Verifier.h"
@@ -57,10 +61,9 @@ absl::Status Verify(const llvm::Function& function) {
 }
 
 // Declares `functions` (indices into ptx.functions) in `ir`, and the table for indirect calls.
-EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout,
-                      const std::vector<void*>& addresses, llvm::Module& ir,
+EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout, llvm::Module& ir,
                       const std::vector<uint32_t>& functions, uint32_t external) {
-  EmitterShared shared{ptx, layout, addresses, ir, {}, nullptr};
+  EmitterShared shared{ptx, layout, ir, {}};
   shared.functions.assign(ptx.functions.size(), nullptr);
   llvm::LLVMContext& context = ir.getContext();
   llvm::PointerType* pointer = llvm::PointerType::getUnqual(context);
@@ -173,18 +176,29 @@ struct Compiler::Jit {
   }
 };
 
-Compiler::Compiler(const ptx::Module& ptx, const ModuleLayout& layout,
-                   const std::vector<void*>& variable_addresses, std::unique_ptr<Jit> jit)
-    : ptx_(ptx), layout_(layout), variable_addresses_(variable_addresses), jit_(std::move(jit)) {}
+Compiler::Compiler(const ptx::Module& ptx, const ModuleLayout& layout, const CodeCache& cache,
+                   std::unique_ptr<Jit> jit)
+    : ptx_(ptx), layout_(layout), cache_(cache), jit_(std::move(jit)) {
+  const llvm::TargetMachine& machine = *jit_->machine;
+  const std::string build = BuildId();
+  // Code of an unknown build fits nothing.
+  if (!cache_.enabled() || build.empty()) return;
+  identity_ = CodeCache::Key({build, LLVM_VERSION_STRING, machine.getTargetTriple().str(),
+                              machine.getTargetCPU().str(), machine.getTargetFeatureString().str(),
+                              ptx.text});
+}
 
 Compiler::~Compiler() = default;
 
 absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
     const ptx::Module& ptx, const ModuleLayout& layout,
-    const std::vector<void*>& variable_addresses) {
+    const std::vector<void*>& variable_addresses, const CodeCache& cache) {
   InitialiseLlvmOnce();
   auto host = llvm::orc::JITTargetMachineBuilder::detectHost();
   if (!host) return LlvmError("no target for this machine", host.takeError());
+  // Code is linked wherever there is room, far from what it refers to.
+  host->setRelocationModel(llvm::Reloc::PIC_);
+  host->setCodeModel(llvm::CodeModel::Small);
   auto jit = std::make_unique<Jit>();
   auto machine = host->createTargetMachine();
   if (!machine) return LlvmError("no target machine", machine.takeError());
@@ -202,20 +216,28 @@ absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
         llvm::orc::ExecutorAddr::fromPtr(symbol.address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   }
+  symbols[jit->jit->mangleAndIntern(kVariableTable)] = {
+      llvm::orc::ExecutorAddr::fromPtr(variable_addresses.data()), llvm::JITSymbolFlags::Exported};
   if (auto error =
           jit->jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols)))) {
     return LlvmError("runtime functions", std::move(error));
   }
-  return std::unique_ptr<Compiler>(new Compiler(ptx, layout, variable_addresses, std::move(jit)));
+  return std::unique_ptr<Compiler>(new Compiler(ptx, layout, cache, std::move(jit)));
+}
+
+std::string Compiler::Key(std::string_view what) const {
+  return identity_.empty() ? std::string() : CodeCache::Key({identity_, what});
 }
 
 absl::Status Compiler::Check() {
+  const std::string key = Key("checked");
+  if (!key.empty() && cache_.Find(key)) return absl::OkStatus();
   llvm::LLVMContext context;
   llvm::Module ir("check", context);
   ir.setDataLayout(jit_->jit->getDataLayout());
   std::vector<uint32_t> all;
   for (uint32_t i = 0; i < ptx_.functions.size(); ++i) all.push_back(i);
-  EmitterShared shared = Declare(ptx_, layout_, variable_addresses_, ir, all, ptx::kNone);
+  EmitterShared shared = Declare(ptx_, layout_, ir, all, ptx::kNone);
   for (const uint32_t index : all) {
     if (shared.functions[index] == nullptr) continue;
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
@@ -223,6 +245,7 @@ absl::Status Compiler::Check() {
     // The body has served: a large module is never whole in memory.
     shared.functions[index]->deleteBody();
   }
+  if (!key.empty()) cache_.Put(key, "");
   return absl::OkStatus();
 }
 
@@ -259,7 +282,7 @@ absl::StatusOr<Compiler::Unit> Compiler::Emit(uint32_t function, bool one_thread
   unit.ir->setDataLayout(jit_->jit->getDataLayout());
   unit.ir->setTargetTriple(jit_->machine->getTargetTriple().str());
   const std::vector<uint32_t>& functions = layout_.kernels[function].functions;
-  EmitterShared shared = Declare(ptx_, layout_, variable_addresses_, *unit.ir, functions, function);
+  EmitterShared shared = Declare(ptx_, layout_, *unit.ir, functions, function);
   shared.one_thread = one_thread;
   for (const uint32_t index : functions) {
     if (shared.functions[index] == nullptr) continue;
@@ -269,22 +292,21 @@ absl::StatusOr<Compiler::Unit> Compiler::Emit(uint32_t function, bool one_thread
   return unit;
 }
 
-absl::StatusOr<KernelEntry> Compiler::Link(Unit unit, const GroupShape& shape) {
-  const std::string name = absl::StrCat(unit.kernel->getName().str(), ".", shape.Number());
-  unit.kernel->setName(name);
+// Optimises and makes an object of the unit.
+absl::Status Compiler::Finish(Unit unit, const GroupShape& shape, Object& object) {
+  object.symbol = absl::StrCat(unit.kernel->getName().str(), ".", shape.Number());
+  unit.kernel->setName(object.symbol);
   LowerLocalAtomics(*unit.ir);
   jit_->Optimise(*unit.ir);
-  if (auto error = jit_->jit->addIRModule(
-          llvm::orc::ThreadSafeModule(std::move(unit.ir), std::move(unit.context)))) {
-    return LlvmError("cannot add code", std::move(error));
-  }
-  auto address = jit_->jit->lookup(name);
-  if (!address) return LlvmError("cannot make code", address.takeError());
-  return address->toPtr<KernelEntry>();
+  auto made = llvm::orc::SimpleCompiler(*jit_->machine)(*unit.ir);
+  if (!made) return LlvmError("cannot make code", made.takeError());
+  object.bytes = (*made)->getBuffer().str();
+  return absl::OkStatus();
 }
 
-absl::StatusOr<CompiledKernel> Compiler::Compile(uint32_t function, const GroupShape& shape) {
-  CompiledKernel kernel;
+absl::StatusOr<Compiler::Object> Compiler::Make(uint32_t function, const GroupShape& shape) {
+  ++compilations_;
+  Object object;
   std::vector<GroupShape> tries;
   if (shape.lanes > 1) tries.push_back(shape);
   // Whole warps for what warps do together.
@@ -292,30 +314,74 @@ absl::StatusOr<CompiledKernel> Compiler::Compile(uint32_t function, const GroupS
     tries.push_back({kWarpLanes, false, false, true});
   for (const GroupShape& wanted : tries) {
     ASSIGN_OR_RETURN(Unit unit, Emit(function, true));
-    kernel.mode = layout_.kernels[function].mode;
-    if (kernel.mode == ThreadsMode::kBlockLoop) kernel.mode = ThreadsMode::kLoop;
-    kernel.lanes = wanted.lanes;
+    object.mode = layout_.kernels[function].mode;
+    if (object.mode == ThreadsMode::kBlockLoop) object.mode = ThreadsMode::kLoop;
+    object.lanes = wanted.lanes;
     llvm::Function* scalar = unit.kernel;
     const std::string name = scalar->getName().str();
     jit_->PrepareForLanes(*unit.ir);
     const std::string refusal = VectoriseLanes(
-        *scalar, {wanted.lanes, wanted.rows, wanted.flat, wanted.partial}, kernel.mode);
+        *scalar, {wanted.lanes, wanted.rows, wanted.flat, wanted.partial}, object.mode);
     if (!refusal.empty()) {
       VLOG(1) << name << " runs thread by thread: " << refusal;
       continue;
     }
     unit.kernel = unit.ir->getFunction(name);
     RETURN_IF_ERROR(Verify(*unit.kernel));
-    ASSIGN_OR_RETURN(kernel.entry, Link(std::move(unit), wanted));
-    return kernel;
+    RETURN_IF_ERROR(Finish(std::move(unit), wanted, object));
+    return object;
   }
-  kernel.mode = layout_.kernels[function].mode;
-  kernel.lanes = 1;
-  // One code for all shapes of block that need it.
-  KernelEntry& entry = thread_code_[function];
+  object.mode = layout_.kernels[function].mode;
+  object.lanes = 1;
+  ASSIGN_OR_RETURN(Unit unit, Emit(function, false));
+  RETURN_IF_ERROR(Finish(std::move(unit), GroupShape(), object));
+  return object;
+}
+
+// In the cache: u32 mode, u32 lanes, u32 bytes of the symbol, the symbol, the object.
+
+std::optional<Compiler::Object> Compiler::FindObject(const std::string& key) const {
+  const std::optional<std::string> entry = cache_.Find(key);
+  uint32_t numbers[3];
+  if (!entry || entry->size() < sizeof(numbers)) return std::nullopt;
+  std::memcpy(numbers, entry->data(), sizeof(numbers));
+  Object object;
+  object.mode = static_cast<ThreadsMode>(numbers[0]);
+  object.lanes = numbers[1];
+  object.symbol = entry->substr(sizeof(numbers), numbers[2]);
+  object.bytes = entry->substr(sizeof(numbers) + object.symbol.size());
+  return object;
+}
+
+void Compiler::PutObject(const std::string& key, const Object& object) const {
+  const uint32_t numbers[3] = {static_cast<uint32_t>(object.mode), object.lanes,
+                               static_cast<uint32_t>(object.symbol.size())};
+  std::string entry(sizeof(numbers), '\0');
+  std::memcpy(entry.data(), numbers, sizeof(numbers));
+  cache_.Put(key, absl::StrCat(entry, object.symbol, object.bytes));
+}
+
+absl::StatusOr<CompiledKernel> Compiler::Compile(uint32_t function, const GroupShape& shape) {
+  const std::string key = Key(absl::StrCat(function, " ", shape.Number()));
+  std::optional<Object> object;
+  if (!key.empty()) object = FindObject(key);
+  if (!object) {
+    ASSIGN_OR_RETURN(object, Make(function, shape));
+    if (!key.empty()) PutObject(key, *object);
+  }
+  CompiledKernel kernel;
+  kernel.mode = object->mode;
+  kernel.lanes = object->lanes;
+  // Several shapes may have the same code.
+  KernelEntry& entry = linked_[object->symbol];
   if (entry == nullptr) {
-    ASSIGN_OR_RETURN(Unit unit, Emit(function, false));
-    ASSIGN_OR_RETURN(entry, Link(std::move(unit), GroupShape()));
+    if (auto error = jit_->jit->addObjectFile(
+            llvm::MemoryBuffer::getMemBufferCopy(object->bytes, object->symbol))) {
+      return LlvmError("cannot add code", std::move(error));
+    }
+    auto address = jit_->jit->lookup(object->symbol);
+    if (!address) return LlvmError("cannot link code", address.takeError());
+    entry = address->toPtr<KernelEntry>();
   }
   kernel.entry = entry;
   return kernel;

@@ -8,11 +8,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "device/cpu/codegen/code_cache.h"
 #include "device/cpu/codegen/layout.h"
 #include "device/cpu/engine/thread_context.h"
 #include "device/cpu/ptx/ast.h"
@@ -41,16 +45,17 @@ inline constexpr uint32_t kGroupShapes = 32;
 
 class Compiler {
  public:
-  // All three outlive the Compiler. `variable_addresses` is parallel to ptx.variables.
+  // All outlive the Compiler. `variable_addresses` is parallel to ptx.variables.
   // kInternal: LLVM cannot make code for this machine.
   static absl::StatusOr<std::unique_ptr<Compiler>> Create(
       const ptx::Module& ptx, const ModuleLayout& layout,
-      const std::vector<void*>& variable_addresses);
+      const std::vector<void*>& variable_addresses, const CodeCache& cache);
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
-  // Emits every function and throws the code away: finds what this device does not support.
+  // Emits every function and throws the code away: finds what this device does not support. Does
+  // nothing for a module that the cache knows to be good.
   // kUnimplemented, kInvalidArgument, kOutOfRange with "line N: ". kInternal: malformed LLVM IR.
   absl::Status Check();
 
@@ -58,19 +63,35 @@ class Compiler {
   // ptx.functions. kInternal: LLVM failed.
   absl::StatusOr<CompiledKernel> Compile(uint32_t function, const GroupShape& shape);
 
+  // How often code was made by LLVM, and not found in the cache.
+  uint64_t compilations() const { return compilations_; }
+
  private:
   struct Jit;
   struct Unit;
-  Compiler(const ptx::Module& ptx, const ModuleLayout& layout,
-           const std::vector<void*>& variable_addresses, std::unique_ptr<Jit> jit);
+  // A kernel's code before it is linked.
+  struct Object {
+    ThreadsMode mode = ThreadsMode::kLoop;
+    uint32_t lanes = 1;
+    std::string symbol;
+    std::string bytes;  // an ELF object
+  };
+  Compiler(const ptx::Module& ptx, const ModuleLayout& layout, const CodeCache& cache,
+           std::unique_ptr<Jit> jit);
+  std::string Key(std::string_view what) const;
   absl::StatusOr<Unit> Emit(uint32_t function, bool one_thread);
-  absl::StatusOr<KernelEntry> Link(Unit unit, const GroupShape& shape);
+  absl::StatusOr<Object> Make(uint32_t function, const GroupShape& shape);
+  absl::Status Finish(Unit unit, const GroupShape& shape, Object& object);
+  std::optional<Object> FindObject(const std::string& key) const;
+  void PutObject(const std::string& key, const Object& object) const;
 
   const ptx::Module& ptx_;
   const ModuleLayout& layout_;
-  const std::vector<void*>& variable_addresses_;
+  const CodeCache& cache_;
   std::unique_ptr<Jit> jit_;
-  absl::flat_hash_map<uint32_t, KernelEntry> thread_code_;  // by function
+  std::string identity_;  // of all but the kernel that code depends on
+  absl::flat_hash_map<std::string, KernelEntry> linked_;  // by symbol
+  uint64_t compilations_ = 0;
 };
 
 }  // namespace consort::cpu

@@ -198,11 +198,11 @@ void EmitIsSpace(Step& step) {
   Value* stack_high = step.f.Field(offsetof(ThreadContext, stack_high), 64);
   Value* is_local = within(stack_low, ir.CreateSub(stack_high, stack_low));
   Value* is_const = ir.getFalse();
-  for (size_t i = 0; i < step.f.shared().ptx.variables.size(); ++i) {
+  for (uint32_t i = 0; i < step.f.shared().ptx.variables.size(); ++i) {
     const ptx::Variable& variable = step.f.shared().ptx.variables[i];
     if (variable.space != ptx::Space::kConst) continue;
-    const uint64_t low = reinterpret_cast<uint64_t>(step.f.shared().variable_addresses[i]);
-    is_const = ir.CreateOr(is_const, within(ir.getInt64(low), ir.getInt64(variable.bytes)));
+    is_const =
+        ir.CreateOr(is_const, within(step.f.VariableAddress(i), ir.getInt64(variable.bytes)));
   }
   Value* result = nullptr;
   switch (step.space()) {

@@ -431,7 +431,16 @@ llvm::Value* FunctionEmitter::Constant(const Operand& operand, Type type) {
 llvm::Value* FunctionEmitter::VariableAddress(uint32_t variable) {
   const ptx::Variable& declared = shared_.ptx.variables[variable];
   if (declared.space != Space::kShared) {
-    return builder_.getInt64(reinterpret_cast<uint64_t>(shared_.variable_addresses[variable]));
+    llvm::Value*& address = variables_[variable];
+    if (address != nullptr) return address;
+    llvm::IRBuilder<> at_entry(entry_end_);
+    llvm::Value* table = shared_.ir.getOrInsertGlobal(kVariableTable, at_entry.getInt64Ty());
+    llvm::LoadInst* load = at_entry.CreateLoad(
+        at_entry.getInt64Ty(), at_entry.CreateConstGEP1_64(at_entry.getInt64Ty(), table, variable));
+    load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                      llvm::MDNode::get(builder_.getContext(), {}));
+    address = load;
+    return address;
   }
   if (!declared.is_extern) return builder_.getInt64(shared_.layout.shared_offsets[variable]);
   return builder_.CreateZExt(Field(offsetof(ThreadContext, static_shared_bytes), 32), IntType(64));

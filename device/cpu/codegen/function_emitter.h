@@ -27,11 +27,14 @@
 
 namespace consort::cpu {
 
+// What the JIT calls the table of the addresses of the program's variables (void*, parallel to
+// ptx.variables, null for .shared): code holds no address, so that it is good for other processes.
+inline constexpr const char* kVariableTable = "consort.variables";
+
 // What all functions of one LLVM module share.
 struct EmitterShared {
   const ptx::Module& ptx;
   const ModuleLayout& layout;
-  const std::vector<void*>& variable_addresses;  // parallel to ptx.variables; null for .shared
   llvm::Module& ir;
   std::vector<llvm::Function*> functions;  // parallel to ptx.functions; null where not wanted
   llvm::GlobalVariable* function_table = nullptr;  // by function number, for indirect calls
@@ -86,6 +89,7 @@ class FunctionEmitter {
   llvm::Value* Storage(uint32_t symbol);
   // The value of the address of a variable or function, as mov gives it.
   llvm::Value* AddressOf(const ptx::Operand& operand);
+  llvm::Value* VariableAddress(uint32_t variable);
 
   // A ThreadContext field of `bits` bits, loaded once at the entry.
   llvm::Value* Field(size_t offset, uint32_t bits);
@@ -121,7 +125,6 @@ class FunctionEmitter {
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);
   llvm::Value* Constant(const ptx::Operand& operand, ptx::Type type);
-  llvm::Value* VariableAddress(uint32_t variable);
 
   EmitterShared& shared_;
   const uint32_t function_index_;
@@ -144,6 +147,7 @@ class FunctionEmitter {
   std::vector<llvm::BasicBlock*> label_blocks_;  // by label
   std::vector<bool> is_temporary_;  // by symbol: written before it is read, in one straight run
   absl::flat_hash_map<size_t, llvm::Value*> fields_;
+  absl::flat_hash_map<uint32_t, llvm::Value*> variables_;  // their addresses, loaded at the entry
   llvm::AllocaInst* carry_ = nullptr;
   const ptx::Instruction* current_ = nullptr;
   absl::Status status_;

@@ -304,6 +304,7 @@ Shape LaneShapes::OfLoad(const llvm::LoadInst& load) const {
     return group_.rows ? Shape::Strided(1, lanes) : Shape::Varying();
   }
   if (is(offsetof(ThreadContext, tid), 1) || is(offsetof(ThreadContext, tid), 2)) {
+    if (group_.flat) return Shape::Uniform(kAlignMax);  // zero
     return group_.rows ? Shape::Uniform() : Shape::Varying();
   }
   if (is(offsetof(ThreadContext, lane)) || is(offsetof(ThreadContext, thread_index))) {

@@ -959,7 +959,7 @@ void LaneVectoriser::Scatter(llvm::StoreInst& store) {
   ScatterUnder(store, AllLanes());
   ir_.CreateBr(after);
   ir_.SetInsertPoint(sides[1]);
-  ScatterUnder(store, mask);
+  EachLane(store);
   ir_.CreateBr(after);
   ir_.SetInsertPoint(after);
 }

@@ -108,5 +108,14 @@ TEST(DriverOptionsTest, BoundsAndNonsense) {
   }
 }
 
+TEST(DriverOptionsTest, TheCacheLiesWhereUsersExpectIt) {
+  EXPECT_EQ(CacheDirectory({"/here", "/xdg", "/h"}), "/here");
+  EXPECT_EQ(CacheDirectory({"", "/xdg", "/h"}), "");
+  EXPECT_EQ(CacheDirectory({nullptr, "/xdg", "/h"}), "/xdg/consort");
+  EXPECT_EQ(CacheDirectory({nullptr, "relative", "/h"}), "/h/.cache/consort");
+  EXPECT_EQ(CacheDirectory({nullptr, nullptr, "/h"}), "/h/.cache/consort");
+  EXPECT_EQ(CacheDirectory({}), "");
+}
+
 }  // namespace
 }  // namespace consort::cpu

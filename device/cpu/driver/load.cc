@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "device/cpu/driver/limits.h"
+#include "device/cpu/driver/state.h"
 #include "device/image/image.h"
 
 namespace consort::cpu {
@@ -160,7 +161,7 @@ CUresult LoadProgram(const void* image, const JitLog& log, LoadedProgram* loaded
     return Fail(log, CUDA_ERROR_INVALID_PTX,
                 absl::StrCat("PTX target sm_", header.target, " is above sm_", kCapability));
   }
-  absl::StatusOr<std::unique_ptr<Program>> program = Program::Load(ptx);
+  absl::StatusOr<std::unique_ptr<Program>> program = Program::Load(ptx, GetState()->load_options);
   if (!program.ok()) return Fail(log, CUDA_ERROR_INVALID_PTX, Text(program.status()));
   log.Write("");
   loaded->ptx = std::move(ptx);

@@ -83,7 +83,7 @@ std::shared_ptr<Module> Library::ModuleIn(State& state, const std::shared_ptr<Co
   }
   std::unique_ptr<Program> program = std::move(first_program_);
   if (program == nullptr) {
-    auto loaded = Program::Load(ptx_);
+    auto loaded = Program::Load(ptx_, state.load_options);
     CHECK(loaded.ok()) << "PTX that compiled before does not now: " << loaded.status();
     program = *std::move(loaded);
   }

@@ -60,4 +60,16 @@ absl::StatusOr<Options> ParseOptions(std::string_view devices, std::string_view 
   return options;
 }
 
+std::string CacheDirectory(const CacheEnvironment& environment) {
+  auto is_absolute = [](const char* path) { return path != nullptr && path[0] == '/'; };
+  if (environment.directory != nullptr) {
+    return is_absolute(environment.directory) ? environment.directory : "";
+  }
+  if (is_absolute(environment.xdg_cache_home)) {
+    return absl::StrCat(environment.xdg_cache_home, "/consort");
+  }
+  if (is_absolute(environment.home)) return absl::StrCat(environment.home, "/.cache/consort");
+  return "";
+}
+
 }  // namespace consort::cpu

@@ -33,6 +33,8 @@ CUresult Initialize() {
   }
   if (options->device_memory.empty()) return CUDA_ERROR_NO_DEVICE;
   auto state = std::make_unique<State>();
+  state->load_options.cache_directory = CacheDirectory(
+      {std::getenv("CONSORT_CPU_CACHE"), std::getenv("XDG_CACHE_HOME"), std::getenv("HOME")});
   for (const Bytes bytes : options->device_memory) {
     const int index = static_cast<int>(state->devices.size());
     auto device = std::make_unique<Device>(index, bytes);

@@ -21,11 +21,13 @@
 #include "device/cpu/driver/module.h"
 #include "device/cpu/driver/physical_memory.h"
 #include "device/cpu/driver/stream.h"
+#include "device/cpu/program.h"
 
 namespace consort::cpu {
 
 struct State {
   std::vector<std::unique_ptr<Device>> devices;
+  LoadOptions load_options;  // set by cuInit, then fixed
   AddressSpace address_space;
   PhysicalMemoryTable physical_memory;
   HandleTable<CUcontext, Context> contexts;

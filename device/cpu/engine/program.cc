@@ -24,16 +24,23 @@ namespace {
 // Source: CUDA C++ Programming Guide, compute capabilities.
 constexpr uint32_t kThreadsPerBlockMax = 1024;
 constexpr uint32_t kRegistersMax = 255;
+// Of the cache of compiled code: thousands of kernels of ten to a hundred kilobytes each.
+constexpr uint64_t kCacheBytesMax = uint64_t{512} << 20;
 
 class CompiledProgram : public Program {
  public:
-  static absl::StatusOr<std::unique_ptr<Program>> Make(std::string_view ptx) {
-    auto program = std::make_unique<CompiledProgram>();
+  explicit CompiledProgram(const LoadOptions& options)
+      : cache_(options.cache_directory, kCacheBytesMax) {}
+
+  static absl::StatusOr<std::unique_ptr<Program>> Make(std::string_view ptx,
+                                                       const LoadOptions& options) {
+    auto program = std::make_unique<CompiledProgram>(options);
     ASSIGN_OR_RETURN(program->module_, ptx::ParsePtx(std::string(ptx)));
     ASSIGN_OR_RETURN(program->layout_, ModuleLayout::Make(*program->module_));
     RETURN_IF_ERROR(program->memory_.Fill(*program->module_));
-    ASSIGN_OR_RETURN(program->compiler_, Compiler::Create(*program->module_, program->layout_,
-                                                          program->memory_.addresses()));
+    ASSIGN_OR_RETURN(program->compiler_,
+                     Compiler::Create(*program->module_, program->layout_,
+                                      program->memory_.addresses(), program->cache_));
     RETURN_IF_ERROR(program->compiler_->Check());
     program->Describe();
     return program;
@@ -62,6 +69,11 @@ class CompiledProgram : public Program {
     job.local_bytes = layout.local_bytes;
     job.grid_id = grid_count_.fetch_add(1, std::memory_order_relaxed);
     return Engine::Get().Run(job, worker_count);
+  }
+
+  uint64_t compilations() const override {
+    absl::MutexLock lock(&compile_mutex_);
+    return compiler_->compilations();
   }
 
  private:
@@ -132,6 +144,7 @@ class CompiledProgram : public Program {
     codes_ = std::vector<std::atomic<const CompiledKernel*>>(kernels_.size() * kGroupShapes);
   }
 
+  const CodeCache cache_;
   std::unique_ptr<ptx::Module> module_;
   ModuleLayout layout_;
   VariableMemory memory_;
@@ -150,8 +163,9 @@ class CompiledProgram : public Program {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Program>> Program::Load(std::string_view ptx) {
-  return CompiledProgram::Make(ptx);
+absl::StatusOr<std::unique_ptr<Program>> Program::Load(std::string_view ptx,
+                                                       const LoadOptions& options) {
+  return CompiledProgram::Make(ptx, options);
 }
 
 }  // namespace consort::cpu
