@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator of everything that follows from api/cuda/*.toml.
+"""The generator of everything that follows from api/cuda/*.toml and api/errors.toml.
 
     python3 api/apigen --toolkit DIR --out DIR   writes gen/ (what the build runs); fails if the committed
                                                  opcodes.lock or coverage page do not match
@@ -10,9 +10,11 @@
 import argparse
 import pathlib
 import sys
+import tomllib
 
 import description as desc
 import emit_docs
+import emit_errors
 import emit_guest
 import emit_host
 import emit_wire
@@ -53,6 +55,9 @@ def main():
         desc.check(description, symbols)
         old_lock = lock.read_text() if lock.exists() else ""
         missing = desc.assign_opcodes(description, old_lock)
+        cuda_h = (include / "cuda.h").read_text()
+        error_table = emit_errors.table(tomllib.loads((repo / "api/errors.toml").read_text()),
+                                        emit_errors.results(cuda_h))
     except desc.DescriptionError as error:
         print(f"apigen: {error}", file=sys.stderr)
         return 1
@@ -88,8 +93,8 @@ def main():
         "host/handlers.h": emit_host.handlers(description),
         "host/dispatch.cc": emit_host.dispatch(description, symbols),
         "device/driver_table.h": emit_host.driver_table(description, symbols),
-        "check/signatures_check.cc": emit_guest.signatures_check(description, symbols,
-                                                                 (include / "cuda.h").read_text()),
+        "errors/error_table.h": error_table,
+        "check/signatures_check.cc": emit_guest.signatures_check(description, symbols, cuda_h),
     }
     for section in description.sections:
         files[f"guest/entries_{section}.cc"] = emit_guest.entries(description, symbols, section)

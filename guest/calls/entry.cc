@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest/calls/entry.cc: initialisation, versions, errors, profiler. Source: CUDA Driver API,
 // sections Initialization, Version Management, Error Handling, Profiler Control.
+#include "gen/errors/error_table.h"
 #include "gen/guest/calls.h"
-#include "guest/error_text.h"
 #include "guest/runtime.h"
 
 namespace consort::guest::calls {
@@ -20,14 +20,16 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 
 CUresult cuGetErrorName(CUresult error, const char** pStr) {
   if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pStr = ErrorName(error);
-  return *pStr != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* found = FindErrorText(error);
+  *pStr = found != nullptr ? found->name : nullptr;
+  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGetErrorString(CUresult error, const char** pStr) {
   if (pStr == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pStr = ErrorDescription(error);
-  return *pStr != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* found = FindErrorText(error);
+  *pStr = found != nullptr ? found->text : nullptr;
+  return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuProfilerStart() { return CUDA_SUCCESS; }

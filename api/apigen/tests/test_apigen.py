@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import description as desc
+import emit_errors
 import emit_guest
 import emit_host
 import emit_wire
@@ -114,6 +115,28 @@ class Description(unittest.TestCase):
 
     def test_refuses_an_alias_of_another_signature(self):
         self.refuses('[call.cuToy_v2]\nguest = "written"\naliases = ["cuToy"]\n', "another signature")
+
+
+class Errors(unittest.TestCase):
+    CUDA_H = """typedef enum cudaError_enum {
+        /** Not CUDA_ERROR_OLD = 7. */
+        CUDA_ERROR_LATE = 9,
+        CUDA_SUCCESS = 0
+    } CUresult;"""
+
+    def table(self, **texts):
+        return emit_errors.table(texts, emit_errors.results(self.CUDA_H))
+
+    def test_table_has_the_codes_of_the_header_in_order(self):
+        text = self.table(CUDA_SUCCESS="no error", CUDA_ERROR_LATE='"late"')
+        self.assertIn('{CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},\n'
+                      '    {CUDA_ERROR_LATE, "CUDA_ERROR_LATE", "\\"late\\""},', text)
+
+    def test_refuses_a_code_without_a_text_and_a_text_without_a_code(self):
+        with self.assertRaisesRegex(desc.DescriptionError, "CUDA_ERROR_LATE of cuda.h has no text"):
+            self.table(CUDA_SUCCESS="no error")
+        with self.assertRaisesRegex(desc.DescriptionError, "CUDA_ERROR_OLD: cuda.h does not have it"):
+            self.table(CUDA_SUCCESS="no error", CUDA_ERROR_LATE="late", CUDA_ERROR_OLD="old")
 
 
 class Opcodes(unittest.TestCase):
