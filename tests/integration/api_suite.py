@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/integration/api_suite.py: what the runs of the driver API suite (tests/api) over different channels
-share: the cases that are known to fail, and the judgement of a run.
+"""tests/integration/api_suite.py: what the runs of the driver API suite (tests/api) over different channels, and
+on the CPU driver itself, share: the cases that are known to fail, and the judgement of a run.
 
 tests/api/known_failures.txt has a line each, `Suite.Name  reason`, or `Suite.Name (CHANNEL ...)  reason` for a
-case that fails over those channels only: rings, stream, vm. A case listed for a channel must fail there: one
+case that fails over those only: rings, stream, vm, or driver for the CPU driver without a channel. A case listed for a channel must fail there: one
 that passes, or that does not exist, is an error.
 """
 
 import pathlib
 import re
 
-CHANNELS = ("rings", "stream", "vm")
+CHANNELS = ("rings", "stream", "vm", "driver")
 KNOWN_FAILURES = pathlib.Path(__file__).resolve().parent.parent / "api" / "known_failures.txt"
 
 

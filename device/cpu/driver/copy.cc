@@ -84,6 +84,8 @@ bool Copy(const State& state, CopyShape shape) {
 
 bool CheckCopy(State& state, const CopyShape& shape) {
   std::array<Extent, 2> extents;
+  // Host addresses are the caller's own and not looked up, but none is 0.
+  if (shape.source == 0 || shape.destination == 0) return false;
   return ExtentsOf(shape, &extents) && state.address_space.Check(extents);
 }
 

@@ -210,6 +210,7 @@ CUresult CUDAAPI cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 }
 
 CUresult CUDAAPI cuKernelGetName(const char** name, CUkernel kernel) {
+  if (name == nullptr || kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return cuFuncGetName(name, reinterpret_cast<CUfunction>(kernel));
 }
 
