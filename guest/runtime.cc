@@ -16,6 +16,7 @@
 #include "guest/entry.h"
 #include "guest/log.h"
 #include "guest/modules.h"
+#include "guest/unsupported.h"
 #include "vmsock/dial.h"
 
 namespace consort::guest {
@@ -24,6 +25,7 @@ namespace {
 std::atomic<Runtime*> runtime{nullptr};
 // Set in a child that was forked from an initialised process.
 std::atomic<bool> forked{false};
+std::atomic<Session*> first_session{nullptr};
 Mutex init_mutex;
 std::atomic<uint32_t> next_context_wire_id{1};
 
@@ -214,7 +216,16 @@ Session* OpenDevice(Device* device, CUresult* result) {
     return nullptr;
   }
   device->session = session;
+  Session* none = nullptr;
+  if (first_session.compare_exchange_strong(none, session, std::memory_order_acq_rel)) {
+    ReportUnsupportedSoFar(session);
+  }
   return session;
+}
+
+Session* FirstSession() {
+  return forked.load(std::memory_order_relaxed) ? nullptr
+                                                : first_session.load(std::memory_order_acquire);
 }
 
 uint64_t NewContext(Device* device, bool primary, uint32_t flags) {

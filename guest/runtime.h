@@ -55,6 +55,10 @@ CUresult Initialise();
 // The session with `device`, opened if need be. Null with `*result` set if it cannot be had.
 Session* OpenDevice(Device* device, CUresult* result);
 
+// The process's first session, which tells the host what concerns the process as a whole. Null
+// before there is one, and in a forked child. Any thread.
+Session* FirstSession();
+
 // Makes a context object on `device`; 0 if there are too many.
 uint64_t NewContext(Device* device, bool primary, uint32_t flags);
 

@@ -7,6 +7,8 @@
 
 namespace consort::guest {
 
+class Session;
+
 // Names of the exported functions that are not described; generated.
 extern const uint32_t kUnsupportedCount;
 extern const char* const kUnsupportedNames[];
@@ -16,6 +18,9 @@ extern const char* const kUnsupportedNames[];
 int Unsupported(uint32_t index);
 // How often it was called.
 uint32_t UnsupportedCalls(uint32_t index);
+// Tells the host of the calls that were made before the process had a session. Later ones are told
+// by Unsupported, each time their number is a power of two.
+void ReportUnsupportedSoFar(Session* session);
 
 // Says once a process and call that `call` was used in a way that is not supported. `what` and
 // `call` are literals.

@@ -72,6 +72,10 @@ inline constexpr Nanos kUsageReportEvery = 500 * kMillisecond;
 inline constexpr uint32_t kUsageTenantsMax = 256;
 inline constexpr uint32_t kUsageApplicationsPerTenant = 32;
 
+// Names of functions that the guest library lacks, as counted a session and a host. The driver
+// exports 707 names.
+inline constexpr uint32_t kUnsupportedNamesMax = 1024;
+
 // Connections to one of consortd's HTTP doors (metrics, administration). A Prometheus keeps one.
 inline constexpr uint32_t kHttpConnectionsMax = 32;
 // One that says nothing for so long is closed.

@@ -12,6 +12,10 @@ import re
 import tomllib
 
 
+# Sent by the guest library of its own accord, not by a function that a program calls.
+NO_CALLS_REQUESTS = ("HostFunctionDone", "UnsupportedCalls")
+
+
 class DescriptionError(Exception):
     """The description is wrong; the message names file, entry and what to write instead."""
 
@@ -232,7 +236,7 @@ def check(description, symbols):
             check_params(call, signature)
     for request in description.requests.values():
         if request.call is None and not any(request.name in c.sends for c in description.calls.values()):
-            if request.name != "HostFunctionDone":
+            if request.name not in NO_CALLS_REQUESTS:
                 raise DescriptionError(f"request {request.name}: no call sends it")
     for name in [*description.device_required, *description.device_optional]:
         if name not in symbols:

@@ -6,6 +6,7 @@
 //                        SessionEnded   with its account; its window may be used again
 //                        UsageReport    what sessions have used so far; every kUsageReportEvery
 //                                       while some are open, and only those that did something
+//                        UnsupportedCalls   a function that the guest library lacks was called
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
 //                                       one stays until its last session leaves
@@ -29,6 +30,7 @@ enum class MessageKind : uint64_t {
   kSessionEnded = 3,
   kRetired = 4,
   kUsageReport = 5,
+  kUnsupportedCalls = 6,
   kOpenSession = 16,
   kShutdown = 17,
 };
@@ -94,6 +96,14 @@ struct UsageReport {
   static constexpr MessageKind kKind = MessageKind::kUsageReport;
   uint64_t count = 0;  // of the entries that mean something; at most kUsageEntriesMax
   SessionUsage entries[kUsageEntriesMax];
+};
+
+// The guest's word, told when the number is a power of two.
+struct UnsupportedCalls {
+  static constexpr MessageKind kKind = MessageKind::kUnsupportedCalls;
+  uint64_t session = 0;
+  uint64_t calls = 0;  // of this function, more than were told before
+  char name[96] = {};
 };
 
 struct Retired {

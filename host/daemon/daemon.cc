@@ -108,6 +108,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   SessionEnded ended;
   Retired retired;
   UsageReport usage;
+  UnsupportedCalls unsupported;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
@@ -115,6 +116,12 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   } else if (packet.As(&retired)) {
     ++devices_[worker->device_index()]->workers_retired;
     Drain(worker, GetText(retired.reason));
+  } else if (packet.As(&unsupported)) {
+    std::string name = GetText(unsupported.name);
+    if (!unsupported_calls_.contains(name) && unsupported_calls_.size() >= kUnsupportedNamesMax) {
+      name = "other";
+    }
+    unsupported_calls_[name] += unsupported.calls;
   } else if (packet.As(&usage)) {
     const uint64_t count = std::min<uint64_t>(usage.count, kUsageEntriesMax);
     for (uint64_t i = 0; i < count; ++i) usage_.Update(usage.entries[i]);
@@ -464,6 +471,7 @@ DaemonStatus Daemon::Status() const {
   status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
   status.windows_max = kWindows;
   status.refused = refused_;
+  status.unsupported_calls = unsupported_calls_;
   return status;
 }
 

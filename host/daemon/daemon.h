@@ -122,7 +122,8 @@ class Daemon {
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
   UsageBook usage_;
-  std::map<std::string, uint64_t> refused_;  // by reason
+  std::map<std::string, uint64_t> refused_;            // by reason
+  std::map<std::string, uint64_t> unsupported_calls_;  // by function
   bool reload_failed_ = false;
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;

@@ -73,6 +73,15 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   }
 }
 
+void AddUnsupported(const DaemonStatus& status, Families* families) {
+  families->Counter("consort_unsupported_calls_total",
+                    "Calls of driver functions that guests' library lacks; the last ones of many "
+                    "are not told.");
+  for (const auto& [name, calls] : status.unsupported_calls) {
+    families->Sample({{"function", name}}, static_cast<double>(calls));
+  }
+}
+
 void AddDevices(const DaemonStatus& status, Families* families) {
   families->Gauge("consort_device_info", "A device and its driver; always 1.");
   for (const DeviceStatus& device : status.devices) {
@@ -158,6 +167,7 @@ std::string MetricsText(const DaemonStatus& status) {
   AddDaemon(status, &families);
   AddDevices(status, &families);
   AddUsage(status, &families);
+  AddUnsupported(status, &families);
   return families.Text();
 }
 

@@ -37,6 +37,7 @@ DaemonStatus Example() {
   totals.used.kernel_nanos = 2'500'000'000;
   totals.used.bytes_to_host = 4096;
   status.refused["limit"] = 5;
+  status.unsupported_calls["cuFoo"] = 8;
   return status;
 }
 
@@ -69,6 +70,7 @@ TEST(MetricsText, HasWhatTheStatusSays) {
   EXPECT_EQ(NumberOf(text, "consort_device_up{device=\"0\"}"), 1);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"limit\"}"), 5);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"no_device\"}"), 0);
+  EXPECT_EQ(NumberOf(text, "consort_unsupported_calls_total{function=\"cuFoo\"}"), 8);
   EXPECT_THAT(text, HasSubstr("model=\"A \\\"fast\\\" device\""));
   EXPECT_THAT(text, HasSubstr("uuid=\"GPU-00000000-0000-0000-0000-000000000007\""));
 }

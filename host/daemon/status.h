@@ -56,7 +56,8 @@ struct DaemonStatus {
   bool reload_failed = false;  // the last reading of the VMs' files
   uint32_t windows_used = 0;
   uint32_t windows_max = 0;
-  std::map<std::string, uint64_t> refused;  // connections, by reason: see RefusalReason
+  std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
+  std::map<std::string, uint64_t> refused;            // connections, by reason: see RefusalReason
 };
 
 // The reason of a wire::kWelcome... status, as metrics name it.

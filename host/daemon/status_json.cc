@@ -100,6 +100,8 @@ std::string StatusJson(const DaemonStatus& status) {
   for (const SessionStatus& session : status.sessions) {
     out["sessions"].push_back(SessionJson(session));
   }
+  out["unsupported_calls"] = Json::object();
+  for (const auto& [name, calls] : status.unsupported_calls) out["unsupported_calls"][name] = calls;
   out["vms"] = Json::array();
   for (const VmStatus& vm : status.vms) {
     Json& entry = out["vms"].emplace_back();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of one session, all but copies, and what follows when the device gets there.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "host/limits.h"
@@ -408,6 +410,23 @@ CUresult Session::HostFunctionDone(const wire::FrameHeader&,
   if (device_result() == CUDA_SUCCESS && !held_.Done(request.callback)) {
     Fail(absl::StrCat("host function ", request.callback, " done, which was not running"));
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::UnsupportedCalls(const wire::FrameHeader&,
+                                   const wire::UnsupportedCallsRequest& request) {
+  const std::string name(reinterpret_cast<const char*>(request.name.data()), request.name.size());
+  // Names of the driver's functions, which operators read.
+  const bool good = name.starts_with("cu") && name.size() < sizeof(host::UnsupportedCalls::name) &&
+                    std::all_of(name.begin(), name.end(),
+                                [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; });
+  absl::MutexLock lock(&unsupported_mutex_);
+  if (!good || (!unsupported_.contains(name) && unsupported_.size() >= kUnsupportedNamesMax)) {
+    Fail("a name of an unsupported function that is none");
+    return CUDA_SUCCESS;
+  }
+  UnsupportedCount& count = unsupported_[name];
+  count.calls = std::max(count.calls, request.calls);
   return CUDA_SUCCESS;
 }
 

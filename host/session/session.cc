@@ -352,6 +352,20 @@ void Session::Release() {
   registered_rings_ = {};
 }
 
+std::vector<host::UnsupportedCalls> Session::TakeUnsupportedCalls() {
+  std::vector<host::UnsupportedCalls> taken;
+  absl::MutexLock lock(&unsupported_mutex_);
+  for (auto& [name, count] : unsupported_) {
+    if (count.calls == count.taken) continue;
+    host::UnsupportedCalls& message = taken.emplace_back();
+    message.session = open_.session;
+    message.calls = count.calls - count.taken;
+    SetText(message.name, name);
+    count.taken = count.calls;
+  }
+  return taken;
+}
+
 void Session::PublishUsage() {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   published_.calls.store(account_.calls, kRelaxed);

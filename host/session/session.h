@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -66,6 +67,9 @@ class Session final : private Handlers, private PendingSink {
 
   // What was used so far. Any thread, while Run runs.
   SessionUsage Usage() const;
+
+  // What the guest has told since the last time of functions that its library lacks. Any thread.
+  std::vector<host::UnsupportedCalls> TakeUnsupportedCalls();
 
   // Makes Run return soon. Any thread.
   void Stop();
@@ -124,6 +128,8 @@ class Session final : private Handlers, private PendingSink {
                         const wire::HostFunctionRequest& request) override;
   CUresult HostFunctionDone(const wire::FrameHeader& header,
                             const wire::HostFunctionDoneRequest& request) override;
+  CUresult UnsupportedCalls(const wire::FrameHeader& header,
+                            const wire::UnsupportedCallsRequest& request) override;
   CUresult Occupancy(const wire::FrameHeader& header, const wire::OccupancyRequest& request,
                      wire::OccupancyReply* reply) override;
   CUresult OccupancyDynamicShared(const wire::FrameHeader& header,
@@ -256,6 +262,13 @@ class Session final : private Handlers, private PendingSink {
     std::atomic<uint64_t> kernel_launches = 0;
     std::atomic<uint64_t> kernel_nanos = 0;
   } published_;
+
+  struct UnsupportedCount {
+    uint64_t calls = 0;
+    uint64_t taken = 0;  // of them, by TakeUnsupportedCalls
+  };
+  absl::Mutex unsupported_mutex_;
+  std::map<std::string, UnsupportedCount> unsupported_ ABSL_GUARDED_BY(unsupported_mutex_);
 };
 
 }  // namespace consort::host

@@ -574,6 +574,18 @@ TEST_P(HostileGuestTest, HostFunctionDoneThatNeverRan) {
   ExpectEnds(peer, "host function 5");
 }
 
+TEST_P(HostileGuestTest, NamesOfUnsupportedFunctionsThatAreNone) {
+  for (const std::string& name : {std::string("cuFoo\n"), std::string("system"), std::string(),
+                                  "cu" + std::string(94, 'x')}) {
+    SessionPeer peer(Options());
+    wire::UnsupportedCallsRequest request;
+    request.calls = 1;
+    request.name = std::as_bytes(std::span(name.data(), name.size()));
+    peer.Post(request);
+    ExpectEnds(peer, "unsupported function");
+  }
+}
+
 TEST_P(HostileGuestTest, AddressesOutsideTheWindowAreRefused) {
   SessionPeer peer(Options());
   static uint64_t secret = 0x1234;  // in the worker's memory

@@ -113,6 +113,7 @@ void Worker::RunSession(Session* session, uint64_t id) {
     if (!clean) any_stuck_ = true;
   }
   Wake();
+  Send(owned->TakeUnsupportedCalls());
   if (clean) {
     owned->Release();
     owned.reset();
@@ -142,16 +143,27 @@ void Worker::Send(const SessionEnded& ended) {
   LOG_IF(ERROR, !sent.ok() && !absl::IsUnavailable(sent)) << "session's account: " << sent;
 }
 
+void Worker::Send(const std::vector<UnsupportedCalls>& unsupported) {
+  for (const UnsupportedCalls& calls : unsupported) {
+    // Counts for people: what a full queue loses is not worth a wait.
+    if (!control_->Send(calls).ok()) return;
+  }
+}
+
 void Worker::ReportUsage() {
   std::vector<SessionUsage> changed;
+  std::vector<UnsupportedCalls> unsupported;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, running] : sessions_) {
       if (running.session == nullptr) continue;
+      const std::vector<UnsupportedCalls> taken = running.session->TakeUnsupportedCalls();
+      unsupported.insert(unsupported.end(), taken.begin(), taken.end());
       const SessionUsage usage = running.session->Usage();
       if (usage != running.reported) changed.push_back(usage);
     }
   }
+  Send(unsupported);
   for (size_t first = 0; first < changed.size(); first += kUsageEntriesMax) {
     UsageReport report;
     report.count = std::min<size_t>(changed.size() - first, kUsageEntriesMax);

@@ -51,6 +51,7 @@ class Worker {
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void Send(const SessionEnded& ended);
+  void Send(const std::vector<UnsupportedCalls>& unsupported);
   // Tells consortd of sessions that did something since the last report.
   void ReportUsage();
   void ReapEnded();

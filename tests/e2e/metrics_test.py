@@ -29,17 +29,22 @@ PATIENCE_SECONDS = 30
 COPY_BYTES = 1 << 20
 PROGRAM = f"""
 import ctypes, sys
+NOT_SUPPORTED = 801
 cuda = ctypes.CDLL("libcuda.so.1")
 def check(result):
     assert result == 0, result
 context, device, address = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
 check(cuda.cuInit(0))
+lacking = cuda.cuCheckpointProcessGetRestoreThreadId
+assert lacking(1, None) == NOT_SUPPORTED
 check(cuda.cuDeviceGet(ctypes.byref(device), 0))
 check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
 check(cuda.cuCtxSetCurrent(context))
 check(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t({COPY_BYTES})))
 check(cuda.cuMemcpyHtoD_v2(address, bytes({COPY_BYTES}), ctypes.c_size_t({COPY_BYTES})))
 check(cuda.cuCtxSynchronize())
+for _ in range(4):
+    assert lacking(1, None) == NOT_SUPPORTED
 print("copied", flush=True)
 sys.stdin.read()
 """
@@ -100,7 +105,8 @@ class Metrics(unittest.TestCase):
 
     def status(self):
         connection = UnixConnection(self.daemon.admin_socket)
-        connection.request("GET", "/api/v1/status")
+        self.addCleanup(connection.close)
+        connection.request("GET", "/api/v1/status", headers={"Connection": "close"})
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
         return json.loads(answer.read())
@@ -169,6 +175,14 @@ class Metrics(unittest.TestCase):
         after = parse(self.scrape())
         self.assertGreaterEqual(total(after, "consort_calls_total"), used)
         self.assertEqual(total(after, "consort_worker_starts_total"), 2)
+        program.stdin.close()
+
+    def test_unsupported_functions_are_counted_by_name(self):
+        program = self.start_program()
+        # Once before the process has a session, and then up to the fourth call.
+        wait_for(lambda: total(parse(self.scrape()), "consort_unsupported_calls_total",
+                               function="cuCheckpointProcessGetRestoreThreadId") == 4,
+                 "four calls")
         program.stdin.close()
 
     def test_kernels_are_counted(self):
