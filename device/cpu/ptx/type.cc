@@ -25,6 +25,7 @@ constexpr TypeRow kTypes[] = {
     {Type::kF16, "f16", 16, false, true},   {Type::kF16x2, "f16x2", 32, false, false},
     {Type::kBf16, "bf16", 16, false, true}, {Type::kBf16x2, "bf16x2", 32, false, false},
     {Type::kF32, "f32", 32, false, true},   {Type::kF64, "f64", 64, false, true},
+    {Type::kU16x2, "u16x2", 32, false, false}, {Type::kS16x2, "s16x2", 32, false, false},
 };
 
 constexpr bool RowsFollowEnum() {
