@@ -18,6 +18,8 @@ void EmitIntegerMinMax(Step& step);
 void EmitLogic(Step& step);
 void EmitShift(Step& step);
 void EmitDotProduct(Step& step);
+void EmitPackedAdd(Step& step);
+void EmitVideoDifference(Step& step);
 
 // emit_bits.cc
 void EmitBitCount(Step& step);

@@ -4,6 +4,8 @@
 // Weak accesses are plain LLVM ones; the calls that barriers and shuffles become keep the compiler
 // from moving them across. Volatile and relaxed ones are atomic, so that a loop may poll memory.
 // Source: PTX ISA 9.0, 8 "Memory Consistency Model", 9.7.9.8 ld, st, 9.7.13 membar, atom, red.
+#include <vector>
+
 #include "device/cpu/codegen/emit.h"
 
 namespace consort::cpu {
@@ -77,7 +79,14 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
     return nullptr;
   }
   const std::string_view name = step.OneOf("add min max inc dec exch and or xor");
-  const bool is_float = ptx::IsFloat(type);
+  const bool is_packed = type == Type::kF16x2 || type == Type::kBf16x2;
+  const bool is_float = ptx::IsFloat(type) || is_packed;
+  // Sums of 16-bit floats keep subnormals, which the instruction has to say.
+  const bool is_half = is_float && !step.OneOf("f16 f16x2 bf16 bf16x2").empty();
+  if (is_half != step.Has("noftz") || (is_half && name != "add")) {
+    step.Unsupported();
+    return nullptr;
+  }
   for (const AtomicRow& row : kAtomicRows) {
     if (row.name != name) continue;
     const auto operation = is_float              ? row.float_op
@@ -89,6 +98,39 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   step.Unsupported();
   return nullptr;
 }
+
+// atom.add and red.add of a vector: the elements one by one, as each is atomic by itself.
+void EmitVectorAdd(Step& step, size_t address) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
+  const uint32_t width = step.Has("v8") ? 8 : VectorWidth(step);
+  const bool is_half = type != Type::kF32;
+  const bool is_known = type == Type::kF32 || !step.OneOf("f16 f16x2 bf16 bf16x2").empty();
+  const ptx::Operand& values = step.operand(address + 1);
+  if (!is_known || !step.Has("add") || is_half != step.Has("noftz") || !step.Has("global") ||
+      uint64_t{width} * ptx::TypeBytes(type) > 16) {
+    return step.Unsupported();
+  }
+  if (values.elements.size() != width ||
+      (address == 1 && step.operand(0).elements.size() != width)) {
+    return step.f.FailSyntax("the vector does not fit the instruction");
+  }
+  Value* pointer = step.f.Pointer(step.operand(address), step.space());
+  const uint32_t bytes = ptx::TypeBytes(type);
+  std::vector<Value*> old;
+  for (uint32_t i = 0; i < width; ++i) {
+    Value* at = ir.CreateConstGEP1_64(ir.getInt8Ty(), pointer, uint64_t{i} * bytes);
+    old.push_back(ir.CreateAtomicRMW(llvm::AtomicRMWInst::FAdd, at,
+                                     step.f.Read(values.elements[i], type), llvm::Align(bytes),
+                                     OrderOf(step, AtomicOrdering::Monotonic)));
+  }
+  // Destinations may be sources of later elements, so they are written last.
+  for (uint32_t i = 0; address == 1 && i < width; ++i) {
+    step.f.Write(step.operand(0).elements[i], type, old[i]);
+  }
+}
+
+bool IsVector(const Step& step) { return !step.OneOf("v2 v4 v8").empty(); }
 
 }  // namespace
 
@@ -157,6 +199,7 @@ void EmitStore(Step& step) {
 }
 
 void EmitAtomic(Step& step) {
+  if (IsVector(step)) return EmitVectorAdd(step, 1);
   Value* old = EmitReadModifyWrite(step, 1);
   if (old == nullptr) return;
   step.Write(step.f.Cast(old, step.f.IrType(step.type())));
@@ -164,6 +207,7 @@ void EmitAtomic(Step& step) {
 
 void EmitReduction(Step& step) {
   if (!step.OneOf("cas exch").empty()) return step.Unsupported();
+  if (IsVector(step)) return EmitVectorAdd(step, 0);
   EmitReadModifyWrite(step, 0);
 }
 

@@ -233,6 +233,31 @@ TEST(FloatInstructions, PowersAndLogarithmsOfAllMagnitudes) {
   }
 }
 
+// Functions that are called lane by lane, up to where a kernel runs thread by thread for it, and
+// more often than a stack could have room for one by one.
+TEST(FloatInstructions, LongKernelsFitTheirStack) {
+  for (const int calls : {250, 5000}) {
+    std::string ptx =
+        ".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n"
+        ".reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %rd<4>;\nld.param.u64 %rd1, [p];\n"
+        "mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;\n"
+        "ld.global.f32 %f1, [%rd1];\n";
+    for (int i = 0; i < calls; ++i) ptx += "add.rz.f32 %f1, %f1, 0f3F800000;\n";
+    ptx += "st.global.f32 [%rd1], %f1;\nret;\n}\n";
+    auto program = Program::Load(ptx);
+    ASSERT_TRUE(program.ok()) << program.status();
+    LaunchShape shape;
+    shape.block[0] = 48;
+    std::vector<float> values(shape.block[0]);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const float* pointer = values.data();
+    ASSERT_EQ((*program)->Run(0, shape, &pointer, 1), LaunchFault::kNone);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(values[i], static_cast<float>(static_cast<int>(i) + calls));
+    }
+  }
+}
+
 TEST(FloatInstructions, SpecialValuesOfApproximations) {
   RunCases({
       {"ex2.approx.f32 %d, %a;", kMinusInfF, 0, 0, F(0.0f)},

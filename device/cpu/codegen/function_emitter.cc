@@ -312,6 +312,9 @@ llvm::Type* FunctionEmitter::IrType(Type type) {
       return builder_.getBFloatTy();
     case Type::kBf16x2:
       return llvm::FixedVectorType::get(builder_.getBFloatTy(), 2);
+    case Type::kU16x2:
+    case Type::kS16x2:
+      return llvm::FixedVectorType::get(builder_.getInt16Ty(), 2);
     case Type::kF32:
       return builder_.getFloatTy();
     case Type::kF64:

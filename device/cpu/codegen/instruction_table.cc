@@ -13,6 +13,7 @@ using std::string_view;
 constexpr string_view kNoModifiers = "";
 constexpr string_view kNoTypes = "";
 constexpr string_view kInts = "u16 u32 u64 s16 s32 s64";
+constexpr string_view kPackedInts = "u16x2 s16x2";
 constexpr string_view kInts32 = "u32 s32";
 constexpr string_view kBits = "b16 b32 b64";
 constexpr string_view kBitsAndPred = "pred b16 b32 b64";
@@ -43,8 +44,8 @@ constexpr string_view kStoreModifiers =
     "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first";
 constexpr string_view kAtomicModifiers =
     "global shared generic shared::cta relaxed acquire release acq_rel cta cluster gpu sys add min "
-    "max inc dec exch cas and or xor";
-constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f32 f64";
+    "max inc dec exch cas and or xor noftz v2 v4 v8";
+constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
 
 // Sorted by chapter of the ISA. An opcode may have several rows: the first that takes all modifiers
 // and types is used.
@@ -52,6 +53,7 @@ constexpr InstructionRow kRows[] = {
     // 9.7.1 Integer arithmetic
     {"add", "sat cc", kInts, 1, 3, 3, EmitIntegerAdd},
     {"sub", "sat cc", kInts, 1, 3, 3, EmitIntegerAdd},
+    {"add", kNoModifiers, kPackedInts, 1, 3, 3, EmitPackedAdd},
     {"addc", "cc", kFields, 1, 3, 3, EmitIntegerAdd},
     {"subc", "cc", kFields, 1, 3, 3, EmitIntegerAdd},
     {"mul", "hi lo wide", kInts, 1, 3, 3, EmitIntegerMultiply},
@@ -66,6 +68,8 @@ constexpr InstructionRow kRows[] = {
     {"neg", kNoModifiers, "s16 s32 s64", 1, 2, 2, EmitIntegerAbsNeg},
     {"min", "relu", kInts, 1, 3, 3, EmitIntegerMinMax},
     {"max", "relu", kInts, 1, 3, 3, EmitIntegerMinMax},
+    {"min", "relu", kPackedInts, 1, 3, 3, EmitIntegerMinMax},
+    {"max", "relu", kPackedInts, 1, 3, 3, EmitIntegerMinMax},
     {"popc", kNoModifiers, kBits32, 1, 2, 2, EmitBitCount},
     {"clz", kNoModifiers, kBits32, 1, 2, 2, EmitBitCount},
     {"bfind", "shiftamt", kFields, 1, 2, 2, EmitFindHighBit},
@@ -75,6 +79,8 @@ constexpr InstructionRow kRows[] = {
     {"bmsk", "clamp wrap", "b32", 1, 3, 3, EmitBitMask},
     {"szext", "clamp wrap", kInts32, 1, 3, 3, EmitBitFieldExtract},
     {"dp4a", kNoModifiers, kInts32, 2, 4, 4, EmitDotProduct},
+    {"vabsdiff2", "add", kInts32, 3, 4, 4, EmitVideoDifference},
+    {"vabsdiff4", "add", kInts32, 3, 4, 4, EmitVideoDifference},
     {"dp2a", "lo hi", kInts32, 2, 4, 4, EmitDotProduct},
     // 9.7.3 to 9.7.5 Floating point
     {"testp", "finite infinite number notanumber normal subnormal", kFloats, 1, 2, 2, EmitTestp},

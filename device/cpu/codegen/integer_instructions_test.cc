@@ -230,5 +230,22 @@ TEST(IntegerInstructions, UnknownOnesAreRefusedWithTheirLine) {
             absl::UnimplementedError("line 7: register `%unheard_of` is not supported"));
 }
 
+TEST(IntegerInstructions, PackedPairsAndBytes) {
+  RunCases({
+      {"add.u16x2 %d, %a, %b;", 0x0001FFFF, 0x00020001, 0, 0x00030000},
+      {"add.s16x2 %d, %a, %b;", 0x7FFF8000, 0x0001FFFF, 0, 0x80007FFF},
+      {"min.u16x2 %d, %a, %b;", 0xFFFF0001, 0x00018000, 0, 0x00010001},
+      {"min.s16x2 %d, %a, %b;", 0xFFFF0001, 0x00018000, 0, 0xFFFF8000},
+      {"max.u16x2 %d, %a, %b;", 0xFFFF0001, 0x00018000, 0, 0xFFFF8000},
+      {"max.s16x2 %d, %a, %b;", 0xFFFF0001, 0x00018000, 0, 0x00010001},
+      {"max.s16x2.relu %d, %a, %b;", 0xFFFF0003, 0xFFFE8000, 0, 0x00000003},
+      {"vabsdiff4.u32.u32.u32 %d, %a, %b, %c;", 0x00FF1080, 0xFF002070, 9, 0xFFFF1010},
+      {"vabsdiff4.u32.s32.s32 %d, %a, %b, %c;", 0x0080FF01, 0x017F0100, 9, 0x01FF0201},
+      {"vabsdiff4.u32.u32.u32.add %d, %a, %b, %c;", 0x00FF1080, 0xFF002070, 9, 0x227},
+      {"vabsdiff2.u32.u32.u32 %d, %a, %b, %c;", 0x0001FFFF, 0x00030000, 9, 0x0002FFFF},
+      {"vabsdiff2.u32.s32.s32.add %d, %a, %b, %c;", 0x0001FFFF, 0x00030000, 9, 12},
+  });
+}
+
 }  // namespace
 }  // namespace consort::cpu

@@ -14,6 +14,7 @@
 #include "llvm/Analysis/VectorUtils.h"
 #include "llvm/IR/CFG.h"
 #include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
 
@@ -178,6 +179,9 @@ class LaneVectoriser {
   Value* EmitVote(llvm::CallInst& call);
   Value* EmitCollective(llvm::CallInst& call);
   Value* Spill(Value* vector, llvm::Type* element);
+  // Memory until the next call of ReleaseScratch, so that a thousand atomics share one place.
+  llvm::AllocaInst* Scratch(llvm::Type* type);
+  void ReleaseScratch() { scratch_used_.clear(); }
   Value* ContextField(size_t offset, uint32_t bits);
   llvm::CallInst* CallRuntime(StringRef name, llvm::Type* result,
                               const std::vector<Value*>& arguments);
@@ -199,12 +203,26 @@ class LaneVectoriser {
   llvm::DenseMap<const Value*, llvm::AllocaInst*> slots_;
   llvm::DenseMap<const BasicBlock*, Activation> activations_;
   llvm::DenseMap<const Loop*, llvm::AllocaInst*> again_;
+  llvm::DenseMap<llvm::Type*, std::vector<llvm::AllocaInst*>> scratch_;
+  llvm::DenseMap<llvm::Type*, size_t> scratch_used_;
   BasicBlock* block_ = nullptr;
 };
 
 // --- What can be done ---
 
 std::string LaneVectoriser::Refusal() const {
+  // LLVM's time for wide code, and for loops over lanes, grows faster than its length.
+  constexpr size_t kInstructionsMax = 10000;
+  constexpr size_t kLaneLoopsMax = 256;
+  if (scalar_.getInstructionCount() > kInstructionsMax) return "too long";
+  size_t lane_loops = 0;
+  for (const Instruction& instruction : llvm::instructions(scalar_)) {
+    const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    if (instruction.isAtomic() || (call != nullptr && KindOf(*call) == CallKind::kEachLane)) {
+      ++lane_loops;
+    }
+  }
+  if (lane_loops > kLaneLoopsMax) return "too much that has no vector form";
   for (const BasicBlock& block : scalar_) {
     for (const Instruction& instruction : block) {
       for (const Value* operand : instruction.operands()) {
@@ -1059,24 +1077,32 @@ void LaneVectoriser::ForEachLane(Value* mask, const std::function<void(Value*)>&
   ir_.SetInsertPoint(done);
 }
 
+llvm::AllocaInst* LaneVectoriser::Scratch(llvm::Type* type) {
+  std::vector<llvm::AllocaInst*>& slots = scratch_[type];
+  size_t& used = scratch_used_[type];
+  if (used == slots.size()) slots.push_back(EntrySlot(type));
+  return slots[used++];
+}
+
 // An array in memory with a lane's value in each element.
 Value* LaneVectoriser::Spill(Value* vector, llvm::Type* element) {
   if (element->isIntegerTy(1)) {
     vector = ir_.CreateZExt(vector, VectorType(ir_.getInt8Ty()));
     element = ir_.getInt8Ty();
   }
-  llvm::AllocaInst* array = EntrySlot(vector->getType());
+  llvm::AllocaInst* array = Scratch(vector->getType());
   ir_.CreateStore(vector, array);
   return array;
 }
 
 // Runs the scalar instruction for each active lane.
 Value* LaneVectoriser::EachLane(Instruction& instruction) {
+  ReleaseScratch();
   llvm::Type* type = instruction.getType();
   if (llvm::isa<llvm::AtomicCmpXchgInst>(instruction)) type = type->getStructElementType(0);
   const bool is_predicate = type->isIntegerTy(1);
   llvm::Type* stored = is_predicate ? ir_.getInt8Ty() : type;
-  llvm::AllocaInst* results = type->isVoidTy() ? nullptr : EntrySlot(VectorType(stored));
+  llvm::AllocaInst* results = type->isVoidTy() ? nullptr : Scratch(VectorType(stored));
   struct Operand {
     Value* whole = nullptr;  // the value or base; else
     Value* array = nullptr;
@@ -1259,7 +1285,8 @@ Value* LaneVectoriser::EmitCollective(llvm::CallInst& call) {
     if (widen) vector = ir_.CreateZExt(vector, wide);
     return Spill(vector, vector->getType()->getScalarType());
   };
-  llvm::AllocaInst* results = EntrySlot(wide);
+  ReleaseScratch();
+  llvm::AllocaInst* results = Scratch(wide);
   Value* here = Bits(MaskOf(block_));
   Value* mode = Scalar(call.getArgOperand(1));
   Value* values = array(2, true);

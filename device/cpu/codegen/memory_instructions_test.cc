@@ -162,6 +162,36 @@ TEST(MemoryInstructions, AtomicsOfManyThreadsLoseNothing) {
   EXPECT_EQ(memory[3], 64u * 128 - 1);
 }
 
+// Sums of small integers are exact in all of these types.
+TEST(MemoryInstructions, AtomicsOfHalvesAndVectors) {
+  std::vector<uint32_t> memory(16, 0);
+  LaunchShape shape;
+  shape.grid[0] = 4;
+  shape.block[0] = 50;
+  const std::string body =
+      ".reg .f32 %v<8>;\n"
+      "mov.b16 %h1, 0x3C00; mov.b16 %h2, 0x3F80; mov.u32 %r1, 0x3C004000;\n"
+      "mov.u32 %r2, 0x3F804000; mov.f32 %v1, 0f3F800000; mov.f32 %v2, 0f40000000;\n"
+      "atom.global.add.noftz.f16 %h3, [%rd1], %h1;\n"
+      "red.global.add.noftz.bf16 [%rd1+4], %h2;\n"
+      "atom.global.add.noftz.f16x2 %r3, [%rd1+8], %r1;\n"
+      "red.global.add.noftz.bf16x2 [%rd1+12], %r2;\n"
+      "red.global.v4.f32.add [%rd1+16], {%v1, %v2, %v1, %v2};\n"
+      "atom.global.v2.f32.add {%v3, %v4}, [%rd1+32], {%v1, %v2};\n"
+      "red.global.v2.f16x2.add.noftz [%rd1+40], {%r1, %r1};\n";
+  ASSERT_EQ(RunOn(Kernel(body), memory, shape, 4), LaunchFault::kNone);
+  const uint32_t f200 = static_cast<uint32_t>(F(200.0f));
+  const uint32_t f400 = static_cast<uint32_t>(F(400.0f));
+  EXPECT_EQ(memory[0], 0x5A40u);      // 200
+  EXPECT_EQ(memory[1], 0x4348u);      // 200
+  EXPECT_EQ(memory[2], 0x5A405E40u);  // 200, 400
+  EXPECT_THAT(std::vector<uint32_t>(memory.begin() + 4, memory.begin() + 10),
+              testing::ElementsAre(f200, f400, f200, f400, f200, f400));
+  EXPECT_EQ(memory[3], 0x434843C8u);  // 200, 400
+  EXPECT_EQ(memory[10], 0x5A405E40u);
+  EXPECT_EQ(memory[11], 0x5A405E40u);
+}
+
 TEST(MemoryInstructions, CallsPassAndReturnScalarsStructsAndRegisters) {
   const std::string functions = R"(
 .func (.param .b32 out) twice(.param .b32 in) {

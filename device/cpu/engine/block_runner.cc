@@ -17,6 +17,8 @@ __attribute__((tls_model("initial-exec"))) thread_local BlockRunner* t_running =
 
 // Room on a stack for the calls of generated code and of the C library below the .local variables.
 constexpr size_t kStackBytes = size_t{192} * 1024;
+// Threads that run in step have registers of as many lanes, which may have to lie on the stack.
+constexpr size_t kGroupStackBytes = size_t{2} << 20;
 // With recursion .local variables stand on the stack many times; deeper recursion faults.
 constexpr size_t kLocalCopies = 4;
 
@@ -59,7 +61,8 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   if (status.ok()) {
     status = shared_.Prepare(size_t{job.static_shared_bytes} + job.shape.dynamic_shared_bytes);
   }
-  const size_t stack_bytes = kStackBytes + kLocalCopies * job.local_bytes * job.lanes;
+  const size_t stack_bytes =
+      (job.lanes > 1 ? kGroupStackBytes : kStackBytes) + kLocalCopies * job.local_bytes * job.lanes;
   const size_t fibers = job.mode == ThreadsMode::kFibers ? thread_count_ : 1;
   const bool scheduled = fibers > 1 || job.mode == ThreadsMode::kCoroutines;
   const size_t threads = scheduled ? thread_count_ : 1;

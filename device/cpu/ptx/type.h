@@ -31,6 +31,8 @@ enum class Type : uint8_t {
   kBf16x2,
   kF32,
   kF64,
+  kU16x2,
+  kS16x2,
 };
 
 // The type named `name` (without the dot: "u32"), or nothing.
@@ -45,7 +47,7 @@ uint32_t TypeBits(Type type);
 // Size in memory, in bytes; 1 for predicates (which never lie in memory).
 inline uint32_t TypeBytes(Type type) { return TypeBits(type) < 8 ? 1 : TypeBits(type) / 8; }
 
-// True for s8..s64.
+// True for s8..s64 (not for the packed pairs).
 bool IsSigned(Type type);
 
 // True for f16, bf16, f32, f64 (not for the packed pairs).
