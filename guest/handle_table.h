@@ -27,6 +27,7 @@ enum class HandleKind : uint8_t {
   kLibrary = 4,
   kKernel = 5,
   kModule = 6,
+  kPool = 7,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "guest/allocations.h"
@@ -35,12 +36,17 @@ struct Runtime {
   HandleTable<Library, HandleKind::kLibrary> libraries;
   HandleTable<Kernel, HandleKind::kKernel> kernels;
   HandleTable<Module, HandleKind::kModule> modules;
+  HandleTable<Pool, HandleKind::kPool> pools;
+
+  // Of all pools; so that a synchronisation need not look when there are none.
+  std::atomic<uint64_t> pool_blocks{0};
 
   Allocations allocations;  // thread safe
 
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module
   Mutex locals_mutex;      // Context::locals
+  Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

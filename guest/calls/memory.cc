@@ -7,6 +7,7 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/log.h"
+#include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/shared_pages.h"
 #include "guest/unsupported.h"
@@ -235,7 +236,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned*>(data) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      *static_cast<CUmemoryPool*>(data) = nullptr;
+      *static_cast<CUmemoryPool*>(data) = reinterpret_cast<CUmemoryPool>(range.pool_id);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       *static_cast<size_t*>(data) = range.bytes;
@@ -317,6 +318,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Allocation removed;
   if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed))
     return CUDA_ERROR_INVALID_VALUE;
+  if (removed.pool_id != 0) {
+    ReleasePoolBlock(context, removed);
+    return CUDA_SUCCESS;
+  }
   wire::MemFreeRequest request;
   request.address = dptr;
   // In the context that owns it, which may be another than the current one.

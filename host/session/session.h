@@ -168,6 +168,14 @@ class Session final : private Handlers, private PendingSink {
   void EventSynchronize(const wire::FrameHeader& header,
                         const wire::EventSynchronizeRequest& request) override;
 
+  // --- Handlers: tensor maps. tensor_maps.cc
+  CUresult TensorMapEncode(const wire::FrameHeader& header,
+                           const wire::TensorMapEncodeRequest& request,
+                           wire::TensorMapEncodeReply* reply) override;
+  CUresult TensorMapReplaceAddress(const wire::FrameHeader& header,
+                                   const wire::TensorMapReplaceAddressRequest& request,
+                                   wire::TensorMapReplaceAddressReply* reply) override;
+
   void ReplyNow(const wire::FrameHeader& request, CUresult result);
   // Replies to `request` when `fence` is reached.
   void ReplyLater(const wire::FrameHeader& request, PendingItem::Kind kind,
@@ -229,6 +237,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
   CopyToHostState copy_to_host_;
+  alignas(64) CUtensorMap tensor_map_ = {};  // of the reply that is made at present
 
   std::deque<Frame> backlog_;
   int stalled_ = 0;                         // depth of TurnWhileStalled

@@ -210,6 +210,19 @@ class Entry<CUresult (*)(Args...)> {
   X(cuEventElapsedTime_v2)                                           \
   X(cuThreadExchangeStreamCaptureMode)                               \
   X(cuGraphCreate)                                                   \
+  X(cuMemAllocAsync)                                                 \
+  X(cuMemAllocFromPoolAsync)                                         \
+  X(cuMemFreeAsync)                                                  \
+  X(cuMemPoolCreate)                                                 \
+  X(cuMemPoolDestroy)                                                \
+  X(cuMemPoolTrimTo)                                                 \
+  X(cuMemPoolSetAttribute)                                           \
+  X(cuMemPoolGetAttribute)                                           \
+  X(cuMemPoolSetAccess)                                              \
+  X(cuMemPoolGetAccess)                                              \
+  X(cuDeviceGetDefaultMemPool)                                       \
+  X(cuDeviceGetMemPool)                                              \
+  X(cuDeviceSetMemPool)                                              \
   X(cuGetExportTable)
 
 struct DriverTable {
