@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "guest/capture.h"
 #include "guest/default_stream.h"
 #include "guest/objects.h"
 #include "guest/runtime.h"
@@ -76,12 +77,20 @@ void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest& r
 
 template <class Request>
 CUresult Post(Context* context, const Request& request) {
+  bool captured = false;
+  if (CUresult result = CaptureRequest(context, request, &captured);
+      result != CUDA_SUCCESS || captured) {
+    return result;
+  }
   return context->device->session->Post(context->wire_id, request);
 }
 
 template <class Request>
 CUresult Ask(Context* context, const Request& request, typename Request::Reply* reply) {
-  const CUresult result = context->device->session->Ask(context->wire_id, request, reply);
+  bool captured = false;  // never true of a request with a reply
+  CUresult result = CaptureRequest(context, request, &captured);
+  if (result != CUDA_SUCCESS) return result;
+  result = context->device->session->Ask(context->wire_id, request, reply);
   if constexpr (kSynchronises<Request>) {
     if (result == CUDA_SUCCESS) AfterSynchronise(context, request);
   }

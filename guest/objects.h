@@ -72,6 +72,7 @@ struct Event {
   uint64_t id = 0;
   uint64_t context_id = 0;
   uint32_t flags = 0;
+  uint64_t capture_id = 0;  // of the capture in which it was last recorded; atomic, relaxed
 };
 
 struct KernelParameter {

@@ -291,6 +291,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (CUresult result = RefuseUnsafeCall(); result != CUDA_SUCCESS) return result;
   return AllocateDevice(context, bytesize, dptr);
 }
 
@@ -314,7 +315,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (dptr == 0) return CUDA_SUCCESS;
+  if (dptr == 0 || FreeGraphMemory(dptr)) return CUDA_SUCCESS;
   Allocation removed;
   if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed))
     return CUDA_ERROR_INVALID_VALUE;

@@ -4,6 +4,8 @@
 #include "guest/pool.h"
 
 #include "gen/guest/calls.h"
+#include "guest/capture.h"
+#include "guest/graph.h"
 #include "guest/log.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
@@ -184,8 +186,36 @@ void PoolsAfterSynchronise(Context* context, uint64_t stream) {
 namespace calls {
 namespace {
 
+// An allocation in a captured stream is a node, whose memory has its address from now on.
+CUresult CaptureAllocation(CUdeviceptr* dptr, size_t bytes, const StreamRef& stream,
+                           bool* captured) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult asked = cuStreamIsCapturing(stream.handle, &status, DefaultStream::kLegacy);
+  if (asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return asked;
+  *captured = true;
+  GraphWork work;
+  work.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  work.context_id = stream.context->id;
+  work.bytes = bytes;
+  if (CUresult result = AllocateGraphMemory(stream, bytes, &work.address); result != CUDA_SUCCESS)
+    return result;
+  const CUdeviceptr address = work.address;
+  const CUresult result = CaptureWork(stream.context, stream.id, &work, captured);
+  if (result == CUDA_SUCCESS) {
+    *dptr = address;
+  } else {
+    FreeGraphMemory(address);
+  }
+  return result;
+}
+
 CUresult Allocate(CUdeviceptr* dptr, size_t bytes, Pool* pool, const StreamRef& stream) {
   if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (MaybeCapturing()) {
+    bool captured = false;
+    const CUresult result = CaptureAllocation(dptr, bytes, stream, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
   return AllocateFromPool(pool, stream, bytes, dptr);
 }
 
@@ -242,6 +272,16 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
+  if (MaybeCapturing()) {
+    GraphWork work;
+    work.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+    work.context_id = stream.context->id;
+    work.address = dptr;
+    bool captured = false;
+    const CUresult result = CaptureWork(stream.context, stream.id, &work, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
+  if (FreeGraphMemory(dptr)) return CUDA_SUCCESS;
   Allocation removed;
   if (dptr == 0 || !runtime->allocations.Remove(
                        dptr, 1u << static_cast<uint32_t>(MemoryKind::kDevice), &removed)) {
