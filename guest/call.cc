@@ -122,8 +122,8 @@ CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_
   Allocation range;
   if (!GetRuntime()->allocations.Find(address, &range) || !Addressable(range.kind))
     return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > range.bytes - (address - range.start)) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
+  return GetRuntime()->allocations.Covers(range, address, bytes) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,

@@ -32,6 +32,7 @@ enum class HandleKind : uint8_t {
   kGraphNode = 9,
   kGraphExec = 10,
   kUserObject = 11,
+  kPhysicalMemory = 12,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

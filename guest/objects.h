@@ -157,6 +157,16 @@ struct Module {
   uint64_t context_id = 0;
 };
 
+// Memory of cuMemCreate; guarded by Runtime's memory mutex.
+struct PhysicalMemory {
+  uint64_t id = 0;
+  Device* device = nullptr;
+  uint64_t bytes = 0;
+  uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
+  uint32_t mappings = 0;
+  CUmemAllocationProp properties = {};
+};
+
 // A memory pool; see guest/pool.h. Guarded by Runtime's pool mutex but for id and device.
 struct Pool {
   // Freed memory that the pool holds.

@@ -45,6 +45,7 @@ struct Runtime {
   HandleTable<GraphNode, HandleKind::kGraphNode> graph_nodes;
   HandleTable<GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<UserObject, HandleKind::kUserObject> user_objects;
+  HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
   // Guarded by graph_mutex.
   std::vector<Capture*> captures;  // that have begun and not ended; owned
   uint64_t last_capture_id = 0;
@@ -62,6 +63,7 @@ struct Runtime {
   Mutex locals_mutex;      // Context::locals
   Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
+  Mutex memory_mutex;      // PhysicalMemory, and mapping it
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

@@ -35,7 +35,7 @@ uint64_t Extent(const Side& side, const Rows& rows) {
 CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
   Allocation range;
   if (GetRuntime()->allocations.Find(side->address, &range)) {
-    if (Extent(*side, rows) > range.bytes - (side->address - range.start))
+    if (!GetRuntime()->allocations.Covers(range, side->address, Extent(*side, rows)))
       return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);

@@ -179,6 +179,12 @@ CUresult UnshareRegistered(Session* session, const Allocation& range) {
   return FreeShared(session, range.other_start - (range.start - pages.start), pages.bytes);
 }
 
+// The device of memory that belongs to no context.
+int Ordinal(const Allocation& range) {
+  const PhysicalMemory* memory = GetRuntime()->physical_memory.Find(range.memory_id);
+  return memory != nullptr ? memory->device->ordinal : 0;
+}
+
 // Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads
 // that many of IS_MANAGED.
 CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address,
@@ -221,7 +227,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned long long*>(data) = 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : 0;
+      *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : Ordinal(range);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<CUdeviceptr*>(data) = range.start;

@@ -252,6 +252,18 @@ class Entry<CUresult (*)(Args...)> {
   Y(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)    \
   Y(cuGraphAddDependencies, PFN_cuGraphAddDependencies_v10000)       \
   Y(cuGraphGetEdges, PFN_cuGraphGetEdges_v10000)                     \
+  X(cuMemGetAllocationGranularity)                                   \
+  X(cuMemAddressReserve)                                             \
+  X(cuMemAddressFree)                                                \
+  X(cuMemCreate)                                                     \
+  X(cuMemRelease)                                                    \
+  X(cuMemMap)                                                        \
+  X(cuMemUnmap)                                                      \
+  X(cuMemSetAccess)                                                  \
+  X(cuMemGetAccess)                                                  \
+  X(cuMemRetainAllocationHandle)                                     \
+  X(cuMemGetAllocationPropertiesFromHandle)                          \
+  X(cuTensorMapEncodeTiled)                                          \
   X(cuGetExportTable)
 
 struct DriverTable {
