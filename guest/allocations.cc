@@ -50,6 +50,31 @@ bool Allocations::Find(uint64_t address, Allocation* found) {
   return true;
 }
 
+bool Allocations::Covers(const Allocation& range, uint64_t address, uint64_t bytes) {
+  const uint64_t left = range.bytes - (address - range.start);
+  if (bytes <= left) return true;
+  if (range.kind != MemoryKind::kVirtual) return false;
+  bytes -= left;
+  MutexLock lock(&mutex_);
+  uint64_t end = range.start + range.bytes;
+  for (size_t i = After(range.start); i < ranges_.size(); ++i) {
+    const Allocation& next = ranges_[i];
+    if (next.kind != MemoryKind::kVirtual || next.start != end) return false;
+    if (bytes <= next.bytes) return true;
+    bytes -= next.bytes;
+    end += next.bytes;
+  }
+  return false;
+}
+
+void Allocations::SetAccess(uint64_t start, uint64_t bytes, uint32_t access) {
+  MutexLock lock(&mutex_);
+  for (Allocation& range : ranges_) {
+    if (range.kind == MemoryKind::kVirtual && range.start >= start && range.start - start < bytes)
+      range.flags = access;
+  }
+}
+
 bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   MutexLock lock(&mutex_);
   const size_t after = After(address);

@@ -18,6 +18,7 @@ enum class MemoryKind : uint8_t {
   kPinnedHost,      // cuMemHostAlloc elsewhere: the guest's own memory
   kRegisteredHost,  // cuMemHostRegister
   kRegisteredView,  // a kRegisteredHost at the address by which the device reaches it
+  kVirtual,         // cuMemMap; neighbours may be one buffer to the program
 };
 
 struct Allocation {
@@ -25,16 +26,18 @@ struct Allocation {
   uint64_t bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
   uint64_t context_id = 0;
-  uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister
+  uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
+  uint64_t memory_id = 0;   // kVirtual: the memory that is mapped
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t library_id = 0;  // kGlobal: the library it belongs to
   // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
   uint64_t other_start = 0;
+  uint64_t pool_id = 0;     // kDevice: the memory pool that it came from
   bool sync_memops = false;
 };
 
 inline bool OnDevice(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal;
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal || kind == MemoryKind::kVirtual;
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {
@@ -52,6 +55,10 @@ class Allocations {
   bool Remove(uint64_t start, uint32_t kinds, Allocation* removed);
   // The range that contains `address`.
   bool Find(uint64_t address, Allocation* found);
+  // Whether `range`, or it and mappings that follow without a gap, reach from `address` to `bytes`.
+  bool Covers(const Allocation& range, uint64_t address, uint64_t bytes);
+  // Notes the access of mappings that begin in [start, start + bytes).
+  void SetAccess(uint64_t start, uint64_t bytes, uint32_t access);
   // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
   bool SetSyncMemops(uint64_t address, bool value);
   // Sets other_start of the range that starts at `start`. False: there is none.

@@ -2,6 +2,7 @@
 #include "guest/call.h"
 
 #include "guest/log.h"
+#include "guest/pool.h"
 #include "guest/thread_state.h"
 #include "guest/unsupported.h"
 
@@ -121,8 +122,8 @@ CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_
   Allocation range;
   if (!GetRuntime()->allocations.Find(address, &range) || !Addressable(range.kind))
     return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > range.bytes - (address - range.start)) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
+  return GetRuntime()->allocations.Covers(range, address, bytes) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,
@@ -135,6 +136,14 @@ CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), v
   const CUresult result = Post(stream.context, request);
   if (result == CUDA_SUCCESS || session->CancelHostFunction(request.callback)) return result;
   return CUDA_SUCCESS;  // a failure came between, and it was called because of that
+}
+
+void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request) {
+  PoolsAfterSynchronise(context, request.stream);
+}
+
+void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&) {
+  PoolsAfterSynchronise(context, kAllStreams);
 }
 
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "guest/capture.h"
 #include "guest/default_stream.h"
 #include "guest/objects.h"
 #include "guest/runtime.h"
@@ -62,14 +63,38 @@ bool SameSession(const Context* a, const Context* b);
 // Notes that `call` was asked to order work of two devices, and says CUDA_ERROR_NOT_SUPPORTED.
 CUresult AcrossDevices(const char* call);
 
+// Requests after whose reply all work of a stream, or of a context, has finished that was submitted
+// before.
+template <class Request>
+inline constexpr bool kSynchronises = false;
+template <>
+inline constexpr bool kSynchronises<wire::StreamSynchronizeRequest> = true;
+template <>
+inline constexpr bool kSynchronises<wire::ContextSynchronizeRequest> = true;
+// Memory pools give back what they hold too much of.
+void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request);
+void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest& request);
+
 template <class Request>
 CUresult Post(Context* context, const Request& request) {
+  bool captured = false;
+  if (CUresult result = CaptureRequest(context, request, &captured);
+      result != CUDA_SUCCESS || captured) {
+    return result;
+  }
   return context->device->session->Post(context->wire_id, request);
 }
 
 template <class Request>
 CUresult Ask(Context* context, const Request& request, typename Request::Reply* reply) {
-  return context->device->session->Ask(context->wire_id, request, reply);
+  bool captured = false;  // never true of a request with a reply
+  CUresult result = CaptureRequest(context, request, &captured);
+  if (result != CUDA_SUCCESS) return result;
+  result = context->device->session->Ask(context->wire_id, request, reply);
+  if constexpr (kSynchronises<Request>) {
+    if (result == CUDA_SUCCESS) AfterSynchronise(context, request);
+  }
+  return result;
 }
 
 inline CUcontext ToHandle(const Context* context) {

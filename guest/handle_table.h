@@ -27,6 +27,12 @@ enum class HandleKind : uint8_t {
   kLibrary = 4,
   kKernel = 5,
   kModule = 6,
+  kPool = 7,
+  kGraph = 8,
+  kGraphNode = 9,
+  kGraphExec = 10,
+  kUserObject = 11,
+  kPhysicalMemory = 12,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

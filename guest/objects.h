@@ -27,6 +27,9 @@ struct Device {
   Session* session = nullptr;  // opened at the first need, then for good
   uint32_t retain_count = 0;
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
+  // Guarded by Runtime's pool mutex; 0 until used or set.
+  uint64_t default_pool = 0;
+  uint64_t current_pool = 0;
 };
 
 // A storage entry of a runtime or library in a context; see guest/export_tables.cc.
@@ -69,6 +72,7 @@ struct Event {
   uint64_t id = 0;
   uint64_t context_id = 0;
   uint32_t flags = 0;
+  uint64_t capture_id = 0;  // of the capture in which it was last recorded; atomic, relaxed
 };
 
 struct KernelParameter {
@@ -151,6 +155,37 @@ struct Module {
   uint64_t id = 0;
   uint64_t library_id = 0;
   uint64_t context_id = 0;
+};
+
+// Memory of cuMemCreate; guarded by Runtime's memory mutex.
+struct PhysicalMemory {
+  uint64_t id = 0;
+  Device* device = nullptr;
+  uint64_t bytes = 0;
+  uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
+  uint32_t mappings = 0;
+  CUmemAllocationProp properties = {};
+};
+
+// A memory pool; see guest/pool.h. Guarded by Runtime's pool mutex but for id and device.
+struct Pool {
+  // Freed memory that the pool holds.
+  struct Block {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t stream;   // in whose order it was freed; 0: any stream may have it
+    uint64_t context;  // of that stream
+  };
+  uint64_t id = 0;
+  Device* device = nullptr;
+  uint64_t bytes_max = 0;  // in use at most; 0: no limit
+  uint64_t threshold = 0;  // of bytes that are kept beyond a synchronisation
+  int reuse[3] = {1, 1, 1};
+  uint64_t used = 0;
+  uint64_t used_high = 0;
+  uint64_t held = 0;  // sum of blocks
+  uint64_t reserved_high = 0;
+  std::vector<Block> blocks;  // the longest held first
 };
 
 }  // namespace consort::guest

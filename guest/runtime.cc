@@ -16,6 +16,7 @@
 #include "guest/entry.h"
 #include "guest/log.h"
 #include "guest/modules.h"
+#include "guest/pool.h"
 #include "guest/unsupported.h"
 #include "vmsock/dial.h"
 
@@ -119,9 +120,7 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
       CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
       CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-      CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-      CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
@@ -134,6 +133,9 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
   // Only a UNIX socket can pass the pages that host and guest would share.
   if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
+  // Pools are this library's own; they need nothing of the device.
+  snapshot->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
+  snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
 }
 
 CUresult InitialiseLocked() {
@@ -281,7 +283,9 @@ CUresult EmptyContext(Context* context) {
   while (state->allocations.RemoveIf(
       [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); },
       &removed)) {
+    if (removed.pool_id != 0) ReleasePoolBlock(context, removed);
   }
+  PoolsAfterSynchronise(context, 0);
   return result == CUDA_ERROR_DEVICE_UNAVAILABLE ? CUDA_SUCCESS : result;
 }
 

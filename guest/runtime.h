@@ -10,14 +10,19 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "guest/allocations.h"
+#include "guest/graph.h"
 #include "guest/handle_table.h"
 #include "guest/objects.h"
 #include "guest/session.h"
 
 namespace consort::guest {
+
+struct Capture;
 
 // What cuDriverGetVersion says: the API level that this library was generated from.
 inline constexpr int kDriverVersion = 13000;
@@ -35,12 +40,30 @@ struct Runtime {
   HandleTable<Library, HandleKind::kLibrary> libraries;
   HandleTable<Kernel, HandleKind::kKernel> kernels;
   HandleTable<Module, HandleKind::kModule> modules;
+  HandleTable<Pool, HandleKind::kPool> pools;
+  HandleTable<Graph, HandleKind::kGraph> graphs;
+  HandleTable<GraphNode, HandleKind::kGraphNode> graph_nodes;
+  HandleTable<GraphExec, HandleKind::kGraphExec> graph_execs;
+  HandleTable<UserObject, HandleKind::kUserObject> user_objects;
+  HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
+  // Guarded by graph_mutex.
+  std::vector<Capture*> captures;  // that have begun and not ended; owned
+  uint64_t last_capture_id = 0;
+  std::vector<GraphMemory> graph_memory;
+  uint64_t graph_used_high = 0;
+  uint64_t graph_reserved_high = 0;
+
+  // Of all pools; so that a synchronisation need not look when there are none.
+  std::atomic<uint64_t> pool_blocks{0};
 
   Allocations allocations;  // thread safe
 
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module
   Mutex locals_mutex;      // Context::locals
+  Mutex pool_mutex;        // Pool, and the pools of a Device
+  Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
+  Mutex memory_mutex;      // PhysicalMemory, and mapping it
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

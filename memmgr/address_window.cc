@@ -113,6 +113,23 @@ CUresult AddressWindow::Free(uint64_t address) {
   return CUDA_SUCCESS;
 }
 
+CUresult AddressWindow::TakeRange(Bytes bytes, uint64_t* address) {
+  CHECK(bytes != 0 && bytes % kGranuleBytes == 0);
+  if (bytes > bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::optional<uint64_t> first = granules_.Take(bytes / kGranuleBytes);
+  if (!first.has_value() && !cached_.empty()) {
+    Trim();
+    first = granules_.Take(bytes / kGranuleBytes);
+  }
+  if (!first.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = base_ + *first * kGranuleBytes;
+  return CUDA_SUCCESS;
+}
+
+void AddressWindow::ReturnRange(uint64_t address, Bytes bytes) {
+  granules_.Return((address - base_) / kGranuleBytes, bytes / kGranuleBytes);
+}
+
 std::optional<Allocation> AddressWindow::Find(uint64_t address) const {
   auto it = allocations_.upper_bound(address);
   if (it == allocations_.begin()) return std::nullopt;

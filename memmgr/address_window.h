@@ -52,6 +52,12 @@ class AddressWindow {
   // CUDA_ERROR_INVALID_VALUE: no live allocation begins there.
   CUresult Free(uint64_t address);
 
+  // Takes addresses for memory that the caller maps: `bytes`, a multiple of kGranuleBytes, of which
+  // nothing is mapped. CUDA_ERROR_OUT_OF_MEMORY: no free range is that long. The caller returns the
+  // range, unmapped, before the window ends.
+  CUresult TakeRange(Bytes bytes, uint64_t* address);
+  void ReturnRange(uint64_t address, Bytes bytes);
+
   // The live allocation that contains `address`.
   std::optional<Allocation> Find(uint64_t address) const;
 

@@ -10,7 +10,7 @@
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
-namespace consort::guest::calls {
+namespace consort::guest {
 namespace {
 
 struct Side {
@@ -35,7 +35,7 @@ uint64_t Extent(const Side& side, const Rows& rows) {
 CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
   Allocation range;
   if (GetRuntime()->allocations.Find(side->address, &range)) {
-    if (Extent(*side, rows) > range.bytes - (side->address - range.start))
+    if (!GetRuntime()->allocations.Covers(range, side->address, Extent(*side, rows)))
       return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
@@ -207,6 +207,17 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
   return CUDA_SUCCESS;
 }
 
+// Makes the copy a node if its stream is captured. One that waits cannot be.
+CUresult Capture(const StreamRef& stream, const CUDA_MEMCPY3D& copy, bool synchronous,
+                 bool* captured) {
+  if (synchronous) return RefuseInCapture(stream.context, stream.id);
+  GraphWork work;
+  work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  work.context_id = stream.context->id;
+  work.copy = copy;
+  return CaptureWork(stream.context, stream.id, &work, captured);
+}
+
 // Linear copies. `*_device`: the function's name says that side is device memory.
 CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, uint64_t bytes,
                 CUstream handle, DefaultStream default_stream, bool synchronous) {
@@ -220,6 +231,21 @@ CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, ui
   from.address = src, from.pitch = bytes;
   if (CUresult result = Classify(&to, rows, dst_device); result != CUDA_SUCCESS) return result;
   if (CUresult result = Classify(&from, rows, src_device); result != CUDA_SUCCESS) return result;
+  if (MaybeCapturing()) {
+    CUDA_MEMCPY3D copy = {};
+    copy.srcMemoryType = from.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.srcHost = from.host ? reinterpret_cast<const void*>(src) : nullptr;
+    copy.srcDevice = from.host ? 0 : src;
+    copy.dstMemoryType = to.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.dstHost = to.host ? reinterpret_cast<void*>(dst) : nullptr;
+    copy.dstDevice = to.host ? 0 : dst;
+    copy.srcPitch = copy.dstPitch = bytes;
+    copy.WidthInBytes = bytes;
+    copy.Height = copy.Depth = 1;
+    bool captured = false;
+    const CUresult result = Capture(stream, copy, synchronous, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
   return Copy(stream, to, from, rows, synchronous);
 }
 
@@ -266,59 +292,105 @@ CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t de
   return CUDA_SUCCESS;
 }
 
-CUresult CopyBox(const char* call, const Box& dst, const Box& src, uint64_t width, uint64_t height,
-                 uint64_t depth, CUstream handle, DefaultStream default_stream, bool synchronous) {
+Box Destination(const CUDA_MEMCPY3D& copy) {
+  return {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
+          copy.dstY,          copy.dstZ,    copy.dstPitch,  copy.dstHeight};
+}
+
+Box Source(const CUDA_MEMCPY3D& copy) {
+  return {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
+          copy.srcY,          copy.srcZ,    copy.srcPitch,  copy.srcHeight};
+}
+
+// Both sides of a copy of boxes, checked.
+struct Boxes {
+  Side to, from;
+  uint64_t to_slice = 0, from_slice = 0;
+};
+
+CUresult PrepareBoxes(const char* call, const CUDA_MEMCPY3D& copy, Boxes* boxes) {
+  if (copy.srcLOD != 0 || copy.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = PrepareBox(Destination(copy), copy.WidthInBytes, copy.Height, copy.Depth,
+                                   call, &boxes->to, &boxes->to_slice);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  return PrepareBox(Source(copy), copy.WidthInBytes, copy.Height, copy.Depth, call, &boxes->from,
+                    &boxes->from_slice);
+}
+
+bool Empty(const CUDA_MEMCPY3D& copy) {
+  return copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0;
+}
+
+CUresult SendBoxes(const StreamRef& stream, const CUDA_MEMCPY3D& copy, Boxes boxes,
+                   bool synchronous) {
+  const Rows rows{copy.WidthInBytes, copy.Height};
+  for (uint64_t z = 0; z < copy.Depth; ++z) {
+    if (CUresult result = Copy(stream, boxes.to, boxes.from, rows, synchronous);
+        result != CUDA_SUCCESS) {
+      return result;
+    }
+    boxes.to.address += boxes.to_slice;
+    boxes.from.address += boxes.from_slice;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream handle,
+                DefaultStream default_stream, bool synchronous) {
+  if (copy == nullptr || copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
   if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
-  if (width == 0 || height == 0 || depth == 0) return CUDA_SUCCESS;
-  Side to, from;
-  uint64_t to_slice = 0, from_slice = 0;
-  if (CUresult result = PrepareBox(dst, width, height, depth, call, &to, &to_slice);
-      result != CUDA_SUCCESS)
-    return result;
-  if (CUresult result = PrepareBox(src, width, height, depth, call, &from, &from_slice);
-      result != CUDA_SUCCESS)
-    return result;
-  const Rows rows{width, height};
-  for (uint64_t z = 0; z < depth; ++z) {
-    if (CUresult result = Copy(stream, to, from, rows, synchronous); result != CUDA_SUCCESS)
-      return result;
-    to.address += to_slice;
-    from.address += from_slice;
+  if (Empty(*copy)) return CUDA_SUCCESS;
+  Boxes boxes;
+  if (CUresult result = PrepareBoxes(call, *copy, &boxes); result != CUDA_SUCCESS) return result;
+  if (MaybeCapturing()) {
+    bool captured = false;
+    const CUresult result = Capture(stream, *copy, synchronous, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
   }
-  return CUDA_SUCCESS;
+  return SendBoxes(stream, *copy, boxes, synchronous);
 }
 
 CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream,
                 DefaultStream default_stream, bool synchronous) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Box dst{copy->dstMemoryType, copy->dstHost,
-                copy->dstDevice,     copy->dstXInBytes,
-                copy->dstY,          0,
-                copy->dstPitch,      0};
-  const Box src{copy->srcMemoryType, copy->srcHost,
-                copy->srcDevice,     copy->srcXInBytes,
-                copy->srcY,          0,
-                copy->srcPitch,      0};
-  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, 1, stream, default_stream,
-                 synchronous);
-}
-
-CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream stream,
-                DefaultStream default_stream, bool synchronous) {
-  if (copy == nullptr || copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
-  const Box dst{copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-                copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
-  const Box src{copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-                copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
-  return CopyBox(call, dst, src, copy->WidthInBytes, copy->Height, copy->Depth, stream,
-                 default_stream, synchronous);
+  CUDA_MEMCPY3D deep = {};
+  deep.srcXInBytes = copy->srcXInBytes, deep.srcY = copy->srcY;
+  deep.srcMemoryType = copy->srcMemoryType;
+  deep.srcHost = copy->srcHost, deep.srcDevice = copy->srcDevice, deep.srcArray = copy->srcArray;
+  deep.srcPitch = copy->srcPitch;
+  deep.dstXInBytes = copy->dstXInBytes, deep.dstY = copy->dstY;
+  deep.dstMemoryType = copy->dstMemoryType;
+  deep.dstHost = copy->dstHost, deep.dstDevice = copy->dstDevice, deep.dstArray = copy->dstArray;
+  deep.dstPitch = copy->dstPitch;
+  deep.WidthInBytes = copy->WidthInBytes, deep.Height = copy->Height;
+  deep.Depth = 1;
+  return Copy3D(call, &deep, stream, default_stream, synchronous);
 }
 
 uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 }  // namespace
+
+CUresult PrepareCopy(const CUDA_MEMCPY3D& copy) {
+  Boxes boxes;
+  return Empty(copy) ? CUDA_ERROR_INVALID_VALUE
+                     : PrepareBoxes("cuGraphAddMemcpyNode", copy, &boxes);
+}
+
+CUresult SendCopy(const StreamRef& stream, const GraphWork& work) {
+  Boxes boxes;
+  if (CUresult result = PrepareBoxes("cuGraphLaunch", work.copy, &boxes); result != CUDA_SUCCESS)
+    return result;
+  // A launch does not wait, whatever memory its nodes copy to.
+  boxes.to.pageable = false;
+  return SendBoxes(stream, work.copy, boxes, false);
+}
+
+namespace calls {
 
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
                   DefaultStream default_stream) {
@@ -407,4 +479,5 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream,
   return Copy3D("cuMemcpy3DAsync", pCopy, hStream, default_stream, false);
 }
 
-}  // namespace consort::guest::calls
+}  // namespace calls
+}  // namespace consort::guest

@@ -13,7 +13,7 @@
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
-namespace consort::guest::calls {
+namespace consort::guest {
 namespace {
 
 // Kernel parameters: 32,764 bytes at most since CUDA 12.1, and some room for alignment.
@@ -158,20 +158,47 @@ CUresult CheckCooperative(Context* context, const CUlaunchConfig& config, const 
   return grid <= at_once ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+// The kernel behind `f` for work of `context`, whose limits the shape of the launch keeps.
+CUresult CheckLaunch(Context* context, const CUlaunchConfig& config, CUfunction f,
+                     Kernel** kernel) {
+  if (CUresult result = FindKernel(f, kernel); result != CUDA_SUCCESS) return result;
+  // A module's function belongs to the module's context; a library's kernel to all.
+  const Library* library = GetRuntime()->libraries.Find((*kernel)->library_id);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (library->module_context != 0 && library->module_context != context->id)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult result = KernelIn(context, kernel); result != CUDA_SUCCESS) return result;
+  return CheckShape(config, *kernel, context->device);
+}
+
+void SetShape(const CUlaunchConfig& config, wire::LaunchRequest* request) {
+  request->grid_x = config.gridDimX, request->grid_y = config.gridDimY;
+  request->grid_z = config.gridDimZ;
+  request->block_x = config.blockDimX, request->block_y = config.blockDimY;
+  request->block_z = config.blockDimZ;
+  request->shared_bytes = config.sharedMemBytes;
+}
+
+// What a graph keeps of a launch.
+void KeepLaunch(Context* context, const wire::LaunchRequest& request, GraphWork* work) {
+  work->type = CU_GRAPH_NODE_TYPE_KERNEL;
+  work->context_id = context->id;
+  work->kernel_id = request.kernel;
+  work->grid[0] = request.grid_x, work->grid[1] = request.grid_y, work->grid[2] = request.grid_z;
+  work->block[0] = request.block_x, work->block[1] = request.block_y;
+  work->block[2] = request.block_z;
+  work->shared_bytes = request.shared_bytes;
+  work->parameters.assign(request.params.begin(), request.params.end());
+  work->attributes.assign(request.attributes.begin(), request.attributes.end());
+}
+
 CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params, void** extra,
                 DefaultStream default_stream) {
   StreamRef stream;
   if (CUresult result = FindStream(config.hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
   Kernel* kernel = nullptr;
-  if (CUresult result = FindKernel(f, &kernel); result != CUDA_SUCCESS) return result;
-  // A module's function belongs to the module's context; a library's kernel to all.
-  const Library* library = GetRuntime()->libraries.Find(kernel->library_id);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (library->module_context != 0 && library->module_context != stream.context->id)
-    return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult result = KernelIn(stream.context, &kernel); result != CUDA_SUCCESS) return result;
-  if (CUresult result = CheckShape(config, kernel, stream.context->device); result != CUDA_SUCCESS)
+  if (CUresult result = CheckLaunch(stream.context, config, f, &kernel); result != CUDA_SUCCESS)
     return result;
 
   std::byte parameters[kParameterBytesMax];
@@ -192,11 +219,14 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   }
   request.kernel = kernel->id;
   request.stream = stream.id;
-  request.grid_x = config.gridDimX, request.grid_y = config.gridDimY,
-  request.grid_z = config.gridDimZ;
-  request.block_x = config.blockDimX, request.block_y = config.blockDimY,
-  request.block_z = config.blockDimZ;
-  request.shared_bytes = config.sharedMemBytes;
+  SetShape(config, &request);
+  if (MaybeCapturing()) {
+    GraphWork work;
+    KeepLaunch(stream.context, request, &work);
+    bool captured = false;
+    const CUresult result = CaptureWork(stream.context, stream.id, &work, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
   if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
   if (!GetConfig().launch_blocking) return CUDA_SUCCESS;
   wire::StreamSynchronizeRequest wait;
@@ -205,8 +235,8 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
   return Ask(stream.context, wait, &reply);
 }
 
-CUlaunchConfig Config(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                      unsigned shared, CUstream stream) {
+CUlaunchConfig LaunchConfig(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                            unsigned bz, unsigned shared, CUstream stream) {
   CUlaunchConfig config = {};
   config.gridDimX = gx, config.gridDimY = gy, config.gridDimZ = gz;
   config.blockDimX = bx, config.blockDimY = by, config.blockDimZ = bz;
@@ -264,12 +294,54 @@ CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchCon
 
 }  // namespace
 
+CUresult PrepareLaunch(Context* context, const CUDA_KERNEL_NODE_PARAMS_v2& params,
+                       const std::vector<std::byte>& attributes, GraphWork* work) {
+  const CUlaunchConfig config =
+      LaunchConfig(params.gridDimX, params.gridDimY, params.gridDimZ, params.blockDimX,
+                   params.blockDimY, params.blockDimZ, params.sharedMemBytes, nullptr);
+  Kernel* kernel = nullptr;
+  if (CUresult result = CheckLaunch(context, config, params.func, &kernel); result != CUDA_SUCCESS)
+    return result;
+  std::byte buffer[kParameterBytesMax];
+  wire::LaunchRequest request;
+  if (CUresult result =
+          PackParameters(kernel, params.kernelParams, params.extra, buffer, &request.params);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  request.kernel = kernel->id;
+  request.attributes = attributes;
+  SetShape(config, &request);
+  KeepLaunch(context, request, work);
+  return CUDA_SUCCESS;
+}
+
+CUresult SendLaunch(const StreamRef& stream, const GraphWork& work) {
+  wire::LaunchRequest request;
+  request.kernel = work.kernel_id;
+  request.stream = stream.id;
+  request.grid_x = work.grid[0], request.grid_y = work.grid[1], request.grid_z = work.grid[2];
+  request.block_x = work.block[0], request.block_y = work.block[1];
+  request.block_z = work.block[2];
+  request.shared_bytes = work.shared_bytes;
+  request.params = work.parameters;
+  request.attributes = work.attributes;
+  return Post(stream.context, request);
+}
+
+CUresult SendHostFunction(const StreamRef& stream, const GraphWork& work) {
+  return EnqueueHostFunction(stream, work.host.fn, work.host.userData,
+                             Session::AfterFailure::kDrop);
+}
+
+namespace calls {
+
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra, DefaultStream default_stream) {
-  return Launch(Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
-                       sharedMemBytes, hStream),
+  return Launch(LaunchConfig(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+                             sharedMemBytes, hStream),
                 f, kernelParams, extra, default_stream);
 }
 
@@ -287,8 +359,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;
-  CUlaunchConfig config = Config(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
-                                 sharedMemBytes, hStream);
+  CUlaunchConfig config = LaunchConfig(gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
+                                       blockDimZ, sharedMemBytes, hStream);
   config.attrs = &attribute;
   config.numAttrs = 1;
   return Launch(config, f, kernelParams, nullptr, default_stream);
@@ -300,6 +372,16 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData,
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
+  if (MaybeCapturing()) {
+    GraphWork work;
+    work.type = CU_GRAPH_NODE_TYPE_HOST;
+    work.context_id = stream.context->id;
+    work.host.fn = fn;
+    work.host.userData = userData;
+    bool captured = false;
+    const CUresult result = CaptureWork(stream.context, stream.id, &work, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
   // "The function will not be called in the event of an error in the CUDA context."
   return EnqueueHostFunction(stream, fn, userData, Session::AfterFailure::kDrop);
 }
@@ -309,6 +391,9 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
+  // "Callbacks ... cannot be captured": cuLaunchHostFunc is there for that.
+  if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
     return result;
   auto* entry = new StreamCallback{callback, hStream, userData, stream.context->device->session};
   const CUresult result =
@@ -411,4 +496,5 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func,
   return Clusters(1, clusterSize, func, config);
 }
 
-}  // namespace consort::guest::calls
+}  // namespace calls
+}  // namespace consort::guest

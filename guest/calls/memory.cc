@@ -7,6 +7,7 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/log.h"
+#include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/shared_pages.h"
 #include "guest/unsupported.h"
@@ -178,6 +179,12 @@ CUresult UnshareRegistered(Session* session, const Allocation& range) {
   return FreeShared(session, range.other_start - (range.start - pages.start), pages.bytes);
 }
 
+// The device of memory that belongs to no context.
+int Ordinal(const Allocation& range) {
+  const PhysicalMemory* memory = GetRuntime()->physical_memory.Find(range.memory_id);
+  return memory != nullptr ? memory->device->ordinal : 0;
+}
+
 // Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads
 // that many of IS_MANAGED.
 CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address,
@@ -220,7 +227,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned long long*>(data) = 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : 0;
+      *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : Ordinal(range);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<CUdeviceptr*>(data) = range.start;
@@ -235,7 +242,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned*>(data) = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      *static_cast<CUmemoryPool*>(data) = nullptr;
+      *static_cast<CUmemoryPool*>(data) = reinterpret_cast<CUmemoryPool>(range.pool_id);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       *static_cast<size_t*>(data) = range.bytes;
@@ -290,6 +297,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (CUresult result = RefuseUnsafeCall(); result != CUDA_SUCCESS) return result;
   return AllocateDevice(context, bytesize, dptr);
 }
 
@@ -313,10 +321,14 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (dptr == 0) return CUDA_SUCCESS;
+  if (dptr == 0 || FreeGraphMemory(dptr)) return CUDA_SUCCESS;
   Allocation removed;
   if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed))
     return CUDA_ERROR_INVALID_VALUE;
+  if (removed.pool_id != 0) {
+    ReleasePoolBlock(context, removed);
+    return CUDA_SUCCESS;
+  }
   wire::MemFreeRequest request;
   request.address = dptr;
   // In the context that owns it, which may be another than the current one.

@@ -3,7 +3,6 @@
 // Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
-#include "guest/thread_state.h"
 
 namespace consort::guest::calls {
 namespace {
@@ -107,41 +106,6 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device, DefaultStream def
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
   *device = stream.context->device->ordinal;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus,
-                             DefaultStream default_stream) {
-  if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  StreamRef stream;
-  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
-    return result;
-  *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
-}
-
-// All outputs but the status are set only while capturing, which never is.
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t*, CUgraph*, const CUgraphNode**, size_t*,
-                                   DefaultStream default_stream) {
-  return cuStreamIsCapturing(hStream, captureStatus_out, default_stream);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,
-                                   cuuint64_t*, CUgraph*, const CUgraphNode**,
-                                   const CUgraphEdgeData**, size_t*, DefaultStream default_stream) {
-  return cuStreamIsCapturing(hStream, captureStatus_out, default_stream);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
-      *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  ThreadState& thread = CurrentThread();
-  const CUstreamCaptureMode old = thread.capture_mode;
-  thread.capture_mode = *mode;
-  *mode = old;
   return CUDA_SUCCESS;
 }
 

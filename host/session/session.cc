@@ -98,6 +98,9 @@ absl::Status Session::Open() {
     result = memmgr::AddressWindow::Create(driver_, device_.device(), open_.window_base,
                                            device_bytes, &window_);
   }
+  if (result == CUDA_SUCCESS) {
+    virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get());
+  }
   if (result != CUDA_SUCCESS) {
     status = absl::UnavailableError(
         absl::StrCat("the device cannot take a session: ", device::ResultName(driver_, result)));

@@ -43,6 +43,7 @@
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
 #include "host/session/streams.h"
+#include "host/session/virtual_memory.h"
 #include "host/session/worker_device.h"
 #include "memmgr/address_window.h"
 #include "vmsock/channel.h"
@@ -174,6 +175,31 @@ class Session final : private Handlers, private PendingSink {
   void EventSynchronize(const wire::FrameHeader& header,
                         const wire::EventSynchronizeRequest& request) override;
 
+  // --- Handlers: memory that the guest maps itself. virtual_memory.cc
+  CUresult VirtualReserve(const wire::FrameHeader& header,
+                          const wire::VirtualReserveRequest& request,
+                          wire::VirtualReserveReply* reply) override;
+  CUresult VirtualFree(const wire::FrameHeader& header,
+                       const wire::VirtualFreeRequest& request) override;
+  CUresult MemoryCreate(const wire::FrameHeader& header,
+                        const wire::MemoryCreateRequest& request) override;
+  CUresult MemoryRelease(const wire::FrameHeader& header,
+                         const wire::MemoryReleaseRequest& request) override;
+  CUresult VirtualMap(const wire::FrameHeader& header,
+                      const wire::VirtualMapRequest& request) override;
+  CUresult VirtualUnmap(const wire::FrameHeader& header,
+                        const wire::VirtualUnmapRequest& request) override;
+  CUresult VirtualSetAccess(const wire::FrameHeader& header,
+                            const wire::VirtualSetAccessRequest& request) override;
+
+  // --- Handlers: tensor maps. tensor_maps.cc
+  CUresult TensorMapEncode(const wire::FrameHeader& header,
+                           const wire::TensorMapEncodeRequest& request,
+                           wire::TensorMapEncodeReply* reply) override;
+  CUresult TensorMapReplaceAddress(const wire::FrameHeader& header,
+                                   const wire::TensorMapReplaceAddressRequest& request,
+                                   wire::TensorMapReplaceAddressReply* reply) override;
+
   void ReplyNow(const wire::FrameHeader& request, CUresult result);
   // Replies to `request` when `fence` is reached.
   void ReplyLater(const wire::FrameHeader& request, PendingItem::Kind kind,
@@ -223,7 +249,8 @@ class Session final : private Handlers, private PendingSink {
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;
   std::unique_ptr<memmgr::AddressWindow> window_;
-  std::unique_ptr<SharedHost> shared_host_;  // null where the channel cannot share memory
+  std::unique_ptr<VirtualMemory> virtual_memory_;  // in window_
+  std::unique_ptr<SharedHost> shared_host_;        // null where the channel cannot share memory
   Staging staging_;
   HeldWork held_;
   Modules modules_;
@@ -235,6 +262,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
   CopyToHostState copy_to_host_;
+  alignas(64) CUtensorMap tensor_map_ = {};  // of the reply that is made at present
 
   std::deque<Frame> backlog_;
   int stalled_ = 0;                         // depth of TurnWhileStalled

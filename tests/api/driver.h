@@ -23,6 +23,8 @@
 #undef cuDevicePrimaryCtxReset
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
+#undef cuGraphAddDependencies
+#undef cuGraphGetEdges
 #undef cuMemAlloc
 
 namespace consort::tests::api {
@@ -209,7 +211,59 @@ class Entry<CUresult (*)(Args...)> {
   Y(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                \
   X(cuEventElapsedTime_v2)                                           \
   X(cuThreadExchangeStreamCaptureMode)                               \
+  X(cuMemAllocAsync)                                                 \
+  X(cuMemAllocFromPoolAsync)                                         \
+  X(cuMemFreeAsync)                                                  \
+  X(cuMemPoolCreate)                                                 \
+  X(cuMemPoolDestroy)                                                \
+  X(cuMemPoolTrimTo)                                                 \
+  X(cuMemPoolSetAttribute)                                           \
+  X(cuMemPoolGetAttribute)                                           \
+  X(cuMemPoolSetAccess)                                              \
+  X(cuMemPoolGetAccess)                                              \
+  X(cuDeviceGetDefaultMemPool)                                       \
+  X(cuDeviceGetMemPool)                                              \
+  X(cuDeviceSetMemPool)                                              \
   X(cuGraphCreate)                                                   \
+  X(cuGraphDestroy)                                                  \
+  X(cuGraphClone)                                                    \
+  X(cuGraphAddKernelNode_v2)                                         \
+  X(cuGraphKernelNodeGetParams_v2)                                   \
+  X(cuGraphKernelNodeSetParams_v2)                                   \
+  X(cuGraphAddMemcpyNode)                                            \
+  X(cuGraphAddMemsetNode)                                            \
+  X(cuGraphAddEmptyNode)                                             \
+  X(cuGraphAddChildGraphNode)                                        \
+  X(cuGraphChildGraphNodeGetGraph)                                   \
+  X(cuGraphGetNodes)                                                 \
+  X(cuGraphNodeGetType)                                              \
+  X(cuGraphDestroyNode)                                              \
+  X(cuGraphNodeFindInClone)                                          \
+  X(cuGraphInstantiateWithFlags)                                     \
+  X(cuGraphLaunch)                                                   \
+  X(cuGraphExecDestroy)                                              \
+  X(cuGraphExecUpdate_v2)                                            \
+  X(cuGraphExecKernelNodeSetParams_v2)                               \
+  X(cuGraphNodeSetEnabled)                                           \
+  X(cuUserObjectCreate)                                              \
+  X(cuGraphRetainUserObject)                                         \
+  X(cuStreamBeginCapture_v2)                                         \
+  X(cuStreamEndCapture)                                              \
+  Y(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)    \
+  Y(cuGraphAddDependencies, PFN_cuGraphAddDependencies_v10000)       \
+  Y(cuGraphGetEdges, PFN_cuGraphGetEdges_v10000)                     \
+  X(cuMemGetAllocationGranularity)                                   \
+  X(cuMemAddressReserve)                                             \
+  X(cuMemAddressFree)                                                \
+  X(cuMemCreate)                                                     \
+  X(cuMemRelease)                                                    \
+  X(cuMemMap)                                                        \
+  X(cuMemUnmap)                                                      \
+  X(cuMemSetAccess)                                                  \
+  X(cuMemGetAccess)                                                  \
+  X(cuMemRetainAllocationHandle)                                     \
+  X(cuMemGetAllocationPropertiesFromHandle)                          \
+  X(cuTensorMapEncodeTiled)                                          \
   X(cuGetExportTable)
 
 struct DriverTable {

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/virtual_memory.cc: addresses and memory managed apart. The host checks and maps; what
+// is kept here is what programs ask about: whose memory lies where, and who still holds it. Source:
+// CUDA Driver API, Virtual Memory Management.
+#include "gen/guest/calls.h"
+#include "guest/call.h"
+#include "guest/runtime.h"
+#include "guest/unsupported.h"
+
+namespace consort::guest::calls {
+namespace {
+
+// What device memory comes in on every GPU that the host serves; the host refuses anything else.
+constexpr uint64_t kGranularity = uint64_t{2} << 20;
+
+// Memory on the device of `prop`, whose session is open.
+CUresult FindPlace(const CUmemAllocationProp* prop, Device** device) {
+  if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    NoteUnsupported("cuMemCreate", "memory that is not a device's");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  Runtime* runtime = GetRuntime();
+  if (prop->location.id < 0 || prop->location.id >= runtime->device_count)
+    return CUDA_ERROR_INVALID_DEVICE;
+  *device = &runtime->devices[prop->location.id];
+  CUresult result = CUDA_SUCCESS;
+  return OpenDevice(*device, &result) != nullptr ? CUDA_SUCCESS : result;
+}
+
+PhysicalMemory* FindMemory(CUmemGenericAllocationHandle handle) {
+  return GetRuntime()->physical_memory.Find(handle);
+}
+
+// Lets go of memory that neither a handle nor a mapping holds any more. memory_mutex held; nothing
+// is waited for.
+void DropIfUnused(PhysicalMemory* memory) {
+  if (memory->holds != 0 || memory->mappings != 0) return;
+  wire::MemoryReleaseRequest request;
+  request.memory = memory->id;
+  memory->device->session->Post(0, request);
+  GetRuntime()->physical_memory.Destroy(memory->id);
+}
+
+// The device in whose window the address lies.
+Device* DeviceOf(CUdeviceptr address) {
+  Runtime* runtime = GetRuntime();
+  for (int i = 0; i < runtime->device_count; ++i) {
+    Device* device = &runtime->devices[i];
+    if (device->session == nullptr) continue;
+    const wire::Welcome& welcome = device->session->welcome();
+    if (address >= welcome.window_base && address - welcome.window_base < welcome.window_bytes)
+      return device;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
+                                       CUmemAllocationGranularity_flags option) {
+  if (granularity == nullptr || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                                 option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Device* device = nullptr;
+  if (CUresult result = FindPlace(prop, &device); result != CUDA_SUCCESS) return result;
+  *granularity = kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
+  if (ptr == nullptr || size == 0 || size % kGranularity != 0 || flags != 0 ||
+      (alignment & (alignment - 1)) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (alignment > kGranularity) {
+    NoteUnsupported("cuMemAddressReserve", "an alignment of more than 2 MiB");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // Addresses belong to a device's window: the current context's, or else the first device's.
+  Context* context = nullptr;
+  Device* device =
+      CurrentContext(&context) == CUDA_SUCCESS ? context->device : &GetRuntime()->devices[0];
+  CUresult result = CUDA_SUCCESS;
+  Session* session = OpenDevice(device, &result);
+  if (session == nullptr) return result;
+  wire::VirtualReserveRequest request;
+  wire::VirtualReserveReply reply;
+  request.bytes = size;
+  if (result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  *ptr = reply.address;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
+  const Device* device = DeviceOf(ptr);
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  wire::VirtualFreeRequest request;
+  wire::EmptyReply reply;
+  request.address = ptr;
+  request.bytes = size;
+  return device->session->Ask(0, request, &reply);
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  if (handle == nullptr || size == 0 || size % kGranularity != 0 || flags != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Device* device = nullptr;
+  if (CUresult result = FindPlace(prop, &device); result != CUDA_SUCCESS) return result;
+  Runtime* runtime = GetRuntime();
+  const uint64_t id = runtime->physical_memory.Create([&](PhysicalMemory* memory, uint64_t new_id) {
+    memory->id = new_id;
+    memory->device = device;
+    memory->bytes = size;
+    memory->holds = 1;
+    memory->properties = *prop;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  wire::MemoryCreateRequest request;
+  wire::EmptyReply reply;
+  request.memory = id;
+  request.bytes = size;
+  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS) {
+    runtime->physical_memory.Destroy(id);
+    return result;
+  }
+  *handle = id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  MutexLock lock(&GetRuntime()->memory_mutex);
+  PhysicalMemory* memory = FindMemory(handle);
+  if (memory == nullptr || memory->holds == 0) return CUDA_ERROR_INVALID_VALUE;
+  --memory->holds;
+  DropIfUnused(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  Runtime* runtime = GetRuntime();
+  if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  MutexLock lock(&runtime->memory_mutex);
+  PhysicalMemory* memory = FindMemory(handle);
+  if (memory == nullptr || memory->holds == 0 || memory->device != DeviceOf(ptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  wire::VirtualMapRequest request;
+  wire::EmptyReply reply;
+  request.address = ptr;
+  request.bytes = size;
+  request.memory = handle;
+  // Held meanwhile: another thread must not map the same addresses or release the memory.
+  if (CUresult result = memory->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+    return result;
+  Allocation mapping;
+  mapping.start = ptr;
+  mapping.bytes = size;
+  mapping.kind = MemoryKind::kVirtual;
+  mapping.memory_id = handle;
+  if (!runtime->allocations.Add(mapping)) return CUDA_ERROR_UNKNOWN;
+  ++memory->mappings;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  Runtime* runtime = GetRuntime();
+  Device* device = DeviceOf(ptr);
+  if (device == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  // Work that uses it ends first, in every context of the process on that device.
+  std::vector<Context*> contexts;
+  runtime->contexts.ForEach([&](Context* context, uint64_t) {
+    if (context->device == device && context->active.load()) contexts.push_back(context);
+  });
+  for (Context* context : contexts) {
+    wire::ContextSynchronizeRequest synchronise;
+    wire::EmptyReply reply;
+    if (CUresult result = Ask(context, synchronise, &reply); result != CUDA_SUCCESS) return result;
+  }
+  MutexLock lock(&runtime->memory_mutex);
+  wire::VirtualUnmapRequest request;
+  wire::EmptyReply reply;
+  request.address = ptr;
+  request.bytes = size;
+  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+    return result;
+  Allocation removed;
+  while (runtime->allocations.RemoveIf(
+      [&](const Allocation& range) {
+        return range.kind == MemoryKind::kVirtual && range.start >= ptr && range.start - ptr < size;
+      },
+      &removed)) {
+    PhysicalMemory* memory = FindMemory(removed.memory_id);
+    if (memory == nullptr) continue;
+    --memory->mappings;
+    DropIfUnused(memory);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
+  const Device* device = DeviceOf(ptr);
+  if (device == nullptr || desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        desc[i].location.id != device->ordinal) {
+      // Other devices have no access, and no host memory does.
+      if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
+      NoteUnsupported("cuMemSetAccess", "access from another place than the memory's device");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    wire::VirtualSetAccessRequest request;
+    wire::EmptyReply reply;
+    request.address = ptr;
+    request.bytes = size;
+    request.access = desc[i].flags;
+    if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+      return result;
+    GetRuntime()->allocations.SetAccess(ptr, size, desc[i].flags);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
+  if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Allocation range;
+  if (!GetRuntime()->allocations.Find(ptr, &range) || range.kind != MemoryKind::kVirtual)
+    return CUDA_ERROR_INVALID_VALUE;
+  const Device* device = DeviceOf(ptr);
+  const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && device != nullptr &&
+                   location->id == device->ordinal;
+  *flags = own ? range.flags : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->memory_mutex);
+  Allocation range;
+  if (!runtime->allocations.Find(reinterpret_cast<uint64_t>(addr), &range) ||
+      range.kind != MemoryKind::kVirtual) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  PhysicalMemory* memory = FindMemory(range.memory_id);
+  if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++memory->holds;
+  *handle = memory->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
+                                                CUmemGenericAllocationHandle handle) {
+  if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  MutexLock lock(&GetRuntime()->memory_mutex);
+  const PhysicalMemory* memory = FindMemory(handle);
+  if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *prop = memory->properties;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace consort::guest::calls

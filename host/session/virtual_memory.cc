@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/virtual_memory.h"
+
+#include <iterator>
+
+#include "base/log.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+#include "memmgr/limits.h"
+
+namespace consort::host {
+namespace {
+
+bool Granular(uint64_t value) { return value % memmgr::kGranuleBytes == 0; }
+
+}  // namespace
+
+VirtualMemory::~VirtualMemory() {
+  // Only a broken context makes these fail, and then everything goes with the process.
+  for (const auto& [address, bytes] : mappings_) driver_.cuMemUnmap(address, bytes);
+  for (const auto& [name, memory] : memory_) driver_.cuMemRelease(memory.handle);
+  for (const auto& [address, bytes] : reservations_) window_->ReturnRange(address, bytes);
+}
+
+CUresult VirtualMemory::Reserve(Bytes bytes, uint64_t* address) {
+  if (bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (reservations_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = window_->TakeRange(bytes, address);
+  if (result == CUDA_SUCCESS) reservations_.emplace(*address, bytes);
+  return result;
+}
+
+CUresult VirtualMemory::Free(uint64_t address, Bytes bytes) {
+  const auto it = reservations_.find(address);
+  if (it == reservations_.end() || it->second != bytes || AnyMapping(address, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  reservations_.erase(it);
+  window_->ReturnRange(address, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Create(uint64_t name, Bytes bytes) {
+  if (bytes == 0 || !Granular(bytes) || memory_.contains(name)) return CUDA_ERROR_INVALID_VALUE;
+  if (memory_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+  Memory memory;
+  memory.bytes = bytes;
+  CUresult result = driver_.cuMemCreate(&memory.handle, bytes, &properties, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && window_->cached_bytes() != 0) {
+    window_->Trim();
+    result = driver_.cuMemCreate(&memory.handle, bytes, &properties, 0);
+  }
+  if (result == CUDA_SUCCESS) memory_.emplace(name, memory);
+  return result;
+}
+
+CUresult VirtualMemory::Release(uint64_t name) {
+  const auto it = memory_.find(name);
+  if (it == memory_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = driver_.cuMemRelease(it->second.handle);
+  memory_.erase(it);
+  return result;
+}
+
+bool VirtualMemory::AnyMapping(uint64_t address, Bytes bytes) const {
+  auto it = mappings_.lower_bound(address);
+  if (it != mappings_.end() && it->first - address < bytes) return true;
+  if (it == mappings_.begin()) return false;
+  --it;
+  return address - it->first < it->second;
+}
+
+bool VirtualMemory::WholeMappings(uint64_t address, Bytes bytes) const {
+  if (bytes == 0) return false;
+  while (bytes != 0) {
+    const auto it = mappings_.find(address);
+    if (it == mappings_.end() || it->second > bytes) return false;
+    address += it->second;
+    bytes -= it->second;
+  }
+  return true;
+}
+
+CUresult VirtualMemory::Map(uint64_t address, Bytes bytes, uint64_t name) {
+  const auto memory = memory_.find(name);
+  if (memory == memory_.end() || memory->second.bytes != bytes || !Granular(address)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto reservation = reservations_.upper_bound(address);
+  if (reservation == reservations_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --reservation;
+  const uint64_t offset = address - reservation->first;
+  if (offset > reservation->second || bytes > reservation->second - offset ||
+      AnyMapping(address, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = driver_.cuMemMap(address, bytes, 0, memory->second.handle, 0);
+  if (result == CUDA_SUCCESS) mappings_.emplace(address, bytes);
+  return result;
+}
+
+CUresult VirtualMemory::Unmap(uint64_t address, Bytes bytes) {
+  if (!WholeMappings(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  while (bytes != 0) {
+    const auto it = mappings_.find(address);
+    const Bytes mapped = it->second;
+    const CUresult result = driver_.cuMemUnmap(address, mapped);
+    if (result != CUDA_SUCCESS) return result;
+    mappings_.erase(it);
+    address += mapped;
+    bytes -= mapped;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::SetAccess(uint64_t address, Bytes bytes, uint32_t access) {
+  if (!WholeMappings(address, bytes) ||
+      (access != CU_MEM_ACCESS_FLAGS_PROT_NONE && access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+       access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUmemAccessDesc description = {{CU_MEM_LOCATION_TYPE_DEVICE, {device_}},
+                                       static_cast<CUmemAccess_flags>(access)};
+  return driver_.cuMemSetAccess(address, bytes, &description, 1);
+}
+
+CUresult Session::VirtualReserve(const wire::FrameHeader&,
+                                 const wire::VirtualReserveRequest& request,
+                                 wire::VirtualReserveReply* reply) {
+  return virtual_memory_->Reserve(request.bytes, &reply->address);
+}
+
+CUresult Session::VirtualFree(const wire::FrameHeader&, const wire::VirtualFreeRequest& request) {
+  return virtual_memory_->Free(request.address, request.bytes);
+}
+
+CUresult Session::MemoryCreate(const wire::FrameHeader&, const wire::MemoryCreateRequest& request) {
+  CUresult result = virtual_memory_->Create(request.memory, request.bytes);
+  // As for MemAlloc: what is freed comes back when its work has ended.
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ != 0 && !failed() &&
+         device_result() == CUDA_SUCCESS) {
+    TurnWhileStalled();
+    result = virtual_memory_->Create(request.memory, request.bytes);
+  }
+  return result;
+}
+
+CUresult Session::MemoryRelease(const wire::FrameHeader&,
+                                const wire::MemoryReleaseRequest& request) {
+  return virtual_memory_->Release(request.memory);
+}
+
+CUresult Session::VirtualMap(const wire::FrameHeader&, const wire::VirtualMapRequest& request) {
+  return virtual_memory_->Map(request.address, request.bytes, request.memory);
+}
+
+CUresult Session::VirtualUnmap(const wire::FrameHeader&, const wire::VirtualUnmapRequest& request) {
+  return virtual_memory_->Unmap(request.address, request.bytes);
+}
+
+CUresult Session::VirtualSetAccess(const wire::FrameHeader&,
+                                   const wire::VirtualSetAccessRequest& request) {
+  return virtual_memory_->SetAccess(request.address, request.bytes, request.access);
+}
+
+}  // namespace consort::host

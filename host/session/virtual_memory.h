@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/virtual_memory.h: memory that a guest maps itself, at addresses of its window.
+//
+//   reservation  a range of the window's granules that allocations do not get
+//   memory       physical memory of the device, named by the guest
+//   mapping      memory at an address inside one reservation
+//
+// Nothing that the guest says is trusted: ranges lie in its own reservations, names are looked up,
+// numbers are bounded. Owned by the session loop; calls need the worker's context. Results are the
+// driver's. Everything is released in the destructor, before the window.
+// Source: CUDA driver API, Virtual Memory Management.
+#ifndef CONSORT_HOST_SESSION_VIRTUAL_MEMORY_H_
+#define CONSORT_HOST_SESSION_VIRTUAL_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/units.h"
+#include "gen/device/driver_table.h"
+#include "memmgr/address_window.h"
+
+namespace consort::host {
+
+class VirtualMemory {
+ public:
+  // `driver` and `window` are borrowed for this object's life.
+  VirtualMemory(const device::DriverTable& driver, CUdevice device, memmgr::AddressWindow* window)
+      : driver_(driver), device_(device), window_(window) {}
+  ~VirtualMemory();
+  VirtualMemory(const VirtualMemory&) = delete;
+  VirtualMemory& operator=(const VirtualMemory&) = delete;
+
+  // CUDA_ERROR_INVALID_VALUE of all: not a multiple of the granule, or no such range, name or
+  // mapping; also a name that is taken. CUDA_ERROR_OUT_OF_MEMORY: device, window or a table is
+  // full.
+  CUresult Reserve(Bytes bytes, uint64_t* address);
+  CUresult Free(uint64_t address, Bytes bytes);
+  CUresult Create(uint64_t name, Bytes bytes);
+  CUresult Release(uint64_t name);
+  CUresult Map(uint64_t address, Bytes bytes, uint64_t name);
+  CUresult Unmap(uint64_t address, Bytes bytes);
+  CUresult SetAccess(uint64_t address, Bytes bytes, uint32_t access);
+
+ private:
+  struct Memory {
+    CUmemGenericAllocationHandle handle = 0;
+    Bytes bytes = 0;
+  };
+  // Whether [address, address + bytes) is one or several whole mappings without a gap.
+  bool WholeMappings(uint64_t address, Bytes bytes) const;
+  bool AnyMapping(uint64_t address, Bytes bytes) const;
+
+  const device::DriverTable& driver_;
+  const CUdevice device_;
+  memmgr::AddressWindow* const window_;
+  std::map<uint64_t, Bytes> reservations_;  // by address
+  std::map<uint64_t, Bytes> mappings_;      // by address
+  absl::flat_hash_map<uint64_t, Memory> memory_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_VIRTUAL_MEMORY_H_

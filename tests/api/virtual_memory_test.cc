@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses and memory managed apart. Source: CUDA Driver API reference 13.0, "Virtual Memory
+// Management".
+#include "tests/api/support.h"
+
+namespace consort::tests::api {
+namespace {
+
+class VirtualMemoryTest : public ContextTest {
+ protected:
+  void SetUp() override {
+    ContextTest::SetUp();
+    if (Attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
+      GTEST_SKIP() << "the device says that it has no virtual memory management";
+    }
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device()}};
+    access_ = {properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    ASSERT_OK(Drv().cuMemGetAllocationGranularity(&granule_, &properties_,
+                                                  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  }
+  CUmemAllocationProp properties_ = {};
+  CUmemAccessDesc access_ = {};
+  size_t granule_ = 0;
+};
+
+class Reservation {
+ public:
+  explicit Reservation(size_t bytes) : bytes_(bytes) {
+    Require(Drv().cuMemAddressReserve(&address_, bytes, 0, 0, 0), "cuMemAddressReserve");
+  }
+  ~Reservation() { Drv().cuMemAddressFree(address_, bytes_); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  operator CUdeviceptr() const { return address_; }  // NOLINT
+
+ private:
+  CUdeviceptr address_ = 0;
+  size_t bytes_;
+};
+
+API_TEST(VirtualMemoryTest, MappedMemoryHoldsData) {
+  EXPECT_GT(granule_, 0u);
+  Reservation range(4 * granule_);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  ASSERT_OK(Drv().cuMemMap(range, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(range, granule_, &access_, 1));
+  const std::vector<unsigned> values = Iota(1024, 5);
+  ASSERT_OK(Drv().cuMemcpyHtoD_v2(range, values.data(), 4096));
+  std::vector<unsigned> seen(1024);
+  ASSERT_OK(Drv().cuMemcpyDtoH_v2(seen.data(), range, 4096));
+  EXPECT_EQ(seen, values);
+  EXPECT_OK(Drv().cuMemUnmap(range, granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+}
+
+API_TEST(VirtualMemoryTest, NeighbouringMappingsAreOneBuffer) {
+  Reservation range(2 * granule_);
+  CUmemGenericAllocationHandle memory[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(Drv().cuMemCreate(&memory[i], granule_, &properties_, 0));
+    ASSERT_OK(Drv().cuMemMap(range + i * granule_, granule_, 0, memory[i], 0));
+  }
+  ASSERT_OK(Drv().cuMemSetAccess(range, 2 * granule_, &access_, 1));
+  ASSERT_OK(Drv().cuMemsetD32_v2(range, 17, granule_ / 2));
+  std::vector<unsigned> seen(1024);
+  ASSERT_OK(Drv().cuMemcpyDtoH_v2(seen.data(), range + granule_ - 2048, 4096));
+  EXPECT_EQ(seen, std::vector<unsigned>(1024, 17));
+  EXPECT_OK(Drv().cuMemUnmap(range, 2 * granule_));
+  for (CUmemGenericAllocationHandle each : memory) EXPECT_OK(Drv().cuMemRelease(each));
+}
+
+API_TEST(VirtualMemoryTest, MemoryKeepsItsContentsBetweenMappings) {
+  Reservation first(granule_);
+  Reservation second(granule_);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  ASSERT_OK(Drv().cuMemMap(first, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(first, granule_, &access_, 1));
+  ASSERT_OK(Drv().cuMemsetD32_v2(first, 99, 16));
+  ASSERT_OK(Drv().cuCtxSynchronize());
+  ASSERT_OK(Drv().cuMemUnmap(first, granule_));
+  ASSERT_OK(Drv().cuMemMap(second, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(second, granule_, &access_, 1));
+  unsigned word = 0;
+  ASSERT_OK(Drv().cuMemcpyDtoH_v2(&word, second, 4));
+  EXPECT_EQ(word, 99u);
+  EXPECT_OK(Drv().cuMemUnmap(second, granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+}
+
+API_TEST(VirtualMemoryTest, AMappingOutlivesItsHandleAndGivesItBack) {
+  Reservation range(granule_);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  ASSERT_OK(Drv().cuMemMap(range, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(range, granule_, &access_, 1));
+  ASSERT_OK(Drv().cuMemRelease(memory));
+  ASSERT_OK(Drv().cuMemsetD32_v2(range, 3, 16));
+  CUmemGenericAllocationHandle again = 0;
+  ASSERT_OK(Drv().cuMemRetainAllocationHandle(
+      &again, reinterpret_cast<void*>(static_cast<CUdeviceptr>(range))));
+  CUmemAllocationProp found = {};
+  ASSERT_OK(Drv().cuMemGetAllocationPropertiesFromHandle(&found, again));
+  EXPECT_EQ(found.location.id, device());
+  EXPECT_OK(Drv().cuMemRelease(again));
+  EXPECT_OK(Drv().cuMemUnmap(range, granule_));
+}
+
+API_TEST(VirtualMemoryTest, PointerQueriesKnowTheMapping) {
+  Reservation range(2 * granule_);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  ASSERT_OK(Drv().cuMemMap(range, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(range, granule_, &access_, 1));
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  ASSERT_OK(Drv().cuMemGetAddressRange_v2(&base, &bytes, range + 100));
+  EXPECT_EQ(base, static_cast<CUdeviceptr>(range));
+  EXPECT_EQ(bytes, granule_);
+  unsigned type = 0;
+  ASSERT_OK(Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, range));
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
+  unsigned long long flags = 0;
+  CUmemLocation location = properties_.location;
+  ASSERT_OK(Drv().cuMemGetAccess(&flags, &location, range));
+  EXPECT_EQ(flags, static_cast<unsigned long long>(CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  // It is not cuMemAlloc's to free.
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemFree_v2(range));
+  EXPECT_OK(Drv().cuMemUnmap(range, granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+}
+
+API_TEST(VirtualMemoryTest, RefusesBadArguments) {
+  CUdeviceptr address = 0;
+  CUmemGenericAllocationHandle memory = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemAddressReserve(&address, 100, 0, 0, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemAddressReserve(nullptr, granule_, 0, 0, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemCreate(&memory, 100, &properties_, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemCreate(nullptr, granule_, &properties_, 0));
+  EXPECT_RESULT(CUDA_ERROR_OUT_OF_MEMORY,
+                Drv().cuMemCreate(&memory, size_t{1} << 46, &properties_, 0));
+  Reservation range(granule_);
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemMap(range, granule_, 4096, memory, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemUnmap(range, granule_));
+  ASSERT_OK(Drv().cuMemMap(range, granule_, 0, memory, 0));
+  // Something is there already, and a reservation in use stays.
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemMap(range, granule_, 0, memory, 0));
+  EXPECT_NE(Drv().cuMemAddressFree(range, granule_), CUDA_SUCCESS);
+  EXPECT_OK(Drv().cuMemUnmap(range, granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+}
+
+}  // namespace
+}  // namespace consort::tests::api
