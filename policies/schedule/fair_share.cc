@@ -17,9 +17,11 @@ void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
   if (tenant->competes()) {
     if (!competed) {
       // The clocks of the others went on at most so far meanwhile.
-      const Clock forgone = static_cast<Clock>(now - tenant->idle_since) /
-                            static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
-      const Clock oldest = floor_ - static_cast<Clock>(options_.memory) /
+      const Nanos idle = now - tenant->idle_since;
+      const Clock forgone =
+          static_cast<Clock>(idle) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
+      const Nanos kept = idle > options_.memory ? options_.memory : kPausesKept * options_.memory;
+      const Clock oldest = floor_ - static_cast<Clock>(kept) /
                                         static_cast<Clock>(competing_weight_ + tenant->weight);
       tenant->clock = std::max(tenant->clock, std::min(tenant->clock + forgone, oldest));
     }

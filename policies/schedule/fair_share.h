@@ -8,8 +8,9 @@
 // the lead and the length of their batches; whoever overshot (a kernel cannot be stopped) waits
 // until the others have caught up, however long that takes; and what one does not use, the others
 // get by weight. A tenant that was idle forgoes what it would have had in that time, but for
-// `memory`: it keeps what it is owed from before and hoards nothing. Applications of one tenant
-// share its part evenly. After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on
+// `memory`: it hoards nothing. What it missed in pauses shorter than that (it looked at a result,
+// its thread was late) it may claim later, up to kPausesKept times as much. Applications of one
+// tenant share its part evenly. After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on
 // Accelerator-based Systems" (SC 2014), section on the tenant fair-share policy; its epochs have
 // become a continuous account.
 #ifndef CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_
@@ -39,6 +40,8 @@ class FairShare final : public Policy {
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override;
 
  private:
+  static constexpr int kPausesKept = 10;
+
   // Device time over weight. A double holds it to a nanosecond for 100 days.
   using Clock = double;
   struct Tenant {

@@ -97,6 +97,18 @@ TEST(FairShares, OneThatNeedsLessThanItsShareGetsAllItNeeds) {
   EXPECT_GT(static_cast<double>(result.busy), 0.999 * static_cast<double>(scenario.duration));
 }
 
+// It looks at each result for a while, and has a right to half: it would get 0.4 if every pause
+// cost it its turn for as long as the other's batch takes.
+TEST(FairShares, PausesDoNotCostTheShare) {
+  Scenario scenario;
+  scenario.duration = 4 * kSecond;
+  ApplicationModel pausing = Endless("pausing", 1, 2 * kMs, 4 * kMs);
+  pausing.think = 100 * kUs;
+  scenario.applications = {pausing, Endless("steady", 1, 2 * kMs, 4 * kMs)};
+  auto shares = Shares(scenario, RunUnder(scenario, "tfs"));
+  EXPECT_NEAR(shares["pausing"] / 0.5, 1, 0.03);
+}
+
 TEST(FairShares, OneThatReturnsGetsItsShareAtOnceAndNoMore) {
   Scenario scenario;
   scenario.duration = 2 * kSecond;
