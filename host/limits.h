@@ -138,6 +138,32 @@ inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
 inline constexpr Nanos kPollSleepFirst = 20 * kMicrosecond;
 inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
 
+// A tenant's weight. Beyond, the smallest share is less than any batch.
+inline constexpr uint32_t kTenantWeightMax = 10000;
+
+// Scheduling (host/scheduler, host/session/work_gate). A batch is what is submitted in one turn:
+// closed when it has so many requests or so much time by estimate, so that two events and a turn
+// are small beside it, and no tenant gets far before it is measured.
+inline constexpr uint32_t kBatchRequestsMax = 64;
+inline constexpr Nanos kBatchTime = 1 * kMillisecond;
+// An open batch to which nothing was added for so long is closed.
+inline constexpr Nanos kBatchAgeMax = 200 * kMicrosecond;
+// Batches of one session in flight: two at any rate, so that the device goes from one to the next
+// without us; more while all of them are short, since a busy host may let the session's thread wait
+// for some milliseconds.
+inline constexpr uint32_t kBatchesInFlightLeast = 2;
+inline constexpr uint32_t kBatchesInFlightMost = 16;
+inline constexpr Nanos kBatchesShort = 12 * kMillisecond;
+// A device on which nothing began or ended for so long: what is in flight may wait for work that
+// comes after it, so bounds give way.
+inline constexpr Nanos kSchedulerStall = 50 * kMillisecond;
+// Device time is settled at latest so much later, even if a session has not told what it knows.
+inline constexpr Nanos kSchedulerLag = 100 * kMillisecond;
+// A session that had no device work for so long is not active.
+inline constexpr Nanos kActiveFor = 50 * kMillisecond;
+// While batches are in flight or wait, a session looks at least so often.
+inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
+
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_LIMITS_H_

@@ -24,13 +24,18 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
 #include "host/daemon/service_notify.h"
+#include "host/daemon/tenants.h"
 #include "host/limits.h"
+#include "host/scheduler/scheduler.h"
+#include "policies/schedule/policy.h"
 
 namespace consort::host {
 namespace {
 
 constexpr int kExitUsage = 2;
 constexpr char kMetricsAddress[] = "127.0.0.1:9825";
+
+constexpr char kTenantsPath[] = "/etc/consort/tenants.toml";
 
 constexpr char kUsage[] =
     R"(consortd: serves this host's GPUs to virtual machines and local applications.
@@ -48,6 +53,10 @@ constexpr char kUsage[] =
   --admin-socket PATH|off   where consortctl connects (default: beside --socket,
                         consortd.admin.sock)
   --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
+  --scheduler NAME      how tenants share a device: tfs (fair shares by weight, the default), las,
+                        ps, fcfs, sjf, credit or none
+  --tenants FILE        names and weights of tenants (default /etc/consort/tenants.toml, if it
+                        is there)
   --account FILE        append one line of JSON for each session that ends
   --verbose N           more in the log
   --help
@@ -79,11 +88,15 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
                                  {"account", required_argument, nullptr, 'a'},
                                  {"admin-socket", required_argument, nullptr, 'A'},
                                  {"metrics", required_argument, nullptr, 'M'},
+                                 {"scheduler", required_argument, nullptr, 'P'},
+                                 {"tenants", required_argument, nullptr, 't'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   std::string admin_socket;  // empty: beside the other one
   options->admin.metrics_address = kMetricsAddress;
+  std::string scheduler;
+  std::string tenants_path;
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";
@@ -144,6 +157,15 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
         options->admin.metrics_address = value == "off" ? "" : value;
         options->admin.metrics_by_default = false;
         break;
+      case 'P':
+        if (value != kNoScheduler && schedule::PolicyPromise(value).empty()) {
+          return UsageError("--scheduler knows no " + value);
+        }
+        scheduler = value;
+        break;
+      case 't':
+        tenants_path = value;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -164,6 +186,14 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
     options->vm_socket_folder = std::filesystem::path(options->socket_path).replace_filename("vms");
   }
   if (admin_socket != "off") options->admin.socket_path = admin_socket;
+  auto tenants = ReadTenants(tenants_path.empty() ? kTenantsPath : tenants_path);
+  if (tenants.ok()) {
+    options->tenants = *std::move(tenants);
+  } else if (!tenants_path.empty() || !absl::IsNotFound(tenants.status())) {
+    return UsageError(std::string(tenants.status().message()));
+  }
+  if (!options->tenants.scheduler.empty()) options->scheduler = options->tenants.scheduler;
+  if (!scheduler.empty()) options->scheduler = scheduler;
   return 0;
 }
 

@@ -14,8 +14,10 @@
 #include "base/unique_fd.h"
 #include "device/driver/driver_loader.h"
 #include "host/control/control_socket.h"
+#include "host/scheduler/scheduler.h"
 #include "host/session/worker_device.h"
 #include "host/worker/worker.h"
+#include "policies/schedule/policy.h"
 
 namespace consort::host {
 namespace {
@@ -24,16 +26,16 @@ struct WorkerMainOptions {
   int control = -1;
   uint32_t index = 0;
   device::DriverKind kind = device::DriverKind::kAuto;
+  std::string scheduler = "tfs";
   int verbosity = 0;
 };
 
 // False: not started by a consortd of the same build.
 bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
-  const option long_options[] = {{"control", required_argument, nullptr, 'c'},
-                                 {"device", required_argument, nullptr, 'd'},
-                                 {"index", required_argument, nullptr, 'i'},
-                                 {"verbose", required_argument, nullptr, 'v'},
-                                 {nullptr, 0, nullptr, 0}};
+  const option long_options[] = {
+      {"control", required_argument, nullptr, 'c'}, {"device", required_argument, nullptr, 'd'},
+      {"index", required_argument, nullptr, 'i'},   {"scheduler", required_argument, nullptr, 's'},
+      {"verbose", required_argument, nullptr, 'v'}, {nullptr, 0, nullptr, 0}};
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     switch (flag) {
@@ -49,6 +51,10 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         options->kind = *kind;
         break;
       }
+      case 's':
+        options->scheduler = optarg;
+        if (optarg != kNoScheduler && schedule::PolicyPromise(optarg).empty()) return false;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(optarg, &options->verbosity)) return false;
         break;
@@ -80,7 +86,10 @@ int Run(const WorkerMainOptions& options) {
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);
   if (!device.ok()) return Fail(&control, device.status());
-  auto worker = Worker::Create(&control, device->get());
+  Scheduler scheduler(options.scheduler == kNoScheduler
+                          ? nullptr
+                          : schedule::MakePolicy(options.scheduler, schedule::Options()));
+  auto worker = Worker::Create(&control, device->get(), &scheduler);
   if (!worker.ok()) return Fail(&control, worker.status());
 
   Ready ready;

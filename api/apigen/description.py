@@ -41,6 +41,9 @@ C_TYPES = {
 # What a request comes after: its streams and events, all work of its context or of the session, nothing.
 ORDERS = ("streams", "context", "all", "none")
 
+# What a request costs the device, for the scheduler: work of a kind, or nothing that is worth a turn.
+COSTS = ("none", "kernel", "to_device", "to_host", "copy")
+
 FIRST_OPCODE = 16  # below: none yet; room for the channel's own
 
 
@@ -85,6 +88,7 @@ class Request:
     reply_on_error: bool        # reply fields are sent with an error too
     call: Call                  # the generated call it belongs to, or None
     order: str                  # one of ORDERS, see docs/howto/add_a_cuda_call.md
+    cost: str                   # one of COSTS, likewise
     opcode: int = 0
 
 
@@ -136,8 +140,8 @@ def parse_param(where, name, text):
 
 KEYS = {
     "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
-             "same_context", "observes", "records"},
-    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order"},
+             "same_context", "observes", "records", "cost"},
+    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order", "cost"},
     "event": {"doc", "fields"},
 }
 
@@ -186,7 +190,7 @@ def load(api_dir):
                     raise DescriptionError(f"{where}: reply = \"values\" exactly when there are out parameters")
                 requests[name] = Request(name, section, "", reply, "now",
                                          {p.name: p.kind for p in params if p.direction == "in"}, outs,
-                                         False, call, "streams")
+                                         False, call, "streams", entry.get("cost", ""))
         for name, entry in data.get("request", {}).items():
             where = f"{path.name}: request {name}"
             check_keys(where, "request", entry)
@@ -199,7 +203,7 @@ def load(api_dir):
             requests[name] = Request(name, section, entry["doc"], entry["reply"],
                                      entry.get("completes", "now"), entry.get("fields", {}),
                                      entry.get("reply_fields", {}), entry.get("reply_on_error", False), None,
-                                     entry.get("order", "streams"))
+                                     entry.get("order", "streams"), entry.get("cost", ""))
             if requests[name].order not in ORDERS:
                 raise DescriptionError(f"{where}: order must be one of {', '.join(ORDERS)}")
         for name, entry in data.get("event", {}).items():
@@ -238,9 +242,21 @@ def check(description, symbols):
         if request.call is None and not any(request.name in c.sends for c in description.calls.values()):
             if request.name not in NO_CALLS_REQUESTS:
                 raise DescriptionError(f"request {request.name}: no call sends it")
+    for request in description.requests.values():
+        check_cost(request)
     for name in [*description.device_required, *description.device_optional]:
         if name not in symbols:
             raise DescriptionError(f"device.toml: {name}: the toolkit's headers do not have it")
+
+
+def check_cost(request):
+    """Who puts work on a stream says what it costs; the others may leave it out."""
+    if not request.cost:
+        if "stream" in request.fields.values() and not (request.call and request.call.observes):
+            raise DescriptionError(f"request {request.name}: works on a stream: cost must be one of {', '.join(COSTS)}")
+        request.cost = "none"
+    if request.cost not in COSTS:
+        raise DescriptionError(f"request {request.name}: cost must be one of {', '.join(COSTS)}")
 
 
 def normal(ctype):

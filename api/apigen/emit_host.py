@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen/host/: the handlers' interface and the dispatcher; gen/device/: the driver's function table."""
 
+from description import COSTS
 from emit_wire import BANNER, range_bytes
 
 
@@ -58,6 +59,10 @@ def handlers(description):
               "  size_t event_count = 0;",
               "  uint64_t events[kEventsMax] = {};",
               "};\n",
+              "// What a request costs the device; kNone is not worth a turn.",
+              "enum class RequestCost : uint8_t { kNone, kKernel, kToDevice, kToHost, kCopy };",
+              "// kNone for an unknown opcode too.",
+              "RequestCost CostOf(uint16_t opcode);\n",
               "// False: as Dispatch. Needs no session.",
               "bool OrderOf(const Frame& frame, RequestOrder* order);\n",
               "// Decodes `frame` and carries it out. False: the frame is malformed or its opcode unknown; the\n"
@@ -145,7 +150,8 @@ def dispatch(description, symbols):
             lines.append(f"      Complete(frame, result, reply, {fields}, handlers);")
             lines.append("      return true;")
         lines.append("    }")
-    lines += ["    default:", "      return false;", "  }", "}\n", *order_of(description), "}  // namespace consort::host"]
+    lines += ["    default:", "      return false;", "  }", "}\n", *order_of(description), *cost_of(description),
+              "}  // namespace consort::host"]
     return "\n".join(lines) + "\n"
 
 
@@ -165,6 +171,16 @@ def order_of(description):
         lines.append("      return true;")
         lines.append("    }")
     return [*lines, "    default:", "      return false;", "  }", "}\n"]
+
+
+def cost_of(description):
+    lines = ["RequestCost CostOf(uint16_t opcode) {", "  switch (static_cast<wire::Opcode>(opcode)) {"]
+    for cost in COSTS[1:]:
+        costing = [r for r in description.requests.values() if r.cost == cost]
+        lines += [f"    case wire::Opcode::k{request.name}:" for request in costing]
+        if costing:
+            lines.append(f"      return RequestCost::k{''.join(word.title() for word in cost.split('_'))};")
+    return [*lines, "    default:", "      return RequestCost::kNone;", "  }", "}\n"]
 
 
 def order_fields(request):

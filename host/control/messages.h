@@ -54,6 +54,7 @@ struct OpenSession {
   uint64_t session = 0;
   char tenant[64] = {};   // who is at the other end: "local", a VM's name, "cid-3"
   char channel[32] = {};  // the front door: "unix", "vhost-user", "vsock"
+  uint32_t weight = 1;    // of the tenant, for the scheduler
   wire::Hello hello;
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
@@ -72,8 +73,13 @@ struct SessionEnded {
   uint64_t bytes_to_host = 0;
   uint64_t kernel_launches = 0;
   uint64_t kernel_nanos = 0;  // see host/session/device_time.h for what is counted
-  char channel[32] = {};      // as the session's channel names itself
-  char reason[128] = {};      // why it ended, for people
+  // Device time that the scheduler measured, time shared with others split; while nobody else was
+  // active it is that of the kernels, as in kernel_nanos.
+  uint64_t device_nanos = 0;
+  uint64_t queued_nanos = 0;  // in which device work waited for the scheduler
+  uint32_t weight = 0;
+  char channel[32] = {};  // as the session's channel names itself
+  char reason[128] = {};  // why it ended, for people
 };
 
 // What a session has used since it began. Never goes back.

@@ -54,7 +54,9 @@ std::string AccountLine(const SessionIdentity& identity, const SessionEnded& end
       ",\"seconds\":", Seconds(ended.lasted_nanos), ",\"calls\":", ended.calls,
       ",\"round_trips\":", ended.round_trips, ",\"bytes_to_device\":", ended.bytes_to_device,
       ",\"bytes_to_host\":", ended.bytes_to_host, ",\"kernel_launches\":", ended.kernel_launches,
-      ",\"kernel_seconds\":", Seconds(ended.kernel_nanos),
+      ",\"kernel_seconds\":", Seconds(ended.kernel_nanos), ",\"weight\":", ended.weight,
+      ",\"device_seconds\":", Seconds(ended.device_nanos),
+      ",\"queued_seconds\":", Seconds(ended.queued_nanos),
       ",\"end\":", Quoted(GetText(ended.reason)), "}\n");
 }
 

@@ -24,6 +24,9 @@ TEST(AccountLine, NamesWhoUsedWhat) {
   ended.lasted_nanos = 1500000000;
   ended.kernel_launches = 3;
   ended.kernel_nanos = 2000;
+  ended.weight = 2;
+  ended.device_nanos = 1000000000;
+  ended.queued_nanos = 250000000;
   SetText(ended.reason, "closed");
   EXPECT_EQ(AccountLine(identity, ended),
             "{\"tenant\":\"research\",\"vm\":\"web-1\",\"channel\":\"vhost-user\",\"application\":"
@@ -31,6 +34,7 @@ TEST(AccountLine, NamesWhoUsedWhat) {
             "\"device\":\"CPU\",\"device_index\":0,\"started\":\"1970-01-02T00:00:00Z\","
             "\"seconds\":1.500000,\"calls\":0,\"round_trips\":0,\"bytes_to_device\":0,"
             "\"bytes_to_host\":0,\"kernel_launches\":3,\"kernel_seconds\":0.000002,"
+            "\"weight\":2,\"device_seconds\":1.000000,\"queued_seconds\":0.250000,"
             "\"end\":\"closed\"}\n");
 }
 

@@ -29,14 +29,15 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options)
           },
           [this] {
             // The kernel's queue holds what comes while the greeter is full.
-            for (Door* door : {unix_door_.get(), vsock_door_.get()}) {
-              if (door == nullptr) continue;
+            const auto follow = [this](Door* door) {
               if (greeter_.full()) {
                 door->Pause();
               } else {
                 door->Resume();
               }
-            }
+            };
+            for (const auto& door : unix_doors_) follow(door.get());
+            if (vsock_door_ != nullptr) follow(vsock_door_.get());
           }),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
 
@@ -69,6 +70,7 @@ absl::Status Daemon::StartWorker(Device* device) {
   worker_options.device = options_.device;
   worker_options.index = device->index;
   worker_options.cpu_devices = options_.cpu_devices;
+  worker_options.scheduler = options_.scheduler;
   worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
@@ -176,8 +178,16 @@ absl::Status Daemon::OpenDoors() {
     }
     greeter_.Add(std::move(connection));
   };
-  ASSIGN_OR_RETURN(unix_door_, Door::OpenUnix(loop_, options_.socket_path, greet));
+  ASSIGN_OR_RETURN(auto local, Door::OpenUnix(loop_, options_.socket_path, "local", greet));
+  unix_doors_.push_back(std::move(local));
   LOG(INFO) << "listening on " << options_.socket_path;
+  for (const Tenant& tenant : options_.tenants.tenants) {
+    if (tenant.socket_path.empty()) continue;
+    ASSIGN_OR_RETURN(auto door, Door::OpenUnix(loop_, tenant.socket_path, tenant.name, greet));
+    unix_doors_.push_back(std::move(door));
+    LOG(INFO) << "listening on " << tenant.socket_path << " for tenant " << tenant.name
+              << ", weight " << tenant.weight;
+  }
   if (options_.vsock_port.has_value()) {
     auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet);
     if (door.ok()) {
@@ -365,6 +375,7 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   open.session = next_session_++;
   SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
+  open.weight = options_.tenants.WeightOf(connection.tenant);
   open.hello = hello;
   open.window_base = *window_base;
   open.window_bytes = kWindowBytes;
@@ -484,7 +495,7 @@ void Daemon::Fail(absl::Status status) {
 void Daemon::Stop() {
   if (stopping_) return;
   stopping_ = true;
-  unix_door_.reset();
+  unix_doors_.clear();
   vsock_door_.reset();
   vm_doors_.reset();
   admin_doors_.reset();

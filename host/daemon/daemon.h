@@ -113,7 +113,7 @@ class Daemon {
   WindowPool windows_;
   std::optional<AccountFile> account_;
   Greeter greeter_;
-  std::unique_ptr<Door> unix_door_;
+  std::vector<std::unique_ptr<Door>> unix_doors_;
   std::unique_ptr<Door> vsock_door_;
   std::unique_ptr<VmDoors> vm_doors_;
   std::vector<std::unique_ptr<Device>> devices_;

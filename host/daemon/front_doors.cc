@@ -36,6 +36,7 @@ UniqueFd ConnectUnix(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<Door>> Door::OpenUnix(EventLoop* loop, const std::string& path,
+                                                     const std::string& tenant,
                                                      OnConnection on_connection) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
@@ -44,19 +45,20 @@ absl::StatusOr<std::unique_ptr<Door>> Door::OpenUnix(EventLoop* loop, const std:
     return absl::UnavailableError(absl::StrCat(folder.string(), ": ", error.message()));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::ListenUnix({path, kSocketMode}));
-  return Start(loop, std::move(listener), std::move(on_connection));
+  return Start(loop, std::move(listener), tenant, std::move(on_connection));
 }
 
 absl::StatusOr<std::unique_ptr<Door>> Door::OpenVsock(EventLoop* loop, uint32_t port,
                                                       OnConnection on_connection) {
   ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::ListenVsock(port));
-  return Start(loop, std::move(listener), std::move(on_connection));
+  return Start(loop, std::move(listener), /*tenant=*/"", std::move(on_connection));
 }
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Start(EventLoop* loop,
                                                   std::unique_ptr<Listener> listener,
+                                                  const std::string& tenant,
                                                   OnConnection on_connection) {
-  std::unique_ptr<Door> door(new Door(loop, std::move(listener), std::move(on_connection)));
+  std::unique_ptr<Door> door(new Door(loop, std::move(listener), tenant, std::move(on_connection)));
   Door* borrowed = door.get();
   RETURN_IF_ERROR(loop->Watch(borrowed->listener_->fd(), EPOLLIN,
                               [borrowed](uint32_t) { borrowed->Accept(); }));
@@ -90,7 +92,7 @@ void Door::Accept() {
     connection.tenant = absl::StrCat("cid-", accepted->peer.cid);
     connection.front_door = "vsock";
   } else {
-    connection.tenant = "local";
+    connection.tenant = tenant_;
     connection.front_door = "unix";
     connection.shares_memory = true;
   }

@@ -23,8 +23,9 @@ class Door {
  public:
   // A UNIX socket at `path`, whose folder is made if needed. Whoever may open the file may use the
   // GPUs: its mode is 0666, as that of a GPU's own device files; the folder is the place to be
-  // stricter. Tenant "local". Errors as Listener::ListenUnix.
+  // stricter. Its clients are `tenant`. Errors as Listener::ListenUnix.
   static absl::StatusOr<std::unique_ptr<Door>> OpenUnix(EventLoop* loop, const std::string& path,
+                                                        const std::string& tenant,
                                                         OnConnection on_connection);
   // AF_VSOCK `port`, for guests of the kernel's vhost-vsock. Tenant "cid-N". Errors as
   // Listener::ListenVsock.
@@ -37,15 +38,21 @@ class Door {
   void Resume();
 
  private:
-  Door(EventLoop* loop, std::unique_ptr<Listener> listener, OnConnection on_connection)
-      : loop_(loop), listener_(std::move(listener)), on_connection_(std::move(on_connection)) {}
+  Door(EventLoop* loop, std::unique_ptr<Listener> listener, const std::string& tenant,
+       OnConnection on_connection)
+      : loop_(loop),
+        listener_(std::move(listener)),
+        tenant_(tenant),
+        on_connection_(std::move(on_connection)) {}
   static absl::StatusOr<std::unique_ptr<Door>> Start(EventLoop* loop,
                                                      std::unique_ptr<Listener> listener,
+                                                     const std::string& tenant,
                                                      OnConnection on_connection);
   void Accept();
 
   EventLoop* const loop_;
   const std::unique_ptr<Listener> listener_;
+  const std::string tenant_;  // empty: the kernel tells who it is
   const OnConnection on_connection_;
   EventLoop::TimerId retry_ = 0;
 };

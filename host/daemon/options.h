@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -35,9 +36,11 @@ struct DaemonOptions {
   std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
   std::string device = "auto";                            // auto, cpu or nvidia
-  uint32_t cpu_devices = 0;  // how many the CPU driver presents; 0: its own default
-  std::string account_path;  // empty: no account file
-  std::string worker_path;   // consort-worker's binary
+  uint32_t cpu_devices = 0;       // how many the CPU driver presents; 0: its own default
+  std::string account_path;       // empty: no account file
+  std::string scheduler = "tfs";  // a policy's name, or none
+  TenantsFile tenants;
+  std::string worker_path;  // consort-worker's binary
   int verbosity = 0;
   AdminOptions admin;
 };

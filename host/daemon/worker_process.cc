@@ -29,10 +29,12 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     std::function<void(WorkerProcess*)> on_gone) {
   ASSIGN_OR_RETURN(auto pair, ControlSocket::MakePair());
 
-  std::vector<std::string> arguments = {
-      options.binary, absl::StrCat("--control=", kControlDescriptor),
-      absl::StrCat("--device=", options.device), absl::StrCat("--index=", options.index),
-      absl::StrCat("--verbose=", options.verbosity)};
+  std::vector<std::string> arguments = {options.binary,
+                                        absl::StrCat("--control=", kControlDescriptor),
+                                        absl::StrCat("--device=", options.device),
+                                        absl::StrCat("--index=", options.index),
+                                        absl::StrCat("--scheduler=", options.scheduler),
+                                        absl::StrCat("--verbose=", options.verbosity)};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

@@ -44,6 +44,9 @@ class DeviceTime {
   // Takes in samples that are finished.
   void Poll();
 
+  // How long the kernel of the latest launch runs, as far as known; 0: not at all.
+  uint64_t latest_nanos() const { return current_ != nullptr ? current_->latest_nanos : 0; }
+
   uint64_t launches() const { return launches_; }
   uint64_t nanos() const { return nanos_; }
 

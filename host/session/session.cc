@@ -39,8 +39,8 @@ void SleepFor(Nanos nanos) {
 
 }  // namespace
 
-Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSession& open,
-                 UniqueFd connection)
+Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
+                 const OpenSession& open, UniqueFd connection)
     : device_(device),
       driver_(device.driver()),
       health_(health),
@@ -50,6 +50,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, const OpenSes
       staging_(driver_),
       modules_(driver_, device.device()),
       streams_(driver_, &events_),
+      gate_(driver_, scheduler, &streams_),
       device_time_(driver_),
       pending_(driver_, this) {}
 
@@ -70,6 +71,7 @@ bool Session::Run(SessionEnded* ended) {
     LOG(INFO) << "session " << open_.session << ": " << GetText(open_.hello.application) << " (pid "
               << open_.hello.pid << ") of " << GetText(open_.tenant) << " over " << ChannelName();
     SetText(account_.channel, ChannelName());
+    gate_.Join(GetText(open_.tenant), open_.weight);
     Loop();
     channel_->Close();
   } else {
@@ -78,6 +80,7 @@ bool Session::Run(SessionEnded* ended) {
     end_reason_ = std::string(opened.message());
   }
   const bool clean = Drain();
+  gate_.Leave();
   device_time_.Poll();
   FillAccount(ended);
   return clean;
@@ -164,9 +167,11 @@ void Session::Loop() {
     }
     bool progress = pending_.Poll();
     progress |= ContinueCopyToHost();
+    if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
     progress |= ReplayHeld();
     progress |= Receive();
     outbox_->Pump();
+    progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty());
     PublishUsage();
     if (progress) {
       last_progress_ = Now();
@@ -215,7 +220,9 @@ bool Session::HoldBack(const Frame& frame) {
 bool Session::ReplayHeld() {
   bool any = false;
   HeldWork::Request request;
-  while (!failed() && CanReplay() && held_.Next(&request)) {
+  // A turn that what is next does not need comes to nothing.
+  while (!failed() && CanReplay() && held_.walking() && MayGo(RequestCost::kCopy) &&
+         held_.Next(&request)) {
     any = true;
     if (IsFree(request.header.opcode)) --frees_held_;
     Frame frame;
@@ -223,7 +230,7 @@ bool Session::ReplayHeld() {
     frame.body = request.body;
     const Frame* const outer_frame = std::exchange(frame_, &frame);
     const bool outer_replaying = std::exchange(replaying_, true);
-    CHECK(Dispatch(frame, driver_, *this)) << "a request that was decoded before";
+    CHECK(DispatchWork(frame)) << "a request that was decoded before";
     replaying_ = outer_replaying;
     frame_ = outer_frame;
   }
@@ -234,7 +241,9 @@ bool Session::Receive() {
   uint32_t count = 0;
   for (; count < kRequestsPerTurn && !failed(); ++count) {
     Frame frame;
-    const bool can_process = CanProcess();
+    bool can_process = CanProcess();
+    if (can_process && !backlog_.empty())
+      can_process = MayGo(CostOf(backlog_.front().header.opcode));
     if (can_process && !backlog_.empty()) {
       frame = backlog_.front();
       backlog_.pop_front();
@@ -245,6 +254,7 @@ bool Session::Receive() {
         end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";
         break;
       }
+      if (can_process) can_process = MayGo(CostOf(frame.header.opcode));
       if (!can_process &&
           frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kHostFunctionDone)) {
         backlog_.push_back(frame);
@@ -263,7 +273,7 @@ void Session::Process(const Frame& frame) {
   const bool outer_keep = std::exchange(keep_frame_, false);
   if (held_.active() && frame.header.flags == 0 && HoldBack(frame)) {
     // Answered, or carried out later.
-  } else if (frame.header.flags != 0 || !Dispatch(frame, driver_, *this)) {
+  } else if (frame.header.flags != 0 || !DispatchWork(frame)) {
     const char* name = wire::OpcodeName(frame.header.opcode);
     Fail(absl::StrCat("malformed request ", frame.header.opcode, " (",
                       name != nullptr ? name : "unknown", ") of ", frame.body.size(), " bytes"));
@@ -273,7 +283,40 @@ void Session::Process(const Frame& frame) {
   frame_ = outer_frame;
 }
 
+bool Session::MayGo(RequestCost cost) {
+  return device_result() != CUDA_SUCCESS || gate_.Admit(cost);
+}
+
+bool Session::DispatchWork(const Frame& frame) {
+  // In the middle of a copy to the host only what is no device work comes through.
+  if (in_work_ != RequestCost::kNone) return Dispatch(frame, driver_, *this);
+  in_work_ = CostOf(frame.header.opcode);
+  bytes_before_ = account_.bytes_to_device + account_.bytes_to_host;
+  gate_.BeginRequest(in_work_);
+  const bool dispatched = Dispatch(frame, driver_, *this);
+  if (!copy_to_host_.active) EndDeviceWork();
+  return dispatched;
+}
+
+void Session::EndDeviceWork() {
+  Nanos estimate = 1;
+  if (in_work_ == RequestCost::kKernel) {
+    estimate = static_cast<Nanos>(device_time_.latest_nanos());
+    if (!gate_.measures()) untracked_kernel_nanos_ += device_time_.latest_nanos();
+  } else if (in_work_ != RequestCost::kNone) {
+    // 10 GB/s: a bus does more, so a batch of copies gets smaller than it might.
+    estimate += static_cast<Nanos>(
+        (account_.bytes_to_device + account_.bytes_to_host - bytes_before_) / 10);
+  }
+  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate);
+}
+
 void Session::Wait() {
+  if (gate_.waiting()) {
+    gate_.Await(std::min(sleep_, kGatePoll));
+    sleep_ = std::min(2 * sleep_, kPollSleepLast);
+    return;
+  }
   // The outbox may have become empty since requests were last looked at.
   if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
   const uint32_t events =
@@ -281,14 +324,14 @@ void Session::Wait() {
   const bool spin = Now() - last_progress_ < kPollSpin;
   if (pending_.empty() && !copy_to_host_.active) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
-    channel_->Wait(events, spin ? kPollSpin : 0, kIdleWait);
+    channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, gate_.sleep_max()));
     return;
   }
   if (spin) {
     __builtin_ia32_pause();
     return;
   }
-  channel_->Wait(events, 0, sleep_);
+  channel_->Wait(events, 0, std::min(sleep_, gate_.sleep_max()));
   sleep_ = std::min(2 * sleep_, kPollSleepLast);
 }
 
@@ -296,6 +339,7 @@ void Session::TurnWhileStalled() {
   ++stalled_;
   const bool progress = pending_.Poll() | ReplayHeld() | Receive();
   outbox_->Pump();
+  gate_.Turn(/*quiet=*/!progress, /*awaited=*/true);
   --stalled_;
   if (!progress) {
     channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPollSleepFirst);
@@ -397,6 +441,9 @@ void Session::FillAccount(SessionEnded* ended) const {
   ended->lasted_nanos = static_cast<uint64_t>(Now() - started_);
   ended->kernel_launches = device_time_.launches();
   ended->kernel_nanos = device_time_.nanos();
+  ended->device_nanos = untracked_kernel_nanos_ + static_cast<uint64_t>(gate_.usage().device_time);
+  ended->queued_nanos = static_cast<uint64_t>(gate_.usage().waited);
+  ended->weight = open_.weight;
   SetText(ended->reason, end_reason_);
 }
 

@@ -44,6 +44,7 @@
 #include "host/session/staging.h"
 #include "host/session/streams.h"
 #include "host/session/virtual_memory.h"
+#include "host/session/work_gate.h"
 #include "host/session/worker_device.h"
 #include "memmgr/address_window.h"
 #include "vmsock/channel.h"
@@ -52,10 +53,10 @@ namespace consort::host {
 
 class Session final : private Handlers, private PendingSink {
  public:
-  // For the guest behind `connection`, whose Hello was read and accepted by consortd. `device` and
-  // `health` are borrowed for the session's life.
-  Session(const WorkerDevice& device, DeviceHealth* health, const OpenSession& open,
-          UniqueFd connection);
+  // For the guest behind `connection`, whose Hello was read and accepted by consortd. `device`,
+  // `health` and `scheduler` are borrowed for the session's life.
+  Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
+          const OpenSession& open, UniqueFd connection);
   ~Session() override;
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
@@ -85,6 +86,11 @@ class Session final : private Handlers, private PendingSink {
   void Process(const Frame& frame);
   bool CanProcess() const;
   void Wait();
+  // Whether the scheduler lets a request of this cost through.
+  bool MayGo(RequestCost cost);
+  // As Dispatch, and tells the gate what work it was; of a copy to the host once all is submitted.
+  bool DispatchWork(const Frame& frame);
+  void EndDeviceWork();
   // Whether a request may be carried out now, and whether one that was held may.
   bool CanReplay() const;
   // True: the request comes after a host function, and was kept or answered.
@@ -255,6 +261,7 @@ class Session final : private Handlers, private PendingSink {
   HeldWork held_;
   Modules modules_;
   Streams streams_;
+  WorkGate gate_;
   DeviceTime device_time_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
@@ -265,7 +272,10 @@ class Session final : private Handlers, private PendingSink {
   alignas(64) CUtensorMap tensor_map_ = {};  // of the reply that is made at present
 
   std::deque<Frame> backlog_;
-  int stalled_ = 0;                         // depth of TurnWhileStalled
+  RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted
+  uint64_t bytes_before_ = 0;                 // copied before it
+  uint64_t untracked_kernel_nanos_ = 0;       // by samples, while nobody else was active
+  int stalled_ = 0;                           // depth of TurnWhileStalled
   bool replaying_ = false;                  // the present frame was held, and is not the channel's
   bool keep_frame_ = false;                 // the handler of the present frame releases it itself
   const Frame* frame_ = nullptr;            // the present one

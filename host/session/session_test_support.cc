@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "host/control/control_socket.h"
 #include "host/limits.h"
 #include "vmsock/listen.h"
 
@@ -37,6 +38,11 @@ const WorkerDevice& CpuDevice() {
   return *device;
 }
 
+Scheduler* NoScheduler() {
+  static auto* const scheduler = new Scheduler(nullptr);
+  return scheduler;
+}
+
 SessionPeer::SessionPeer(const PeerOptions& options) {
   static std::atomic<int> count{0};
   const std::string path = ::testing::TempDir() + "/consort-session-" + std::to_string(getpid()) +
@@ -61,12 +67,14 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   OpenSession open;
   open.session = 1;
   open.hello = *hello;
+  SetText(open.tenant, options.tenant);
+  open.weight = options.weight;
   open.window_base = NextWindow();
   open.window_bytes = kWindowBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
-  session_ =
-      std::make_unique<Session>(CpuDevice(), health_.get(), open, std::move(accepted->socket));
+  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler, open,
+                                       std::move(accepted->socket));
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {

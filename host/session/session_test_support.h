@@ -26,6 +26,9 @@ namespace consort::host {
 // The process's CPU device, opened when first asked for and kept: a driver is never unloaded.
 const WorkerDevice& CpuDevice();
 
+// Lets everybody go; kept.
+Scheduler* NoScheduler();
+
 // A guest id as the guest library makes it.
 constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
   return uint64_t{kind} << 56 | uint64_t{1} << 32 | index;
@@ -34,6 +37,9 @@ constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
 struct PeerOptions {
   bool rings = true;
   Bytes shared_host_bytes = 64 * kMiB;
+  Scheduler* scheduler = NoScheduler();  // borrowed for the peer's life
+  std::string tenant = "test";
+  uint32_t weight = 1;
 };
 
 // One running session and its guest.

@@ -177,6 +177,7 @@ CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
   }
   ++found->work;
   ++work_;
+  if (observer_ != nullptr) observer_->BeforeWork(found);
   *stream = found;
   return CUDA_SUCCESS;
 }

@@ -37,6 +37,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
   bool busy() const { return work != work_finished; }
 };
 
+// Is told of each piece of work just before it goes to its stream.
+class WorkObserver {
+ public:
+  virtual ~WorkObserver() = default;
+  virtual void BeforeWork(Stream* stream) = 0;
+};
+
 class Fence {
  public:
   ~Fence();
@@ -101,6 +108,16 @@ class Streams {
   CUresult FenceContext(uint32_t context, std::shared_ptr<Fence>* fence);
   CUresult FenceAll(std::shared_ptr<Fence>* fence);
 
+  // Streams whose work may not have finished.
+  template <class Visitor>
+  void ForEachBusy(Visitor visit) const {
+    for (const auto& stream : all_) {
+      if (stream->busy()) visit(stream);
+    }
+  }
+  // Borrowed until it is set anew; null: nobody is told.
+  void set_observer(WorkObserver* observer) { observer_ = observer; }
+
   // Destroys the context's streams, its default stream included.
   void DestroyContext(uint32_t context);
   // Destroys driver streams whose names are gone and whose work has finished.
@@ -121,6 +138,7 @@ class Streams {
 
   const device::DriverTable& driver_;
   EventPool* const events_;
+  WorkObserver* observer_ = nullptr;
   // Shared: a fence keeps its streams' counters alive after the names are gone.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;
   std::map<uint32_t, Context> contexts_;

@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 #include "host/control/control_socket.h"
+#include "host/scheduler/scheduler.h"
 #include "host/session/session.h"
 #include "host/session/worker_device.h"
 
@@ -27,9 +28,10 @@ namespace consort::host {
 
 class Worker {
  public:
-  // `control` and `device` are borrowed for the worker's life.
+  // All are borrowed for the worker's life.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(ControlSocket* control,
-                                                        const WorkerDevice* device);
+                                                        const WorkerDevice* device,
+                                                        Scheduler* scheduler);
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -44,7 +46,8 @@ class Worker {
     SessionUsage reported;  // that consortd has been told
   };
 
-  Worker(ControlSocket* control, const WorkerDevice* device, UniqueFd ended_event);
+  Worker(ControlSocket* control, const WorkerDevice* device, Scheduler* scheduler,
+         UniqueFd ended_event);
   // False: consortd is gone or says to end.
   bool HandlePacket();
   void Open(const OpenSession& open, UniqueFd connection);
@@ -63,6 +66,7 @@ class Worker {
 
   ControlSocket* const control_;
   const WorkerDevice* const device_;
+  Scheduler* const scheduler_;
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   Nanos next_report_ = 0;

@@ -132,11 +132,11 @@ class Daemon:
             time.sleep(0.05)
         return self.account()
 
-    def local_environment(self):
-        """The environment in which a program of this machine uses this consortd."""
+    def local_environment(self, socket=None):
+        """The environment in which a program of this machine uses this consortd; `socket`: a tenant's own."""
         path = os.environ.get("LD_LIBRARY_PATH")
         return dict(os.environ, LD_LIBRARY_PATH=f"{LIBRARY.parent}:{path}" if path else
-                    str(LIBRARY.parent), CONSORT_ENDPOINT=f"unix:{self.socket}")
+                    str(LIBRARY.parent), CONSORT_ENDPOINT=f"unix:{socket or self.socket}")
 
 
 def guest_files(programs):

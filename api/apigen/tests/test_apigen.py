@@ -28,6 +28,7 @@ TOY = """
 [call.cuToy_v2]
 guest = "generated"
 reply = "none"
+cost = "kernel"
 [call.cuToy_v2.params]
 bytes = "size"
 hStream = "stream"
@@ -97,6 +98,16 @@ class Description(unittest.TestCase):
     def test_refuses_unknown_words(self):
         self.refuses(TOY.replace("reply", "replies"), "unknown key 'replies'")
         self.refuses(TOY.replace('"size"', '"sized"'), "unknown kind")
+
+    def test_work_on_a_stream_says_what_it_costs(self):
+        self.refuses(TOY.replace('cost = "kernel"\n', ""), "cuToy_v2: works on a stream: cost must be one of")
+        self.refuses(TOY.replace('"kernel"', '"dear"'), "cost must be one of none, kernel")
+        # A question about a stream is no work.
+        checked(TOY.replace('cost = "kernel"', "observes = true"))
+
+    def test_the_host_knows_the_cost_of_each_request(self):
+        toy = checked(TOY)
+        self.assertIn("kcuToy_v2:\n      return RequestCost::kKernel;", "\n".join(emit_host.cost_of(toy)))
 
     def test_refuses_a_generated_call_with_two_streams(self):
         pair = ('[call.cuPair]\nguest = "generated"\nreply = "none"\n'

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/tenants.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+// The library's errors as values; its shared form has them as exceptions only.
+#undef TOML_HEADER_ONLY
+#undef TOML_SHARED_LIB
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "host/control/messages.h"
+#include "host/limits.h"
+#include "host/scheduler/scheduler.h"
+#include "policies/schedule/policy.h"
+
+namespace consort::host {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path) {}
+
+  absl::StatusOr<TenantsFile> Read(const toml::table& root) {
+    TenantsFile file;
+    for (const auto& [key, node] : root) {
+      if (key == "scheduler") {
+        ASSIGN_OR_RETURN(file.scheduler, Text(key, node));
+        if (file.scheduler != kNoScheduler && schedule::PolicyPromise(file.scheduler).empty()) {
+          return Error(node.source(), absl::StrCat("there is no scheduler ", file.scheduler,
+                                                   "; known: none, ", PolicyList()));
+        }
+      } else if (key == "tenant") {
+        const toml::array* array = node.as_array();
+        if (array == nullptr || !array->is_homogeneous(toml::node_type::table)) {
+          return Error(node.source(), "a tenant begins with a line [[tenant]]");
+        }
+        for (const toml::node& entry : *array) {
+          ASSIGN_OR_RETURN(Tenant tenant, ReadTenant(*entry.as_table()));
+          file.tenants.push_back(std::move(tenant));
+        }
+      } else {
+        return Error(key.source(), absl::StrCat("unknown key ", View(key.str()),
+                                                "; known: scheduler, [[tenant]]"));
+      }
+    }
+    return file;
+  }
+
+  absl::Status Error(const toml::source_region& where, absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ":", where.begin.line, ":", where.begin.column, ": ", what));
+  }
+
+ private:
+  static std::string PolicyList() {
+    return absl::StrJoin(schedule::PolicyNames(), ", ",
+                         [](std::string* out, std::string_view name) { out->append(name); });
+  }
+
+  absl::StatusOr<std::string> Text(const toml::key& key, const toml::node& node) {
+    const std::optional<std::string> text = node.value_exact<std::string>();
+    if (!text.has_value() || text->empty()) {
+      return Error(node.source(), absl::StrCat(View(key.str()), " wants text in quotes"));
+    }
+    return *text;
+  }
+
+  absl::StatusOr<Tenant> ReadTenant(const toml::table& table) {
+    Tenant tenant;
+    for (const auto& [key, node] : table) {
+      if (key == "name") {
+        ASSIGN_OR_RETURN(tenant.name, Text(key, node));
+        if (tenant.name.size() >= sizeof(OpenSession{}.tenant)) {
+          return Error(node.source(), absl::StrCat("name wants at most ",
+                                                   sizeof(OpenSession{}.tenant) - 1, " bytes"));
+        }
+        if (!names_.insert(tenant.name).second) {
+          return Error(node.source(), absl::StrCat("there are two tenants ", tenant.name,
+                                                   "; give each one [[tenant]]"));
+        }
+      } else if (key == "weight") {
+        const std::optional<int64_t> weight = node.value_exact<int64_t>();
+        if (!weight.has_value() || *weight < 1 || *weight > int64_t{kTenantWeightMax}) {
+          return Error(node.source(),
+                       absl::StrCat("weight wants a whole number from 1 to ", kTenantWeightMax));
+        }
+        tenant.weight = static_cast<uint32_t>(*weight);
+      } else if (key == "socket") {
+        ASSIGN_OR_RETURN(tenant.socket_path, Text(key, node));
+        if (tenant.socket_path[0] != '/' ||
+            tenant.socket_path.size() >= sizeof(sockaddr_un{}.sun_path)) {
+          return Error(node.source(), absl::StrCat("socket wants a path from / of at most ",
+                                                   sizeof(sockaddr_un{}.sun_path) - 1, " bytes"));
+        }
+        if (!sockets_.insert(tenant.socket_path).second) {
+          return Error(node.source(), "two tenants have this socket; give each its own");
+        }
+      } else {
+        return Error(key.source(), absl::StrCat("unknown key ", View(key.str()),
+                                                "; a tenant has name, weight and socket"));
+      }
+    }
+    if (tenant.name.empty()) {
+      return Error(table.source(), "a tenant without a name; add a line name = \"...\"");
+    }
+    return tenant;
+  }
+
+  const std::string path_;
+  std::set<std::string> names_;
+  std::set<std::string> sockets_;
+};
+
+}  // namespace
+
+uint32_t TenantsFile::WeightOf(std::string_view tenant) const {
+  for (const Tenant& each : tenants) {
+    if (each.name == tenant) return each.weight;
+  }
+  return 1;
+}
+
+absl::StatusOr<TenantsFile> ParseTenants(const std::string& path, std::string_view text) {
+  Reader reader(path);
+  const toml::parse_result parsed = toml::parse(text);
+  if (!parsed) {
+    return reader.Error(parsed.error().source(), View(parsed.error().description()));
+  }
+  return reader.Read(parsed.table());
+}
+
+absl::StatusOr<TenantsFile> ReadTenants(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    const std::string text = absl::StrCat("tenants file ", path, ": ", strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return ParseTenants(path, text.str());
+}
+
+}  // namespace consort::host

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/tenants.h: the operator's file of tenants, /etc/consort/tenants.toml. Value types.
+//
+//   scheduler = "tfs"                        how devices are shared; --scheduler comes first
+//
+//   [[tenant]]
+//   name = "web-1"                           as a front door names it: a VM's name (--vm), "cid-3"
+//   of
+//                                            the kernel's vsock, "local", or any name with a socket
+//   weight = 2                               1 to 10000; 1 if it is not there
+//   socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this tenant's
+//
+// A tenant that is not in the file has weight 1, and so has everybody without a file.
+#ifndef CONSORT_HOST_DAEMON_TENANTS_H_
+#define CONSORT_HOST_DAEMON_TENANTS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace consort::host {
+
+struct Tenant {
+  std::string name;
+  uint32_t weight = 1;
+  std::string socket_path;  // empty: none of its own
+};
+
+struct TenantsFile {
+  std::string scheduler;  // empty: not said
+  std::vector<Tenant> tenants;
+
+  uint32_t WeightOf(std::string_view tenant) const;
+};
+
+// Reads `text`, the contents of the file `path`. kInvalidArgument names file, line and column, and
+// says what to write instead.
+absl::StatusOr<TenantsFile> ParseTenants(const std::string& path, std::string_view text);
+
+// Reads the file. kNotFound: there is none.
+absl::StatusOr<TenantsFile> ReadTenants(const std::string& path);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_TENANTS_H_

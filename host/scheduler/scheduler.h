@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/scheduler/scheduler.h: who of a worker's applications may put work on the device.
+//
+//   session loops ──TryStart──▶ policy (policies/schedule) ──granted──▶ the session submits a batch
+//        └──Began, Ended, Poll──▶ ShareMeter ──device time──▶ policy, accounts
+//
+// A session asks for a turn before each batch of device work, and tells when its batches began and
+// ended on the device. It never waits for the device here, and asks nothing while its application
+// is the only one that is active: contended() is one relaxed load. Thread safe; no call to a driver
+// is made under the lock. Times are CLOCK_MONOTONIC and given by the caller. See
+// docs/ARCHITECTURE.md, scheduling.
+#ifndef CONSORT_HOST_SCHEDULER_SCHEDULER_H_
+#define CONSORT_HOST_SCHEDULER_SCHEDULER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/units.h"
+#include "host/scheduler/share_meter.h"
+#include "policies/schedule/policy.h"
+
+namespace consort::host {
+
+// The name of having no policy.
+inline constexpr std::string_view kNoScheduler = "none";
+
+// The request control block: what is known of one application.
+struct ApplicationUsage {
+  Nanos device_time = 0;  // its part of what was measured; none is while it is alone
+  Nanos waited = 0;       // of its batches, for their turns
+  uint64_t batches = 0;
+};
+
+class Scheduler {
+ public:
+  using Id = schedule::ApplicationId;
+  using Interval = ShareMeter::Interval;
+
+  // Null `policy`: nobody ever waits and nothing is measured.
+  explicit Scheduler(std::unique_ptr<schedule::Policy> policy);
+
+  Id Join(const std::string& tenant, uint32_t weight, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Its batches are forgotten, finished or not. The usage is final.
+  ApplicationUsage Leave(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether the application has device work now and then. All begin as inactive.
+  void SetActive(Id id, bool active) ABSL_LOCKS_EXCLUDED(mutex_);
+  // More than one application is active: turns must be asked for.
+  bool contended() const { return contended_.load(std::memory_order_relaxed); }
+
+  // Asks for a turn for `batch`. True: it may be submitted, and counts as in flight until Finish.
+  // False: it waits; ask again, with the same batch, after Await.
+  bool TryStart(Id id, const schedule::Batch& batch, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until the turn has come, at most `timeout`.
+  void Await(Id id, Nanos timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A batch is in flight that did not ask. Not while one waits.
+  void Start(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives nobody a turn yet: the session asks for its next one first, or else calls Poll.
+  void Finish(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Work of the application ran on the device from `begin`; with several streams there are several
+  // such intervals at once.
+  Interval Began(Id id, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Ended(Interval interval, Nanos end) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The application has told all that began or ended before `known_until`. To be called often while
+  // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.
+  void Poll(Id id, Nanos known_until, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Member {
+    bool joined = false;
+    bool active = false;
+    bool waits = false;
+    bool granted = false;  // and not taken yet
+    uint32_t in_flight = 0;
+    Nanos waits_since = 0;
+    Nanos known_until = 0;
+    ApplicationUsage usage;
+    absl::CondVar turn;
+  };
+  void Grant(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountActive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Relaxed: a session that sees it late has its next batch measured, not this one.
+  std::atomic<bool> contended_{false};
+
+  absl::Mutex mutex_;
+  const std::unique_ptr<schedule::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
+  std::map<std::string, schedule::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);  // by id
+  ShareMeter meter_ ABSL_GUARDED_BY(mutex_);
+  ShareMeter::Charges charges_ ABSL_GUARDED_BY(mutex_);  // scratch of Settle
+  Nanos last_progress_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SCHEDULER_SCHEDULER_H_

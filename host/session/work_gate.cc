@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/work_gate.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+// Looking costs some driver calls.
+constexpr Nanos kLookEvery = 10 * kMicrosecond;
+
+Nanos Now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+schedule::Phase PhaseOf(RequestCost cost) {
+  switch (cost) {
+    case RequestCost::kKernel:
+      return schedule::Phase::kKernel;
+    case RequestCost::kToDevice:
+      return schedule::Phase::kToDevice;
+    case RequestCost::kToHost:
+      return schedule::Phase::kToHost;
+    case RequestCost::kCopy:
+    case RequestCost::kNone:
+      break;
+  }
+  return schedule::Phase::kNone;
+}
+
+}  // namespace
+
+WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, Streams* streams)
+    : driver_(driver), scheduler_(scheduler), streams_(streams), events_(driver, 0) {
+  streams_->set_observer(this);
+}
+
+WorkGate::~WorkGate() {
+  Leave();
+  streams_->set_observer(nullptr);
+}
+
+void WorkGate::Join(const std::string& tenant, uint32_t weight) {
+  id_ = scheduler_->Join(tenant, weight, Now());
+}
+
+void WorkGate::Leave() {
+  if (!id_.has_value()) return;
+  usage_ = scheduler_->Leave(*id_, Now());
+  id_.reset();
+  active_ = false;
+  if (batch_.has_value()) in_flight_.push_back(*std::exchange(batch_, std::nullopt));
+  for (const Batch& batch : in_flight_) {
+    for (const Part& part : batch.parts) {
+      if (part.begin != nullptr) events_.Return(part.begin);
+      if (part.end != nullptr) events_.Return(part.end);
+    }
+  }
+  in_flight_.clear();
+  idle_fence_.reset();
+  if (base_ != nullptr) events_.Return(std::exchange(base_, nullptr));
+}
+
+bool WorkGate::AdmitSlowly(RequestCost cost) {
+  if (!id_.has_value()) return true;
+  worked_ = true;
+  if (!active_) {
+    active_ = true;
+    last_work_ = last_progress_ = Now();
+    scheduler_->SetActive(*id_, true);
+  }
+  if (batch_.has_value()) return true;
+  if (!waiting_ && !scheduler_->contended()) {
+    untracked_ = true;
+    return true;
+  }
+  const Nanos now = Now();
+  if (untracked_) TrackWhatIsBusy(now);
+  waiting_ = true;
+  if (!asked_ && !HasRoom(now)) return false;
+  asked_ = true;
+  if (!scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now)) return false;
+  asked_ = waiting_ = false;
+  batch_.emplace();
+  batch_->opened = now;
+  return true;
+}
+
+bool WorkGate::HasRoom(Nanos now) const {
+  if (in_flight_.size() < kBatchesInFlightLeast) return true;
+  if (in_flight_.size() < kBatchesInFlightMost && estimate_in_flight_ < kBatchesShort) return true;
+  return now - last_progress_ > kSchedulerStall;
+}
+
+void WorkGate::BeforeWork(Stream* stream) {
+  if (!in_request_ || !batch_.has_value()) return;
+  for (const Part& part : batch_->parts) {
+    if (part.stream.get() == stream) return;
+  }
+  Part part;
+  part.stream = stream->shared_from_this();
+  part.not_before = Now();
+  // Without an event the part is not measured; only a broken context brings that.
+  if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
+  if (driver_.cuEventRecord(part.begin, stream->driver) != CUDA_SUCCESS) {
+    events_.Return(part.begin);
+    return;
+  }
+  batch_->parts.push_back(std::move(part));
+}
+
+void WorkGate::Count(Nanos estimate) {
+  ++batch_->requests;
+  batch_->estimate += estimate == 0 ? kBatchTime : estimate;
+  if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime) Close(Now());
+}
+
+void WorkGate::Close(Nanos now) {
+  Batch batch = *std::exchange(batch_, std::nullopt);
+  for (Part& part : batch.parts) {
+    if (events_.Take(&part.end) != CUDA_SUCCESS) continue;
+    if (driver_.cuEventRecord(part.end, part.stream->driver) == CUDA_SUCCESS) continue;
+    events_.Return(std::exchange(part.end, nullptr));
+  }
+  if (batch.parts.empty()) {
+    // Every request of it was refused by a handler or the driver.
+    scheduler_->Finish(*id_, now);
+    return;
+  }
+  estimate_last_ = batch.estimate;
+  estimate_in_flight_ += batch.estimate;
+  in_flight_.push_back(std::move(batch));
+}
+
+// Work that was let through while nobody else was active: as one batch that begins now.
+void WorkGate::TrackWhatIsBusy(Nanos now) {
+  untracked_ = false;
+  Batch batch;
+  batch.opened = now;
+  streams_->ForEachBusy([&](const std::shared_ptr<Stream>& stream) {
+    Part part;
+    part.stream = stream;
+    part.not_before = now;
+    if (events_.Take(&part.end) != CUDA_SUCCESS) return;
+    if (driver_.cuEventRecord(part.end, stream->driver) != CUDA_SUCCESS) {
+      events_.Return(part.end);
+      return;
+    }
+    part.interval = scheduler_->Began(*id_, now);
+    batch.parts.push_back(std::move(part));
+  });
+  if (batch.parts.empty()) return;
+  scheduler_->Start(*id_, now);
+  batch.estimate = kBatchTime;
+  estimate_in_flight_ += batch.estimate;
+  in_flight_.push_back(std::move(batch));
+}
+
+bool WorkGate::Passed(Part* part, CUevent* event, Nanos* time) {
+  const Nanos asked = Now();
+  const CUresult state = driver_.cuEventQuery(*event);
+  if (state == CUDA_ERROR_NOT_READY) {
+    part->not_before = asked;
+    return false;
+  }
+  const Nanos now = Now();
+  *time = now;
+  CUevent done = std::exchange(*event, nullptr);
+  float milliseconds = 0;
+  if (state != CUDA_SUCCESS) {
+    // The context is broken; times mean nothing any more.
+  } else if (!timeline_.has_base()) {
+    timeline_.SetFirstBase(now);
+    std::swap(base_, done);
+  } else if (driver_.cuEventElapsedTime(&milliseconds, base_, done) == CUDA_SUCCESS) {
+    const auto after = static_cast<Nanos>(static_cast<double>(milliseconds) * kMillisecond);
+    *time = timeline_.Place(after, part->not_before, now);
+    if (after > Timeline::kBaseAgeMax) {
+      timeline_.MoveBase(after);
+      std::swap(base_, done);
+    }
+  }
+  part->not_before = *time;
+  if (done != nullptr) events_.Return(done);
+  return true;
+}
+
+bool WorkGate::LookAt(Batch* batch) {
+  bool all = true;
+  for (Part& part : batch->parts) {
+    if (part.ended) continue;
+    Nanos time = 0;
+    if (part.begin != nullptr) {
+      if (!Passed(&part, &part.begin, &time)) {
+        all = false;
+        continue;
+      }
+      part.interval = scheduler_->Began(*id_, time);
+      last_progress_ = time;
+    }
+    if (part.end != nullptr && !Passed(&part, &part.end, &time)) {
+      all = false;
+      continue;
+    }
+    if (batch_.has_value() && batch == &*batch_) continue;  // still open: no end yet
+    scheduler_->Ended(part.interval, std::max(time, part.not_before));
+    part.ended = true;
+    last_progress_ = std::max(last_progress_, time);
+  }
+  return all;
+}
+
+bool WorkGate::Look(Nanos now) {
+  if (now - last_look_ < kLookEvery) return false;
+  last_look_ = now;
+  if (batch_.has_value()) LookAt(&*batch_);
+  uint32_t finished = 0;
+  for (auto it = in_flight_.begin(); it != in_flight_.end();) {
+    if (LookAt(&*it)) {
+      estimate_in_flight_ -= it->estimate;
+      it = in_flight_.erase(it);
+      ++finished;
+    } else {
+      ++it;
+    }
+  }
+  // Whatever passes from now on passes after `now`.
+  scheduler_->Poll(*id_, now, now);
+  for (uint32_t i = 0; i < finished; ++i) scheduler_->Finish(*id_, now);
+  return finished != 0;
+}
+
+bool WorkGate::TurnActive(bool quiet, bool awaited) {
+  const bool idle = in_flight_.empty() && !batch_.has_value() && !waiting_;
+  if (idle && !quiet && !finished_ && (!untracked_ || !scheduler_->contended())) return false;
+  const Nanos now = Now();
+  // The session has had the chance to ask again.
+  if (std::exchange(finished_, false)) scheduler_->Poll(*id_, now, now);
+  if (std::exchange(worked_, false)) {
+    last_work_ = now;
+    idle_fence_.reset();
+  }
+  if (untracked_ && !waiting_ && scheduler_->contended()) TrackWhatIsBusy(now);
+  if (batch_.has_value() && !in_request_ && quiet &&
+      (awaited || now - batch_->opened > kBatchAgeMax)) {
+    Close(now);
+  }
+  if (batch_.has_value() || !in_flight_.empty()) finished_ = Look(now);
+  if (idle && quiet && now - last_work_ > kActiveFor) GoIdle(now);
+  return finished_;
+}
+
+void WorkGate::GoIdle(Nanos now) {
+  // Work that was let through may still run.
+  if (idle_fence_ == nullptr && streams_->FenceAll(&idle_fence_) != CUDA_SUCCESS) return;
+  if (!idle_fence_->Reached()) return;
+  idle_fence_.reset();
+  last_work_ = now;
+  untracked_ = false;
+  active_ = false;
+  scheduler_->SetActive(*id_, false);
+}
+
+void WorkGate::Await(Nanos timeout) { scheduler_->Await(*id_, timeout); }
+
+Nanos WorkGate::sleep_max() const {
+  if (waiting_ || batch_.has_value() || !in_flight_.empty()) return kGatePoll;
+  return active_ ? kActiveFor : kNoLimit;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/work_gate.h: a session's side of the scheduler: turns for its device work, and what
+// that took on the device.
+//
+// While the application is the only active one a request passes with one look, and nothing is
+// measured. Else requests go in batches:
+//
+//   Admit ─ turn of the scheduler ─▶ open: BeforeWork puts an event in front of each stream's part
+//      ▲                               │ so many requests, so much time, or nothing more to do
+//      └─ at most some in flight ◀─ closed: an event behind each part ─▶ Turn sees them pass
+//
+// Requests that are no device work pass always, so order within the session is the caller's: what
+// comes after a request that waits must wait too. Owned by the session loop, which never blocks
+// here but in Await. Calls need the worker's context.
+#ifndef CONSORT_HOST_SESSION_WORK_GATE_H_
+#define CONSORT_HOST_SESSION_WORK_GATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gen/device/driver_table.h"
+#include "gen/host/handlers.h"
+#include "host/scheduler/scheduler.h"
+#include "host/scheduler/timeline.h"
+#include "host/session/event_pool.h"
+#include "host/session/streams.h"
+
+namespace consort::host {
+
+class WorkGate final : public WorkObserver {
+ public:
+  // All are borrowed for the gate's life.
+  WorkGate(const device::DriverTable& driver, Scheduler* scheduler, Streams* streams);
+  ~WorkGate() override;
+  WorkGate(const WorkGate&) = delete;
+  WorkGate& operator=(const WorkGate&) = delete;
+
+  void Join(const std::string& tenant, uint32_t weight);
+  // Forgets what is in flight. Idempotent.
+  void Leave();
+
+  // Whether a request may be carried out now; if not, ask again later, for the same request.
+  bool Admit(RequestCost cost) {
+    if (cost == RequestCost::kNone) return true;
+    if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended()) {
+      worked_ = untracked_ = true;
+      return true;
+    }
+    return AdmitSlowly(cost);
+  }
+  // Around carrying one out: work put on streams in between belongs to the open batch.
+  // `estimate`: of its device time, 0 if nothing is known.
+  void BeginRequest(RequestCost cost) { in_request_ = cost != RequestCost::kNone; }
+  void EndRequest(RequestCost cost, Nanos estimate) {
+    in_request_ = false;
+    if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate);
+  }
+  // Whether the device time of such work is measured.
+  bool measures() const { return batch_.has_value(); }
+  void BeforeWork(Stream* stream) override;
+
+  // Looks at what has passed. `quiet`: the session has nothing to do; `awaited`: its guest waits
+  // for the device. True: batches have finished, so there may be room for what waits.
+  bool Turn(bool quiet, bool awaited) { return active_ && TurnActive(quiet, awaited); }
+  // A request was refused and waits.
+  bool waiting() const { return waiting_; }
+  // Until its turn may have come.
+  void Await(Nanos timeout);
+  // How long the session may sleep at most; kNoLimit: as long as it likes.
+  static constexpr Nanos kNoLimit = INT64_MAX;
+  Nanos sleep_max() const;
+
+  // After Leave.
+  const ApplicationUsage& usage() const { return usage_; }
+
+ private:
+  // A stream's part of a batch.
+  struct Part {
+    std::shared_ptr<Stream> stream;
+    CUevent begin = nullptr;           // null: passed
+    CUevent end = nullptr;             // null: not closed, or passed
+    Nanos not_before = 0;              // of what is looked for next: begin, then end
+    Scheduler::Interval interval = 0;  // 0: not begun
+    bool ended = false;
+  };
+  struct Batch {
+    std::vector<Part> parts;
+    uint32_t requests = 0;
+    Nanos estimate = 0;
+    Nanos opened = 0;
+  };
+
+  bool AdmitSlowly(RequestCost cost);
+  bool HasRoom(Nanos now) const;
+  bool TurnActive(bool quiet, bool awaited);
+  void Count(Nanos estimate);
+  void Close(Nanos now);
+  void TrackWhatIsBusy(Nanos now);
+  // True: a batch has finished.
+  bool Look(Nanos now);
+  // True: every part has ended.
+  bool LookAt(Batch* batch);
+  // Whether the device has passed `*event`, and when. The event is given back then.
+  bool Passed(Part* part, CUevent* event, Nanos* time);
+  void GoIdle(Nanos now);
+
+  const device::DriverTable& driver_;
+  Scheduler* const scheduler_;
+  Streams* const streams_;
+  EventPool events_;  // with timing
+  std::optional<Scheduler::Id> id_;
+
+  bool active_ = false;
+  bool worked_ = false;     // since TurnActive last looked
+  bool untracked_ = false;  // work was let through that no batch has
+  bool waiting_ = false;
+  bool asked_ = false;  // the scheduler for a turn
+  bool in_request_ = false;
+  bool finished_ = false;       // a batch, and the scheduler has given no turns since
+  std::optional<Batch> batch_;  // open
+  std::deque<Batch> in_flight_;
+  Nanos estimate_in_flight_ = 0;
+  Nanos estimate_last_ = 0;  // of the latest closed batch
+  Nanos last_work_ = 0;
+  Nanos last_look_ = 0;
+  Nanos last_progress_ = 0;
+  std::shared_ptr<Fence> idle_fence_;
+
+  Timeline timeline_;
+  CUevent base_ = nullptr;
+  ApplicationUsage usage_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_WORK_GATE_H_

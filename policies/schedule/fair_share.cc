@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policies/schedule/fair_share.h"
+
+#include <algorithm>
+
+namespace consort::schedule {
+
+void FairShare::Detach(TenantId id, const Tenant& tenant) {
+  if (tenant.competes()) {
+    competing_.erase({tenant.clock, id});
+    competing_weight_ -= tenant.weight;
+  }
+  if (!tenant.waiting.empty()) waiting_.erase({tenant.clock, id});
+}
+
+void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
+  if (tenant->competes()) {
+    if (!competed) {
+      // The clocks of the others went on at most so far meanwhile.
+      const Nanos idle = now - tenant->idle_since;
+      const Clock forgone =
+          static_cast<Clock>(idle) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
+      const Nanos kept = idle > options_.memory ? options_.memory : kPausesKept * options_.memory;
+      const Clock oldest = floor_ - static_cast<Clock>(kept) /
+                                        static_cast<Clock>(competing_weight_ + tenant->weight);
+      tenant->clock = std::max(tenant->clock, std::min(tenant->clock + forgone, oldest));
+    }
+    competing_weight_ += tenant->weight;
+    competing_.insert({tenant->clock, id});
+  } else if (competed) {
+    tenant->idle_since = now;
+  }
+  if (!tenant->waiting.empty()) waiting_.insert({tenant->clock, id});
+  if (!competing_.empty()) floor_ = competing_.begin()->first;
+}
+
+void FairShare::Join(const Application& application, Nanos now) {
+  // Those that are gone and owe nothing are as good as new.
+  for (auto it = tenants_.begin(); it != tenants_.end();) {
+    if (it->second.applications == 0 && it->second.clock <= floor_) {
+      it = tenants_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  roster_.Join(application);
+  const auto [it, is_new] = tenants_.try_emplace(application.tenant);
+  Tenant& tenant = it->second;
+  if (is_new) {
+    tenant.clock = floor_;
+    tenant.idle_since = now;
+  }
+  Detach(application.tenant, tenant);
+  const bool competed = tenant.competes();
+  tenant.weight = application.weight;
+  ++tenant.applications;
+  Attach(application.tenant, &tenant, competed, now);
+  attained_[application.id] = tenant.floor;
+}
+
+void FairShare::Leave(ApplicationId id, Nanos now) {
+  const Roster::Entry& entry = roster_.at(id);
+  const TenantId tenant_id = entry.application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  tenant.waiting.erase({attained_[id], id});
+  tenant.in_flight -= entry.in_flight;
+  --tenant.applications;
+  Attach(tenant_id, &tenant, competed, now);
+  attained_.erase(id);
+  roster_.Leave(id);
+}
+
+void FairShare::Wait(ApplicationId id, const Batch& batch, Nanos now) {
+  roster_.Wait(id, batch, now);
+  const TenantId tenant_id = roster_.at(id).application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  // One that was idle while its siblings ran does not hold them up for as long.
+  attained_[id] = std::max(attained_[id], tenant.floor - options_.memory);
+  tenant.waiting.insert({attained_[id], id});
+  Attach(tenant_id, &tenant, competed, now);
+}
+
+void FairShare::Withdraw(ApplicationId id, Nanos now) {
+  if (!roster_.at(id).waits) return;
+  roster_.Withdraw(id);
+  const TenantId tenant_id = roster_.at(id).application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  tenant.waiting.erase({attained_[id], id});
+  Attach(tenant_id, &tenant, competed, now);
+}
+
+void FairShare::Start(ApplicationId id, Nanos now) {
+  roster_.Start(id);
+  const TenantId tenant_id = roster_.at(id).application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  if (tenant.waiting.erase({attained_[id], id}) != 0) {
+    tenant.floor = std::max(tenant.floor, attained_[id]);
+  }
+  ++tenant.in_flight;
+  Attach(tenant_id, &tenant, competed, now);
+}
+
+void FairShare::Finish(ApplicationId id, Nanos now) {
+  roster_.Finish(id);
+  const TenantId tenant_id = roster_.at(id).application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  --tenant.in_flight;
+  Attach(tenant_id, &tenant, competed, now);
+}
+
+void FairShare::Charge(ApplicationId id, Nanos device_time, Nanos now) {
+  const TenantId tenant_id = roster_.at(id).application.tenant;
+  Tenant& tenant = tenants_[tenant_id];
+  Detach(tenant_id, tenant);
+  const bool competed = tenant.competes();
+  const bool waits = tenant.waiting.erase({attained_[id], id}) != 0;
+  attained_[id] += device_time;
+  if (waits) tenant.waiting.insert({attained_[id], id});
+  tenant.clock += static_cast<Clock>(device_time) / tenant.weight;
+  Attach(tenant_id, &tenant, competed, now);
+}
+
+std::optional<ApplicationId> FairShare::Choose(Nanos, bool stalled) {
+  if (waiting_.empty()) return std::nullopt;
+  const auto& [clock, tenant_id] = *waiting_.begin();
+  const Clock lead = static_cast<Clock>(options_.lead) / static_cast<Clock>(competing_weight_);
+  if (!stalled && clock > competing_.begin()->first + lead) return std::nullopt;
+  return tenants_[tenant_id].waiting.begin()->second;
+}
+
+}  // namespace consort::schedule

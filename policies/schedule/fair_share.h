@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// policies/schedule/fair_share.h: TFS, weighted fair shares of tenants, with history.
+//
+// Each tenant has a clock that advances by device time / weight. Among tenants that compete (have a
+// batch waiting or in flight) the one whose clock is most behind goes first, and one may start work
+// only while it is at most `lead` of device time ahead of the one most behind. So over any time in
+// which a set of tenants competes without break, their device times stand as their weights, but for
+// the lead and the length of their batches; whoever overshot (a kernel cannot be stopped) waits
+// until the others have caught up, however long that takes; and what one does not use, the others
+// get by weight. A tenant that was idle forgoes what it would have had in that time, but for
+// `memory`: it hoards nothing. What it missed in pauses shorter than that (it looked at a result,
+// its thread was late) it may claim later, up to kPausesKept times as much. Applications of one
+// tenant share its part evenly. After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on
+// Accelerator-based Systems" (SC 2014), section on the tenant fair-share policy; its epochs have
+// become a continuous account.
+#ifndef CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_
+#define CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "policies/schedule/policy.h"
+#include "policies/schedule/roster.h"
+
+namespace consort::schedule {
+
+class FairShare final : public Policy {
+ public:
+  explicit FairShare(const Options& options) : options_(options) {}
+
+  void Join(const Application& application, Nanos now) override;
+  void Leave(ApplicationId id, Nanos now) override;
+  void Wait(ApplicationId id, const Batch& batch, Nanos now) override;
+  void Withdraw(ApplicationId id, Nanos now) override;
+  void Start(ApplicationId id, Nanos now) override;
+  void Finish(ApplicationId id, Nanos now) override;
+  void Charge(ApplicationId id, Nanos device_time, Nanos now) override;
+  std::optional<ApplicationId> Choose(Nanos now, bool stalled) override;
+
+ private:
+  static constexpr int kPausesKept = 10;
+
+  // Device time over weight. A double holds it to a nanosecond for 100 days.
+  using Clock = double;
+  struct Tenant {
+    uint32_t weight = 1;
+    Clock clock = 0;
+    uint32_t applications = 0;
+    uint32_t in_flight = 0;
+    // Of those that wait, by what each has had: the one with the least goes first.
+    std::set<std::pair<Nanos, ApplicationId>> waiting;
+    Nanos floor = 0;       // what the application that went first had had; never goes back
+    Nanos idle_since = 0;  // where it does not compete
+    bool competes() const { return in_flight != 0 || !waiting.empty(); }
+  };
+  using Order = std::set<std::pair<Clock, TenantId>>;
+
+  // Around every change of a tenant's clock or state: takes it out of the orders and puts it back.
+  void Detach(TenantId id, const Tenant& tenant);
+  void Attach(TenantId id, Tenant* tenant, bool competed, Nanos now);
+
+  const Options options_;
+  Roster roster_;
+  std::map<ApplicationId, Nanos> attained_;  // within the tenant; only the order matters
+  std::map<TenantId, Tenant> tenants_;
+  Order competing_;
+  Order waiting_;
+  uint64_t competing_weight_ = 0;
+  Clock floor_ = 0;  // of the one most behind that competes, or was the last to do so
+};
+
+}  // namespace consort::schedule
+
+#endif  // CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_

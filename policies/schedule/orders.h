@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// policies/schedule/orders.h: first come first served, shortest batch first, phase selection, least
+// attained service and credit: policies that differ in the order of batches. Thread compatible.
+//
+// After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on Accelerator-based Systems"
+// (SC 2014): PS and LAS. Credit: Xen's credit scheduler, without its boost.
+#ifndef CONSORT_POLICIES_SCHEDULE_ORDERS_H_
+#define CONSORT_POLICIES_SCHEDULE_ORDERS_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "policies/schedule/batch_order.h"
+
+namespace consort::schedule {
+
+// Batches start in the order in which they were ready.
+class FirstCome final : public BatchOrder {
+ public:
+  explicit FirstCome(const Options& options) : BatchOrder(options) {}
+
+ private:
+  ApplicationId Pick(Nanos) override { return oldest(); }
+};
+
+// The batch with the smallest estimate first; one of which nothing is known counts as small, so
+// that it becomes known.
+class ShortestFirst final : public BatchOrder {
+ public:
+  explicit ShortestFirst(const Options& options) : BatchOrder(options) {}
+
+ private:
+  using Key = std::tuple<Nanos, uint64_t, ApplicationId>;
+  Key KeyOf(ApplicationId id) {
+    const Roster::Entry& entry = roster_.at(id);
+    return {entry.batch.estimate, entry.sequence, id};
+  }
+  void OnWait(ApplicationId id, Nanos) override { waiting_.insert(KeyOf(id)); }
+  void OnWaitOver(ApplicationId id, Nanos) override { waiting_.erase(KeyOf(id)); }
+  ApplicationId Pick(Nanos) override { return std::get<2>(*waiting_.begin()); }
+
+  std::set<Key> waiting_;
+};
+
+// Batches of different phases run beside each other: first one whose phase nobody has in flight;
+// where there is none, kernels before copies to the device, copies to the host and the rest. Within
+// a phase first come first served.
+class PhaseSelection final : public BatchOrder {
+ public:
+  explicit PhaseSelection(const Options& options) : BatchOrder(options) {}
+
+ private:
+  using Key = std::pair<uint64_t, ApplicationId>;
+  void OnLeave(ApplicationId id, Nanos) override;
+  void OnWait(ApplicationId id, Nanos) override;
+  void OnWaitOver(ApplicationId id, Nanos) override;
+  void OnStart(ApplicationId id, Phase phase) override;
+  void OnFinish(ApplicationId id) override;
+  ApplicationId Pick(Nanos) override;
+
+  std::array<std::set<Key>, kPhases> waiting_;
+  std::array<uint32_t, kPhases> in_flight_ = {};
+  // Of each application, oldest first: its batches finish in about the order of their starts.
+  std::map<ApplicationId, std::deque<Phase>> phases_;
+};
+
+// The application with the least service of late first: at the end of epoch n,
+// CGS_n = k * GS_n + (1 - k) * CGS_(n-1), with GS_n the device time of the epoch and k = 0.8;
+// within an epoch counts what CGS would be if it ended now. An epoch's end is O(applications).
+class LeastAttained final : public BatchOrder {
+ public:
+  explicit LeastAttained(const Options& options) : BatchOrder(options) {}
+
+ private:
+  static constexpr double kNewest = 0.8;
+  struct Service {
+    double attained = 0;  // CGS of the last closed epoch
+    Nanos this_epoch = 0;
+    double key() const {
+      return kNewest * static_cast<double>(this_epoch) + (1 - kNewest) * attained;
+    }
+  };
+  using Key = std::tuple<double, uint64_t, ApplicationId>;
+  Key KeyOf(ApplicationId id) { return {service_[id].key(), roster_.at(id).sequence, id}; }
+  void CloseEpochs(Nanos now);
+  void OnJoin(ApplicationId id, Nanos now) override;
+  void OnLeave(ApplicationId id, Nanos) override { service_.erase(id); }
+  void OnWait(ApplicationId id, Nanos now) override;
+  void OnWaitOver(ApplicationId id, Nanos) override { waiting_.erase(KeyOf(id)); }
+  void OnCharge(ApplicationId id, Nanos device_time, Nanos now) override;
+  ApplicationId Pick(Nanos now) override;
+
+  std::map<ApplicationId, Service> service_;
+  std::set<Key> waiting_;
+  Nanos epoch_begin_ = 0;
+};
+
+// Each epoch a tenant gets credit for device time by weight and pays for what it used. Tenants with
+// credit go before those without, and within both groups first come goes first. An epoch's end is
+// O(applications).
+class Credit final : public BatchOrder {
+ public:
+  explicit Credit(const Options& options) : BatchOrder(options) {}
+
+ private:
+  using Key = std::tuple<bool, uint64_t, ApplicationId>;
+  struct Account {
+    uint32_t weight = 1;
+    uint32_t applications = 0;
+    double credit = 0;
+    std::set<std::pair<uint64_t, ApplicationId>> waiting;
+  };
+  bool Over(ApplicationId id) { return accounts_[roster_.at(id).application.tenant].credit < 0; }
+  Key KeyOf(ApplicationId id) { return {Over(id), roster_.at(id).sequence, id}; }
+  void CloseEpochs(Nanos now);
+  void SetCredit(Account* account, double credit);
+  void OnJoin(ApplicationId id, Nanos now) override;
+  void OnLeave(ApplicationId id, Nanos) override;
+  void OnWait(ApplicationId id, Nanos now) override;
+  void OnWaitOver(ApplicationId id, Nanos) override;
+  void OnCharge(ApplicationId id, Nanos device_time, Nanos now) override;
+  ApplicationId Pick(Nanos now) override;
+
+  std::map<TenantId, Account> accounts_;
+  std::set<Key> waiting_;
+  Nanos epoch_begin_ = 0;
+};
+
+}  // namespace consort::schedule
+
+#endif  // CONSORT_POLICIES_SCHEDULE_ORDERS_H_

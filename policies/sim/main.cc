@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// policies/sim/main.cc: consort-sim, what each policy makes of a workload on one simulated device.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/schedule/policy.h"
+#include "policies/sim/device_simulation.h"
+
+namespace consort::sim {
+namespace {
+
+constexpr char kUsage[] =
+    R"(consort-sim: shares of one device under every scheduling policy, simulated.
+
+  consort-sim [--seconds N] [--seed N] TENANT:WEIGHT:SHORTEST-LONGEST[:THINK] ...
+
+Each argument is an application of a tenant: batches of SHORTEST to LONGEST microseconds alone on
+the device, one after the other; with THINK it waits so many microseconds after each. For example
+  consort-sim one:1:50-300 two:2:3000-9000 four:4:200-2000 seldom:1:100-100:10000
+)";
+
+bool Parse(const char* text, ApplicationModel* model) {
+  char tenant[64];
+  unsigned weight = 0;
+  long long shortest = 0;
+  long long longest = 0;
+  long long think = 0;
+  int end = 0;
+  const int count = sscanf(text, "%63[^:]:%u:%lld-%lld%n:%lld%n", tenant, &weight, &shortest,
+                           &longest, &end, &think, &end);
+  if (count < 4 || text[end] != '\0' || weight == 0 || shortest <= 0 || longest < shortest ||
+      think < 0) {
+    return false;
+  }
+  model->tenant = tenant;
+  model->weight = weight;
+  model->cycle = {{schedule::Phase::kKernel, shortest * kMicrosecond, longest * kMicrosecond, 1.0}};
+  model->think = think * kMicrosecond;
+  return true;
+}
+
+void Print(const Scenario& scenario, std::string_view name, const Result& result,
+           const std::vector<Nanos>& alone) {
+  double all = 0;
+  for (const ApplicationResult& each : result.applications) {
+    all += static_cast<double>(each.device_time);
+  }
+  const Metrics metrics = Measure(scenario, result, alone);
+  printf("%-8.*s", static_cast<int>(name.size()), name.data());
+  for (const ApplicationResult& each : result.applications) {
+    printf(" %9.2f %%", all > 0 ? 100 * static_cast<double>(each.device_time) / all : 0.0);
+  }
+  printf(" %8.4f %8.3f %7.2f %%\n", metrics.jain, metrics.weighted_speedup, 100 * metrics.busy);
+}
+
+int Main(int argc, char** argv) {
+  Scenario scenario;
+  scenario.duration = 10 * kSecond;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if ((argument == "--seconds" || argument == "--seed") && i + 1 < argc) {
+      const long long value = atoll(argv[++i]);
+      if (value <= 0) return fputs(kUsage, stderr), 2;
+      if (argument == "--seed") {
+        scenario.seed = static_cast<uint64_t>(value);
+      } else {
+        scenario.duration = value * kSecond;
+      }
+      continue;
+    }
+    ApplicationModel model;
+    if (!Parse(argv[i], &model)) return fputs(kUsage, stderr), 2;
+    scenario.applications.push_back(model);
+  }
+  if (scenario.applications.empty()) return fputs(kUsage, stderr), 2;
+
+  printf("%-8s", "policy");
+  for (const ApplicationModel& model : scenario.applications) {
+    printf(" %11s", model.tenant.substr(0, 11).c_str());
+  }
+  printf(" %8s %8s %9s\n", "Jain", "speedup", "busy");
+  const std::vector<Nanos> alone = WorkAlone(scenario);
+  Print(scenario, "none", Simulate(scenario, nullptr), alone);
+  for (const std::string_view name : schedule::PolicyNames()) {
+    const auto policy = schedule::MakePolicy(name, schedule::Options());
+    Print(scenario, name, Simulate(scenario, policy.get()), alone);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace consort::sim
+
+int main(int argc, char** argv) { return consort::sim::Main(argc, argv); }
