@@ -308,7 +308,11 @@ absl::StatusOr<Compiler::Object> Compiler::Make(uint32_t function, const GroupSh
   ++compilations_;
   Object object;
   std::vector<GroupShape> tries;
-  if (shape.lanes > 1) tries.push_back(shape);
+  // Without masks, gathers and scatters of its own, the CPU would do lane by lane most of what this
+  // is for, in code that takes LLVM very long to make.
+  const bool has_masks = jit_->machine->getTargetFeatureString().contains("+avx512vl") &&
+                         jit_->machine->getTargetFeatureString().contains("+avx512bw");
+  if (has_masks && shape.lanes > 1) tries.push_back(shape);
   // Whole warps for what warps do together.
   if (shape.lanes > 1 && shape.lanes < kWarpLanes)
     tries.push_back({kWarpLanes, false, false, true});
