@@ -32,7 +32,7 @@ struct Allocation {
   uint64_t library_id = 0;  // kGlobal: the library it belongs to
   // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
   uint64_t other_start = 0;
-  uint64_t pool_id = 0;     // kDevice: the memory pool that it came from
+  uint64_t pool_id = 0;  // kDevice: the memory pool that it came from
   bool sync_memops = false;
 };
 

@@ -269,7 +269,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
   CopyToHostState copy_to_host_;
-  alignas(64) CUtensorMap tensor_map_ = {};  // of the reply that is made at present
+  CUtensorMap tensor_map_ = {};  // of the reply that is made at present
 
   std::deque<Frame> backlog_;
   RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted

@@ -15,6 +15,7 @@
 
 #include "host/limits.h"
 #include "host/session/session_test_support.h"
+#include "policies/schedule/policy.h"
 
 namespace consort::host {
 namespace {
@@ -358,6 +359,50 @@ TEST_P(SessionTest, DefaultStreamWaitsForBlockingStreamsAndNotForOthers) {
   done.callback = 2;
   peer.Post(done);
   EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 2)), CUDA_SUCCESS);
+}
+
+// Two sessions that both have work at all times, so that each takes turns; streams come and go
+// while their batches are open, and host functions and frees wait among them.
+TEST_P(SessionTest, ContendingSessionsTakeTurnsWhileStreamsComeAndGo) {
+  Scheduler scheduler(schedule::MakePolicy("tfs", schedule::Options()));
+  PeerOptions options = Options();
+  options.scheduler = &scheduler;
+  const auto work = [&options](uint32_t rounds) {
+    SessionPeer peer(options);
+    wire::HostFunctionDoneRequest done;
+    for (uint32_t round = 1; round <= rounds; ++round) {
+      const uint64_t stream = GuestId(kStreamKind, round);
+      wire::StreamCreateRequest create;
+      create.stream = stream;
+      create.flags = CU_STREAM_NON_BLOCKING;
+      peer.Post(create);
+      const uint64_t address = Allocate(peer, 256 * kKiB);
+      const std::vector<std::byte> data = RandomBytes(256 * kKiB - round);
+      CopyIn(peer, address, data, stream);
+      if (round % 4 == 0) {
+        wire::HostFunctionRequest function;
+        function.stream = stream;
+        function.callback = done.callback = round;
+        peer.Post(function);
+      }
+      CopyOut(peer, address, data.size(), round, stream);
+      wire::StreamDestroyRequest destroy;
+      destroy.stream = stream;
+      peer.Post(destroy);
+      wire::MemFreeRequest free;
+      free.address = address;
+      peer.Post(free);
+      if (round % 4 != 0) continue;
+      ASSERT_EQ(peer.AwaitHostFunction(), round);
+      peer.Post(done);
+      wire::ContextSynchronizeRequest synchronize;
+      ASSERT_EQ(peer.Ask(synchronize), CUDA_SUCCESS);
+      ASSERT_TRUE(peer.Transfer(round) == data);
+    }
+  };
+  std::thread other(work, 80);
+  work(80);
+  other.join();
 }
 
 TEST_P(SessionTest, EventsCompleteWithTheWorkBeforeThem) {

@@ -2,6 +2,7 @@
 #include "host/session/streams.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "host/limits.h"
@@ -37,13 +38,13 @@ bool Fence::Reached() {
 }
 
 Streams::~Streams() {
-  for (const auto& stream : all_) DropDriverStream(*stream);
+  for (const auto& stream : all_) DropDriverStream(stream.get());
 }
 
-void Streams::DropDriverStream(const Stream& stream) {
+void Streams::DropDriverStream(Stream* stream) {
   // Only a broken context makes these fail, and then everything goes with the process.
-  if (stream.order_event != nullptr) events_->Return(stream.order_event);
-  driver_.cuStreamDestroy_v2(stream.driver);
+  if (stream->order_event != nullptr) events_->Return(stream->order_event);
+  driver_.cuStreamDestroy_v2(std::exchange(stream->driver, nullptr));
 }
 
 std::shared_ptr<Stream> Streams::Find(uint64_t id) const {
@@ -255,7 +256,8 @@ void Streams::CollectDestroyed() {
       continue;
     }
     nameless_[i]->work_finished = nameless_[i]->work;
-    DropDriverStream(*nameless_[i]);
+    if (observer_ != nullptr) observer_->BeforeEnd(nameless_[i].get());
+    DropDriverStream(nameless_[i].get());
     all_.erase(std::remove(all_.begin(), all_.end(), nameless_[i]), all_.end());
     nameless_[i] = std::move(nameless_.back());
     nameless_.pop_back();

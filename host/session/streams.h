@@ -28,7 +28,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t id = 0;       // the guest's; 0 for a context's default stream
   uint32_t context = 0;  // the guest's
   bool blocking = false;
-  CUstream driver = nullptr;
+  CUstream driver = nullptr;        // null: destroyed, after all its work
   CUevent order_event = nullptr;    // what others wait for; recorded anew each time
   uint64_t work = 0;                // pieces of work submitted
   uint64_t work_finished = 0;       // at least so many of them have finished
@@ -37,11 +37,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
   bool busy() const { return work != work_finished; }
 };
 
-// Is told of each piece of work just before it goes to its stream.
+// Is told of each piece of work just before it goes to its stream, and of a stream's end just
+// before its driver stream goes: no call may name that afterwards.
 class WorkObserver {
  public:
   virtual ~WorkObserver() = default;
   virtual void BeforeWork(Stream* stream) = 0;
+  virtual void BeforeEnd(Stream* stream) = 0;
 };
 
 class Fence {
@@ -133,7 +135,7 @@ class Streams {
   CUresult NewStream(uint32_t context, uint64_t id, int priority, std::shared_ptr<Stream>* stream);
   CUresult WaitFor(Stream* waiter, Stream* awaited);
   CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
-  void DropDriverStream(const Stream& stream);
+  void DropDriverStream(Stream* stream);
   std::shared_ptr<Stream> Find(uint64_t id) const;
 
   const device::DriverTable& driver_;

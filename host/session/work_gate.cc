@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "host/limits.h"
 
 namespace consort::host {
@@ -88,7 +89,7 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   asked_ = true;
   if (!scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now)) return false;
   asked_ = waiting_ = false;
-  batch_.emplace();
+  batch_ = Batch();
   batch_->opened = now;
   return true;
 }
@@ -122,13 +123,24 @@ void WorkGate::Count(Nanos estimate) {
   if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime) Close(Now());
 }
 
+void WorkGate::BeforeEnd(Stream* stream) {
+  if (!batch_.has_value()) return;
+  for (Part& part : batch_->parts) {
+    if (part.stream.get() == stream) ClosePart(&part);
+  }
+}
+
+void WorkGate::ClosePart(Part* part) {
+  if (std::exchange(part->closed, true)) return;
+  CHECK(part->stream->driver != nullptr);  // BeforeEnd has closed it: a driver would crash
+  if (events_.Take(&part->end) != CUDA_SUCCESS) return;
+  if (driver_.cuEventRecord(part->end, part->stream->driver) == CUDA_SUCCESS) return;
+  events_.Return(std::exchange(part->end, nullptr));
+}
+
 void WorkGate::Close(Nanos now) {
   Batch batch = *std::exchange(batch_, std::nullopt);
-  for (Part& part : batch.parts) {
-    if (events_.Take(&part.end) != CUDA_SUCCESS) continue;
-    if (driver_.cuEventRecord(part.end, part.stream->driver) == CUDA_SUCCESS) continue;
-    events_.Return(std::exchange(part.end, nullptr));
-  }
+  for (Part& part : batch.parts) ClosePart(&part);
   if (batch.parts.empty()) {
     // Every request of it was refused by a handler or the driver.
     scheduler_->Finish(*id_, now);
@@ -148,11 +160,8 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     Part part;
     part.stream = stream;
     part.not_before = now;
-    if (events_.Take(&part.end) != CUDA_SUCCESS) return;
-    if (driver_.cuEventRecord(part.end, stream->driver) != CUDA_SUCCESS) {
-      events_.Return(part.end);
-      return;
-    }
+    ClosePart(&part);
+    if (part.end == nullptr) return;
     part.interval = scheduler_->Began(*id_, now);
     batch.parts.push_back(std::move(part));
   });
@@ -209,7 +218,7 @@ bool WorkGate::LookAt(Batch* batch) {
       all = false;
       continue;
     }
-    if (batch_.has_value() && batch == &*batch_) continue;  // still open: no end yet
+    if (!part.closed) continue;
     scheduler_->Ended(part.interval, std::max(time, part.not_before));
     part.ended = true;
     last_progress_ = std::max(last_progress_, time);

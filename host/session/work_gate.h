@@ -62,6 +62,7 @@ class WorkGate final : public WorkObserver {
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
   void BeforeWork(Stream* stream) override;
+  void BeforeEnd(Stream* stream) override;
 
   // Looks at what has passed. `quiet`: the session has nothing to do; `awaited`: its guest waits
   // for the device. True: batches have finished, so there may be room for what waits.
@@ -85,6 +86,7 @@ class WorkGate final : public WorkObserver {
     CUevent end = nullptr;             // null: not closed, or passed
     Nanos not_before = 0;              // of what is looked for next: begin, then end
     Scheduler::Interval interval = 0;  // 0: not begun
+    bool closed = false;               // nothing follows behind `end`
     bool ended = false;
   };
   struct Batch {
@@ -95,6 +97,8 @@ class WorkGate final : public WorkObserver {
   };
 
   bool AdmitSlowly(RequestCost cost);
+  // Puts the event behind a part.
+  void ClosePart(Part* part);
   bool HasRoom(Nanos now) const;
   bool TurnActive(bool quiet, bool awaited);
   void Count(Nanos estimate);
