@@ -144,7 +144,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   Runtime* runtime = GetRuntime();
-  if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as driver 580
   MutexLock lock(&runtime->memory_mutex);
   PhysicalMemory* memory = FindMemory(handle);
   if (memory == nullptr || memory->holds == 0 || memory->device != DeviceOf(ptr))

@@ -118,9 +118,10 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags) {
   return WithState([&](State& state) {
-    if (size == 0 || !Granular(ptr) || !Granular(size) || !Granular(offset) || flags != 0) {
+    if (size == 0 || !Granular(ptr) || !Granular(size) || flags != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!Granular(offset)) return CUDA_ERROR_NOT_SUPPORTED;  // as NVIDIA's driver 580
     std::shared_ptr<PhysicalMemory> memory = state.physical_memory.Find(handle);
     if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return state.address_space.Map(ptr, size, offset, std::move(memory));
