@@ -17,7 +17,8 @@ import vm
 PROGRAMS = ("vector_add", "matrix_multiply", "reduction", "histogram", "black_scholes", "streams",
             "async_events", "callbacks", "pinned_memory", "copies", "device_query",
             "constant_symbols", "threads", "threads_default_stream", "fork_child", "driver_api",
-            "occupancy_attributes", "two_units", "big_copy", "error_handling")
+            "occupancy_attributes", "two_units", "big_copy", "graphs", "stream_ordered_memory",
+            "error_handling")
 
 # For the older kernel, whose vsock copies every send.
 PROGRAMS_OF_OLD_KERNEL = ("vector_add", "matrix_multiply", "histogram", "streams", "callbacks",
