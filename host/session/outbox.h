@@ -36,7 +36,10 @@ class Outbox {
   // Moves what was kept into the channel and makes all of it visible to the guest.
   // False: something is left for later.
   bool Pump();
+  // Whether there is room for more: nothing was kept.
   bool empty() const { return kept_.empty(); }
+  // Whether everything is on its way: Pump has nothing to do until there is more.
+  bool flushed() const { return kept_.empty() && !unflushed_; }
 
  private:
   struct Kept {

@@ -320,7 +320,7 @@ void Session::Wait() {
   // The outbox may have become empty since requests were last looked at.
   if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
   const uint32_t events =
-      Channel::kReadable | (outbox_->empty() ? 0 : uint32_t{Channel::kWritable});
+      Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = Now() - last_progress_ < kPollSpin;
   if (pending_.empty() && !copy_to_host_.active) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
