@@ -23,6 +23,12 @@ void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
+// Looked for by device/driver/driver_loader.cc: a worker must not send its calls to a worker.
+extern "C" {
+__attribute__((visibility("default"))) extern const char consort_guest_library;
+const char consort_guest_library = 1;
+}
+
 extern "C" void __cxa_pure_virtual() { std::abort(); }
 
 namespace std {

@@ -191,9 +191,13 @@ def proc_table(description, symbols):
     return "\n".join(lines) + "\n"
 
 
+# By this the host knows the library that sends calls to it, and does not load it as its driver.
+GUEST_LIBRARY_MARK = "consort_guest_library"
+
+
 def export_map(description):
     lines = ["# Generated from api/cuda/exports.txt by api/apigen; do not edit.", "{", "  global:"]
-    lines += [f"    {n};" for n in description.exports]
+    lines += [f"    {n};" for n in [*description.exports, GUEST_LIBRARY_MARK]]
     lines += ["  local: *;", "};"]
     return "\n".join(lines) + "\n"
 

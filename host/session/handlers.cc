@@ -76,6 +76,18 @@ CUresult ReadAttributes(std::span<const std::byte> packed, CUlaunchAttribute* at
   return CUDA_SUCCESS;
 }
 
+// Grid, block and dynamic shared memory of a request about a launch.
+template <class Request>
+void SetShape(const Request& request, CUlaunchConfig* config) {
+  config->gridDimX = request.grid_x;
+  config->gridDimY = request.grid_y;
+  config->gridDimZ = request.grid_z;
+  config->blockDimX = request.block_x;
+  config->blockDimY = request.block_y;
+  config->blockDimZ = request.block_z;
+  config->sharedMemBytes = request.shared_bytes;
+}
+
 }  // namespace
 
 // --- Replies and failures
@@ -367,13 +379,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   CUstream stream = nullptr;
   result = UseStream(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
-  config.gridDimX = request.grid_x;
-  config.gridDimY = request.grid_y;
-  config.gridDimZ = request.grid_z;
-  config.blockDimX = request.block_x;
-  config.blockDimY = request.block_y;
-  config.blockDimZ = request.block_z;
-  config.sharedMemBytes = request.shared_bytes;
+  SetShape(request, &config);
   config.hStream = stream;
   config.attrs = attributes;
   size_t parameter_bytes = request.params.size();
@@ -463,13 +469,7 @@ CUresult Session::OccupancyClusters(const wire::FrameHeader&,
   CUlaunchConfig config = {};
   const CUresult read = ReadAttributes(request.attributes, attributes, &config.numAttrs);
   if (read != CUDA_SUCCESS) return read;
-  config.gridDimX = request.grid_x;
-  config.gridDimY = request.grid_y;
-  config.gridDimZ = request.grid_z;
-  config.blockDimX = request.block_x;
-  config.blockDimY = request.block_y;
-  config.blockDimZ = request.block_z;
-  config.sharedMemBytes = request.shared_bytes;
+  SetShape(request, &config);
   config.attrs = attributes;
   return query(&reply->count, kernel->function(), &config);
 }

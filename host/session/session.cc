@@ -12,6 +12,7 @@
 #include "gen/wire/opcodes.h"
 #include "host/control/control_socket.h"
 #include "host/limits.h"
+#include "vmsock/deadline.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -19,12 +20,6 @@ namespace {
 
 // A loop with nothing to do looks this often whether it is to stop.
 constexpr Nanos kIdleWait = 1 * kSecond;
-
-Nanos Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 // Whether the request gives device memory back.
 bool IsFree(uint16_t opcode) {
@@ -64,7 +59,7 @@ std::string Session::ChannelName() const {
 }
 
 bool Session::Run(SessionEnded* ended) {
-  started_ = Now();
+  started_ = MonotonicNow();
   account_.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   const absl::Status opened = Open();
   if (opened.ok()) {
@@ -154,7 +149,7 @@ absl::Status Session::OpenChannel() {
 }
 
 void Session::Loop() {
-  last_progress_ = Now();
+  last_progress_ = MonotonicNow();
   sleep_ = kPollSleepFirst;
   while (!failed()) {
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
@@ -174,7 +169,7 @@ void Session::Loop() {
     progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty());
     PublishUsage();
     if (progress) {
-      last_progress_ = Now();
+      last_progress_ = MonotonicNow();
       sleep_ = kPollSleepFirst;
       continue;
     }
@@ -321,7 +316,7 @@ void Session::Wait() {
   if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
-  const bool spin = Now() - last_progress_ < kPollSpin;
+  const bool spin = MonotonicNow() - last_progress_ < kPollSpin;
   if (pending_.empty() && !copy_to_host_.active) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, gate_.sleep_max()));
@@ -371,10 +366,10 @@ bool Session::Drain() {
   CUresult result = device_result();
   if (result == CUDA_SUCCESS && window_ != nullptr) result = streams_.FenceAll(&fence);
   if (fence != nullptr) {
-    const Nanos deadline = Now() + kDrainTimeout;
+    const Nanos deadline = MonotonicNow() + kDrainTimeout;
     Nanos sleep = kPollSleepFirst;
     while (!fence->Reached() && device_result() == CUDA_SUCCESS) {
-      if (Now() > deadline) {
+      if (MonotonicNow() > deadline) {
         // Nothing but the end of the process stops a kernel; the neighbours can go on beside it.
         health_->Retire(absl::StrCat("work of session ", open_.session, ", ",
                                      GetText(open_.hello.application), " of ",
@@ -438,7 +433,7 @@ SessionUsage Session::Usage() const {
 
 void Session::FillAccount(SessionEnded* ended) const {
   *ended = account_;
-  ended->lasted_nanos = static_cast<uint64_t>(Now() - started_);
+  ended->lasted_nanos = static_cast<uint64_t>(MonotonicNow() - started_);
   ended->kernel_launches = device_time_.launches();
   ended->kernel_nanos = device_time_.nanos();
   ended->device_nanos = untracked_kernel_nanos_ + static_cast<uint64_t>(gate_.usage().device_time);

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/work_gate.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "host/limits.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
 namespace {
 
 // Looking costs some driver calls.
 constexpr Nanos kLookEvery = 10 * kMicrosecond;
-
-Nanos Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 schedule::Phase PhaseOf(RequestCost cost) {
   switch (cost) {
@@ -49,12 +42,12 @@ WorkGate::~WorkGate() {
 }
 
 void WorkGate::Join(const std::string& tenant, uint32_t weight) {
-  id_ = scheduler_->Join(tenant, weight, Now());
+  id_ = scheduler_->Join(tenant, weight, MonotonicNow());
 }
 
 void WorkGate::Leave() {
   if (!id_.has_value()) return;
-  usage_ = scheduler_->Leave(*id_, Now());
+  usage_ = scheduler_->Leave(*id_, MonotonicNow());
   id_.reset();
   active_ = false;
   if (batch_.has_value()) in_flight_.push_back(*std::exchange(batch_, std::nullopt));
@@ -74,7 +67,7 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   worked_ = true;
   if (!active_) {
     active_ = true;
-    last_work_ = last_progress_ = Now();
+    last_work_ = last_progress_ = MonotonicNow();
     scheduler_->SetActive(*id_, true);
   }
   if (batch_.has_value()) return true;
@@ -82,7 +75,7 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
     untracked_ = true;
     return true;
   }
-  const Nanos now = Now();
+  const Nanos now = MonotonicNow();
   if (untracked_) TrackWhatIsBusy(now);
   waiting_ = true;
   if (!asked_ && !HasRoom(now)) return false;
@@ -107,7 +100,7 @@ void WorkGate::BeforeWork(Stream* stream) {
   }
   Part part;
   part.stream = stream->shared_from_this();
-  part.not_before = Now();
+  part.not_before = MonotonicNow();
   // Without an event the part is not measured; only a broken context brings that.
   if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
   if (driver_.cuEventRecord(part.begin, stream->driver) != CUDA_SUCCESS) {
@@ -120,7 +113,8 @@ void WorkGate::BeforeWork(Stream* stream) {
 void WorkGate::Count(Nanos estimate) {
   ++batch_->requests;
   batch_->estimate += estimate == 0 ? kBatchTime : estimate;
-  if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime) Close(Now());
+  if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime)
+    Close(MonotonicNow());
 }
 
 void WorkGate::BeforeEnd(Stream* stream) {
@@ -173,13 +167,13 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
 }
 
 bool WorkGate::Passed(Part* part, CUevent* event, Nanos* time) {
-  const Nanos asked = Now();
+  const Nanos asked = MonotonicNow();
   const CUresult state = driver_.cuEventQuery(*event);
   if (state == CUDA_ERROR_NOT_READY) {
     part->not_before = asked;
     return false;
   }
-  const Nanos now = Now();
+  const Nanos now = MonotonicNow();
   *time = now;
   CUevent done = std::exchange(*event, nullptr);
   float milliseconds = 0;
@@ -249,7 +243,7 @@ bool WorkGate::Look(Nanos now) {
 bool WorkGate::TurnActive(bool quiet, bool awaited) {
   const bool idle = in_flight_.empty() && !batch_.has_value() && !waiting_;
   if (idle && !quiet && !finished_ && (!untracked_ || !scheduler_->contended())) return false;
-  const Nanos now = Now();
+  const Nanos now = MonotonicNow();
   // The session has had the chance to ask again.
   if (std::exchange(finished_, false)) scheduler_->Poll(*id_, now, now);
   if (std::exchange(worked_, false)) {

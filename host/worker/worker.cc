@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,17 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "host/limits.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
-namespace {
-
-Nanos Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(ControlSocket* control,
                                                        const WorkerDevice* device,
@@ -62,12 +53,12 @@ bool Worker::Run() {
     pollfd polled[2] = {{control_->fd(), POLLIN, 0}, {ended_event_.get(), POLLIN, 0}};
     int timeout_ms = -1;
     if (!NoSessions()) {
-      const Nanos left = next_report_ - Now();
+      const Nanos left = next_report_ - MonotonicNow();
       if (left <= 0) {
         ReportUsage();
-        next_report_ = Now() + kUsageReportEvery;
+        next_report_ = MonotonicNow() + kUsageReportEvery;
       }
-      timeout_ms = static_cast<int>((next_report_ - Now()) / kMillisecond) + 1;
+      timeout_ms = static_cast<int>((next_report_ - MonotonicNow()) / kMillisecond) + 1;
     }
     if (poll(polled, 2, timeout_ms) < 0 && errno != EINTR) {
       LOG(ERROR) << "poll: " << strerror(errno);
@@ -226,10 +217,10 @@ bool Worker::EndAll() {
     }
   }
   // A session ends within kDrainTimeout, or says that it is stuck.
-  const Nanos deadline = Now() + kDrainTimeout + kSecond;
-  while (!NoSessions() && Now() < deadline) {
+  const Nanos deadline = MonotonicNow() + kDrainTimeout + kSecond;
+  while (!NoSessions() && MonotonicNow() < deadline) {
     pollfd polled = {ended_event_.get(), POLLIN, 0};
-    poll(&polled, 1, static_cast<int>((deadline - Now()) / kMillisecond) + 1);
+    poll(&polled, 1, static_cast<int>((deadline - MonotonicNow()) / kMillisecond) + 1);
     ReapEnded();
   }
   LOG_IF(ERROR, !NoSessions()) << "some sessions did not end";

@@ -3,6 +3,7 @@
 """tests/e2e/programs_test.py: every program of tests/programs on this machine, through consortd
 over its UNIX socket: the whole path but the virtual machine."""
 
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -47,6 +48,18 @@ class Programs(unittest.TestCase):
             self.assertTrue(session["channel"].startswith("unix"), session)
         launches = sum(session["kernel_launches"] for session in sessions)
         self.assertEqual(launches > 0, name not in ONLY_CALLS, sessions)
+
+
+class GuestLibrary(unittest.TestCase):
+    def test_is_refused_as_the_hosts_driver(self):
+        """On a host that is somebody's guest the loader finds Consort's library: calls would go in circles."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [stack.BUILD / "bin" / "consortd", f"--socket={folder}/c.sock", "--vsock-port=off", "--metrics=off",
+                 "--device=nvidia"], env=dict(os.environ, LD_LIBRARY_PATH=str(stack.LIBRARY.parent)),
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("is Consort's guest library, not a driver", done.stderr)
 
 
 def add_tests():
