@@ -21,8 +21,9 @@ def handlers(description):
              "  // orders the operation that follows with the context's default stream. `context` is the\n"
              "  // frame's context id.",
              "  virtual CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
-             "  // As UseStream, for a question about the stream: no operation follows.",
-             "  virtual CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream) = 0;",
+             "  // As UseStream, for a question about the stream: no operation follows. `idle`: all of the\n"
+             "  // guest's work there is known to have finished, whatever else of ours may be in the stream.",
+             "  virtual CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) = 0;",
              "  virtual CUresult FindEvent(uint64_t id, CUevent* event) = 0;",
              "  // CUDA_ERROR_INVALID_VALUE unless the guest may reach [address, address + bytes); 0 bytes are\n"
              "  // always fine.",
@@ -85,10 +86,16 @@ def forward(request, symbols):
         if p.range:
             lines.append("      if (result == CUDA_SUCCESS) result = handlers.CheckRange("
                          f"request.{p.name}, {range_bytes(call, p, 'request.')});")
-    use = "FindStream" if call.observes else "UseStream"
+    asks = "result == CUDA_SUCCESS"
     if stream:
         lines.append(f"      CUstream {stream.name} = nullptr;")
-        lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.{use}(frame.header.value, request.{stream.name}, &{stream.name});")
+        use, idle = ("UseStream", "")
+        if call.observes:
+            lines.append("      bool idle = false;")
+            use, idle = ("FindStream", ", &idle")
+            asks += " && !idle"
+        lines.append(f"      if (result == CUDA_SUCCESS) result = handlers.{use}(frame.header.value, "
+                     f"request.{stream.name}, &{stream.name}{idle});")
     arguments = []
     for p, declared in zip(call.params, symbols[call.name].parameters):
         if p.direction == "out":
@@ -100,7 +107,7 @@ def forward(request, symbols):
             arguments.append(f"static_cast<{declared.type}>(request.{p.name})")
         else:
             arguments.append(f"request.{p.name}")
-    lines.append(f"      if (result == CUDA_SUCCESS) result = driver.{call.name}({', '.join(arguments)});")
+    lines.append(f"      if ({asks}) result = driver.{call.name}({', '.join(arguments)});")
     for p in call.params:
         if p.direction == "out":
             lines.append(f"      reply.{p.name} = {p.name};")

@@ -216,10 +216,14 @@ void Session::OnReached(PendingItem& item, CUresult result) {
 
 // --- Streams and events
 
-CUresult Session::FindStream(uint32_t context, uint64_t id, CUstream* stream) {
+CUresult Session::FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) {
   Stream* found = nullptr;
   const CUresult result = streams_.Observe(context, id, &found);
-  if (result == CUDA_SUCCESS) *stream = found->driver;
+  if (result == CUDA_SUCCESS) {
+    *stream = found->driver;
+    // After a synchronisation the scheduler's events may still be on their way.
+    *idle = !found->busy();
+  }
   return result;
 }
 

@@ -111,7 +111,7 @@ class Session final : private Handlers, private PendingSink {
   CUresult device_result() const { return health_->result(); }
 
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
-  CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream) override;
+  CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) override;
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
   CUresult FindEvent(uint64_t id, CUevent* event) override;
   CUresult CheckRange(uint64_t address, uint64_t bytes) override;
