@@ -89,6 +89,7 @@ class Request:
     call: Call                  # the generated call it belongs to, or None
     order: str                  # one of ORDERS, see docs/howto/add_a_cuda_call.md
     cost: str                   # one of COSTS, likewise
+    records: bool               # see Call
     opcode: int = 0
 
 
@@ -141,7 +142,7 @@ def parse_param(where, name, text):
 KEYS = {
     "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
              "same_context", "observes", "records", "cost"},
-    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order", "cost"},
+    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order", "cost", "records"},
     "event": {"doc", "fields"},
 }
 
@@ -190,7 +191,7 @@ def load(api_dir):
                     raise DescriptionError(f"{where}: reply = \"values\" exactly when there are out parameters")
                 requests[name] = Request(name, section, "", reply, "now",
                                          {p.name: p.kind for p in params if p.direction == "in"}, outs,
-                                         False, call, "streams", entry.get("cost", ""))
+                                         False, call, "streams", entry.get("cost", ""), call.records)
         for name, entry in data.get("request", {}).items():
             where = f"{path.name}: request {name}"
             check_keys(where, "request", entry)
@@ -203,7 +204,8 @@ def load(api_dir):
             requests[name] = Request(name, section, entry["doc"], entry["reply"],
                                      entry.get("completes", "now"), entry.get("fields", {}),
                                      entry.get("reply_fields", {}), entry.get("reply_on_error", False), None,
-                                     entry.get("order", "streams"), entry.get("cost", ""))
+                                     entry.get("order", "streams"), entry.get("cost", ""),
+                                     entry.get("records", False))
             if requests[name].order not in ORDERS:
                 raise DescriptionError(f"{where}: order must be one of {', '.join(ORDERS)}")
         for name, entry in data.get("event", {}).items():

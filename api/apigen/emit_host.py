@@ -173,7 +173,7 @@ def order_of(description):
         lines.append("      if (!request.Decode(decoder)) return false;")
         if request.order in ("all", "context"):
             lines.append(f"      order->{request.order} = true;")
-        if request.order == "streams":
+        if request.order == "streams" or request.records:
             lines += order_fields(request)
         lines.append("      return true;")
         lines.append("    }")
@@ -194,7 +194,7 @@ def order_fields(request):
     lines = []
     if request.call and request.call.observes:
         lines.append("      order->observes = true;")
-    if request.call and request.call.records:
+    if request.records:
         lines.append("      order->records = true;")
     for name, kind in request.fields.items():
         if kind == "stream":

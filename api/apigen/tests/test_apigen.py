@@ -109,6 +109,18 @@ class Description(unittest.TestCase):
         toy = checked(TOY)
         self.assertIn("kcuToy_v2:\n      return RequestCost::kKernel;", "\n".join(emit_host.cost_of(toy)))
 
+    def test_the_host_knows_what_a_request_comes_after(self):
+        order = "\n".join(emit_host.order_of(checked(TOY)))
+        self.assertIn("order->stream = request.hStream;", order)
+        self.assertNotIn("order->records", order)
+        mark = ('[call.cuOther]\nguest = "written"\nsends = ["Mark"]\n[request.Mark]\ndoc = "x"\nreply = "none"\n'
+                'order = "context"\nrecords = true\nfields = { event = "event" }\n')
+        order = "\n".join(emit_host.order_of(checked(mark)))
+        for line in ("order->context = true;", "order->records = true;",
+                     "order->events[order->event_count++] = request.event;"):
+            self.assertIn(line, order)
+        self.refuses(mark.replace('"context"', '"sometime"'), "order must be one of")
+
     def test_refuses_a_generated_call_with_two_streams(self):
         pair = ('[call.cuPair]\nguest = "generated"\nreply = "none"\n'
                 '[call.cuPair.params]\nfirst = "stream"\nsecond = "stream"\n')
