@@ -49,7 +49,8 @@ constexpr char kUsage[] =
   --vm-group GROUP      may connect to the VMs' sockets, beside consortd's own user
   --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
   --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
-  --devices N           how many devices the CPU driver presents
+  --devices N|FILE      how many devices the CPU driver presents, or a file that describes them
+                        (docs/CPU_DEVICE.md)
   --admin-socket PATH|off   where consortctl connects (default: beside --socket,
                         consortd.admin.sock)
   --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
@@ -130,10 +131,14 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
         options->device = value;
         break;
       case 'n':
-        if (!absl::SimpleAtoi(value, &number) || number == 0 || number > kDevicesMax) {
-          return UsageError("--devices wants a number from 1 to " + std::to_string(kDevicesMax));
+        if (absl::SimpleAtoi(value, &number) && number > 0 && number <= kDevicesMax) {
+          options->cpu_devices = value;
+        } else if (access(value.c_str(), R_OK) == 0) {
+          options->cpu_devices = std::filesystem::absolute(value);
+        } else {
+          return UsageError("--devices wants a number from 1 to " + std::to_string(kDevicesMax) +
+                            " or a file, not " + value);
         }
-        options->cpu_devices = number;
         break;
       case 'a':
         options->account_path = value;

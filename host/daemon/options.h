@@ -36,7 +36,9 @@ struct DaemonOptions {
   std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
   std::string device = "auto";                            // auto, cpu or nvidia
-  uint32_t cpu_devices = 0;       // how many the CPU driver presents; 0: its own default
+  // How many devices the CPU driver presents, or the path of a file that describes them; empty: its
+  // own default.
+  std::string cpu_devices;
   std::string account_path;       // empty: no account file
   std::string scheduler = "tfs";  // a policy's name, or none
   TenantsFile tenants;

@@ -225,6 +225,20 @@ class ProcessTest : public ::testing::Test {
   UniqueFd output_;
 };
 
+TEST_F(ProcessTest, PresentsTheDevicesOfAFile) {
+  const std::string file = folder_ + "/devices";
+  std::ofstream(file) << "name=Big memory=128MiB\nname=Small memory=32MiB speed=0.5\n";
+  Start({"--devices=" + file});
+  std::array<wire::DeviceSnapshot, 4> devices;
+  DialResult result;
+  consort::QueryDevices(Options(), &result, devices);
+  ASSERT_EQ(result.error, DialError::kNone) << result.text;
+  EXPECT_EQ(result.welcome.device_count, 2u);
+  EXPECT_STREQ(devices[0].name, "Big");
+  EXPECT_STREQ(devices[1].name, "Small");
+  EXPECT_EQ(devices[1].total_bytes, 32 * kMiB);
+}
+
 TEST_F(ProcessTest, StartsServesAndStopsCleanly) {
   Start({"--devices=2", "--account=" + folder_ + "/account"});
   std::array<wire::DeviceSnapshot, 4> devices;

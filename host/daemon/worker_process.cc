@@ -39,14 +39,15 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
 
-  // The CPU driver reads its number of devices from the environment, like a vendor's driver.
+  // The CPU driver reads what devices it has from the environment, like a vendor's driver.
   std::string cpu_devices = absl::StrCat("CONSORT_CPU_DEVICES=", options.cpu_devices);
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (options.cpu_devices != 0 && strncmp(*variable, "CONSORT_CPU_DEVICES=", 20) == 0) continue;
+    if (!options.cpu_devices.empty() && strncmp(*variable, "CONSORT_CPU_DEVICES=", 20) == 0)
+      continue;
     environment.push_back(*variable);
   }
-  if (options.cpu_devices != 0) environment.push_back(cpu_devices.data());
+  if (!options.cpu_devices.empty()) environment.push_back(cpu_devices.data());
   environment.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;

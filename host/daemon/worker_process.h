@@ -28,7 +28,7 @@ struct WorkerOptions {
   std::string device;  // auto, cpu or nvidia
   uint32_t index = 0;
   std::string scheduler;
-  uint32_t cpu_devices = 0;  // 0: the CPU driver's own default
+  std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   int verbosity = 0;
 };
 

@@ -136,9 +136,27 @@ bool CheckFill(State& state, const FillShape& shape) {
   return state.address_space.Check({&extent, 1});
 }
 
+bool OnDevice(const State& state, uintptr_t address) {
+  const auto range = state.address_space.Find(address);
+  return range.has_value() && range->on_device();
+}
+
+// Copies between the host and a device take the time that the device's copy engine needs.
+bool CopyAtPace(const State& state, DevicePace& pace, const CopyShape& shape) {
+  if (!pace.paces_copies()) return Copy(state, shape);
+  const bool to_device = OnDevice(state, shape.destination);
+  if (to_device == OnDevice(state, shape.source)) return Copy(state, shape);
+  bool copied = false;
+  pace.RunCopy(shape.width * shape.height * shape.depth, to_device,
+               [&] { copied = Copy(state, shape); });
+  return copied;
+}
+
 Operation CopyOperation(State& state, Context* context, const CopyShape& shape) {
   return [&state, context, shape](CUresult status) {
-    if (status == CUDA_SUCCESS && !Copy(state, shape)) context->Fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+    if (status == CUDA_SUCCESS && !CopyAtPace(state, context->device().pace(), shape)) {
+      context->Fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
   };
 }
 

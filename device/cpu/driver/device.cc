@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -23,21 +24,22 @@ constexpr int kTexturePitchAlignment = 32;
 
 }  // namespace
 
-int MultiprocessorCount() {
+int Device::MultiprocessorCount() const {
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 1;
-  return CPU_COUNT(&cpus);
+  const int count = CPU_COUNT(&cpus);
+  return options_.cores == 0 ? count : std::min(count, static_cast<int>(options_.cores));
 }
 
 Bytes Device::free_bytes() const {
   const Bytes used = used_bytes_.load(std::memory_order_relaxed);
-  return used < memory_bytes_ ? memory_bytes_ - used : 0;
+  return used < memory_bytes() ? memory_bytes() - used : 0;
 }
 
 bool Device::TakeMemory(Bytes bytes) {
   Bytes used = used_bytes_.load(std::memory_order_relaxed);
   do {
-    if (used > memory_bytes_ || bytes > memory_bytes_ - used) return false;
+    if (used > memory_bytes() || bytes > memory_bytes() - used) return false;
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return true;
 }
@@ -49,6 +51,10 @@ void Device::ReturnMemory(Bytes bytes) { used_bytes_.fetch_sub(bytes, std::memor
 CUuuid Device::Uuid() const {
   constexpr std::string_view kName = "ConsortCPU";
   CUuuid uuid = {};
+  if (options_.uuid.has_value()) {
+    std::memcpy(uuid.bytes, options_.uuid->data(), options_.uuid->size());
+    return uuid;
+  }
   std::memcpy(uuid.bytes, kName.data(), kName.size());
   const uint32_t index = static_cast<uint32_t>(index_);
   std::memcpy(uuid.bytes + 12, &index, sizeof(index));
@@ -114,7 +120,7 @@ CUresult Device::Attribute(CUdevice_attribute attribute, int* value) const {
       *value = kRegistersMultiprocessor;
       break;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-      *value = kClockKilohertz;
+      *value = std::max(1, static_cast<int>(kClockKilohertz * options_.pace.speed));
       break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
       *value = kMemoryClockKilohertz;

@@ -9,21 +9,29 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "base/units.h"
 #include "device/cpu/driver/cuda_api.h"
+#include "device/cpu/driver/device_pace.h"
+#include "device/cpu/driver/options.h"
 
 namespace consort::cpu {
 
 class Device {
  public:
-  Device(int index, Bytes memory_bytes) : index_(index), memory_bytes_(memory_bytes) {}
+  Device(int index, DeviceOptions options)
+      : index_(index), options_(std::move(options)), pace_(options_.pace) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   int index() const { return index_; }
-  Bytes memory_bytes() const { return memory_bytes_; }
+  const std::string& name() const { return options_.name; }
+  Bytes memory_bytes() const { return options_.memory; }
+  // CPUs that its kernels run on.
+  int MultiprocessorCount() const;
+  DevicePace& pace() { return pace_; }
   Bytes free_bytes() const;
 
   // Takes `bytes` from the device's memory; false if there is not so much left.
@@ -32,8 +40,8 @@ class Device {
   void CountMemory(Bytes bytes);
   void ReturnMemory(Bytes bytes);
 
-  // First 12 bytes "ConsortCPU" and two zeros, then the index, little-endian: the same in every
-  // process, so that an application finds the device it was bound to.
+  // As configured, else first 12 bytes "ConsortCPU" and two zeros, then the index, little-endian:
+  // the same in every process, so that an application finds the device it was bound to.
   CUuuid Uuid() const;
   // "0000:C5:00.0", the bus number different for each device.
   std::string PciBusId() const;
@@ -49,12 +57,10 @@ class Device {
 
  private:
   const int index_;
-  const Bytes memory_bytes_;
+  const DeviceOptions options_;
+  DevicePace pace_;
   std::atomic<Bytes> used_bytes_{0};
 };
-
-// CPUs that this process may run on: the device's multiprocessors.
-int MultiprocessorCount();
 
 }  // namespace consort::cpu
 

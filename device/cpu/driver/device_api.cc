@@ -11,8 +11,6 @@
 namespace consort::cpu {
 namespace {
 
-constexpr std::string_view kDeviceName = "Consort CPU device";
-
 // Runs body(device) for the device of that ordinal.
 template <typename Body>
 CUresult WithDevice(CUdevice ordinal, Body&& body) {
@@ -56,9 +54,9 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 CUresult CUDAAPI cuDeviceGetName(char* name, int len, CUdevice dev) {
-  return WithDevice(dev, [&](Device&) {
+  return WithDevice(dev, [&](Device& device) {
     if (name == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
-    CopyText(kDeviceName, name, len);
+    CopyText(device.name(), name, len);
     return CUDA_SUCCESS;
   });
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/event_api.cc: events.
-#include <time.h>
-
 #include <utility>
 
+#include "device/cpu/driver/device_pace.h"
 #include "device/cpu/driver/state.h"
 
 namespace consort::cpu {
@@ -11,12 +10,6 @@ namespace {
 
 constexpr unsigned int kEventFlagsKnown =
     CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-
-Nanos Now() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 // Runs body(state, event), unless the event's context has failed.
 template <typename Body>
@@ -39,7 +32,7 @@ CUresult RecordEvent(CUevent handle, CUstream stream_handle) {
     event->set_record(record);
     stream->context()->Submit(stream, [record = std::move(record)](CUresult) {
       // Also after an error: somebody may be waiting.
-      record->time = Now();
+      record->time = MonotonicNow();
       record->reached.Notify();
     });
     return CUDA_SUCCESS;

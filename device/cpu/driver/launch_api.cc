@@ -96,8 +96,12 @@ CUresult Launch(const LaunchRequest& request) {
     context->Submit(stream, [context = context.get(), kernel = std::move(kernel),
                              shape = request.shape, packed = std::move(packed)](CUresult status) {
       if (status != CUDA_SUCCESS) return;
-      const LaunchFault fault =
-          kernel.module->program().Run(kernel.index, shape, packed.data(), MultiprocessorCount());
+      LaunchFault fault = LaunchFault::kNone;
+      Device& device = context->device();
+      device.pace().RunKernel([&] {
+        fault = kernel.module->program().Run(kernel.index, shape, packed.data(),
+                                             device.MultiprocessorCount());
+      });
       if (fault == LaunchFault::kNone) return;
       LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);
       context->Fail(ErrorOf(fault));

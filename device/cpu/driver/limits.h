@@ -19,6 +19,12 @@ inline constexpr int kCapabilityMinor = 0;
 
 inline constexpr int kDeviceCountMax = 16;
 inline constexpr Bytes kDeviceMemoryDefault = 4 * kGiB;
+// Of a configured device. Names fit what programs give to cuDeviceGetName (256 bytes in cudart's
+// properties); a device slower than the bound, or later, is a mistake in the configuration.
+inline constexpr size_t kDeviceNameBytesMax = 127;
+inline constexpr uint32_t kDeviceCoresMax = 1024;
+inline constexpr double kDeviceSpeedMin = 0.001;
+inline constexpr Nanos kLaunchLatencyMax = 10 * kSecond;
 
 inline constexpr uint32_t kWarpThreads = 32;
 inline constexpr uint32_t kBlockThreadsMax = 1024;

@@ -29,13 +29,13 @@ int BlocksPerMultiprocessor(const KernelInfo& info, uint32_t threads, size_t dyn
   return static_cast<int>(blocks);
 }
 
-// Runs body(kernel info) for a function or kernel, of whatever context.
+// Runs body(kernel info, current device) for a function or kernel, of whatever context.
 template <typename Body>
 CUresult WithKernelInfo(CUfunction handle, Body&& body) {
-  return WithContext([&](State& state, const std::shared_ptr<Context>&) {
+  return WithContext([&](State& state, const std::shared_ptr<Context>& context) {
     const std::shared_ptr<Function> function = state.functions.Find(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return body(function->info());
+    return body(function->info(), context->device());
   });
 }
 
@@ -53,7 +53,7 @@ extern "C" {
 
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags) {
-  return WithKernelInfo(func, [&](const KernelInfo& info) {
+  return WithKernelInfo(func, [&](const KernelInfo& info, const Device&) {
     if (numBlocks == nullptr || blockSize <= 0 || !FlagsValid(flags)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -73,7 +73,7 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
     int* minGridSize, int* blockSize, CUfunction func,
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
     unsigned int flags) {
-  return WithKernelInfo(func, [&](const KernelInfo& info) {
+  return WithKernelInfo(func, [&](const KernelInfo& info, const Device& device) {
     if (minGridSize == nullptr || blockSize == nullptr || blockSizeLimit < 0 ||
         !FlagsValid(flags)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -98,7 +98,7 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
       if (static_cast<uint64_t>(best_blocks) * best_threads == kMultiprocessorThreads) break;
     }
     *blockSize = static_cast<int>(best_threads);
-    *minGridSize = best_blocks * MultiprocessorCount();
+    *minGridSize = best_blocks * device.MultiprocessorCount();
     return CUDA_SUCCESS;
   });
 }
@@ -113,7 +113,7 @@ CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int* minGridSize, int* blockSi
 
 CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunction func,
                                                          int numBlocks, int blockSize) {
-  return WithKernelInfo(func, [&](const KernelInfo& info) {
+  return WithKernelInfo(func, [&](const KernelInfo& info, const Device&) {
     if (dynamicSmemSize == nullptr || numBlocks <= 0 || blockSize <= 0 ||
         BlocksPerMultiprocessor(info, static_cast<uint32_t>(blockSize), 0) < numBlocks) {
       return CUDA_ERROR_INVALID_VALUE;

@@ -3,7 +3,11 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "base/log.h"
@@ -25,19 +29,28 @@ std::string_view Environment(const char* name) {
 CUresult Initialize() {
   absl::MutexLock lock(&init_mutex);
   if (GetState() != nullptr) return CUDA_SUCCESS;
-  const absl::StatusOr<Options> options =
-      ParseOptions(Environment("CONSORT_CPU_DEVICES"), Environment("CONSORT_CPU_MEMORY"));
+  std::string devices(Environment("CONSORT_CPU_DEVICES"));
+  if (!devices.empty() && devices[0] == '/') {
+    std::ifstream file(devices);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (file.fail() || text.find('=') == std::string::npos) {
+      LOG(ERROR) << "CONSORT_CPU_DEVICES: no list of devices in " << devices;
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    devices = text;
+  }
+  absl::StatusOr<Options> options = ParseOptions(devices, Environment("CONSORT_CPU_MEMORY"));
   if (!options.ok()) {
     LOG(ERROR) << options.status().message();
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (options->device_memory.empty()) return CUDA_ERROR_NO_DEVICE;
+  if (options->devices.empty()) return CUDA_ERROR_NO_DEVICE;
   auto state = std::make_unique<State>();
   state->load_options.cache_directory = CacheDirectory(
       {std::getenv("CONSORT_CPU_CACHE"), std::getenv("XDG_CACHE_HOME"), std::getenv("HOME")});
-  for (const Bytes bytes : options->device_memory) {
+  for (DeviceOptions& device_options : options->devices) {
     const int index = static_cast<int>(state->devices.size());
-    auto device = std::make_unique<Device>(index, bytes);
+    auto device = std::make_unique<Device>(index, std::move(device_options));
     // The handle exists before the context is retained: cudart makes it current first.
     device->primary = state->contexts.Insert(nullptr);
     state->contexts.Replace(
