@@ -27,6 +27,46 @@ void Mapper::Install(std::unique_ptr<Policy> policy) {
   place = std::move(policy);
 }
 
+void Mapper::RecordTo(MapperRecorder* recorder) {
+  recorder_ = recorder;
+  if (recorder_ != nullptr) recorder_->Begin(options_);
+}
+
+bool Mapper::AddGpu(const Gpu& gpu) {
+  if (!pool_.AddGpu(gpu)) return false;
+  if (recorder_ != nullptr) recorder_->GpuAdded(gpu);
+  return true;
+}
+
+std::vector<ApplicationId> Mapper::RemoveGpu(Gid gid) {
+  if (recorder_ != nullptr && pool_.Find(gid) != nullptr) recorder_->GpuGone(gid);
+  return pool_.RemoveGpu(gid);
+}
+
+bool Mapper::SetLoad(Gid gid, const Load& load) {
+  if (!pool_.SetLoad(gid, load)) return false;
+  if (recorder_ != nullptr) recorder_->LoadSet(gid, load);
+  return true;
+}
+
+bool Mapper::SetWeight(Gid gid, double weight) {
+  if (!pool_.SetWeight(gid, weight)) return false;
+  if (recorder_ != nullptr) recorder_->WeightSet(gid, weight);
+  return true;
+}
+
+bool Mapper::Record(const Feedback& feedback, Nanos now) {
+  if (!pool_.Record(feedback, now)) return false;
+  if (recorder_ != nullptr) recorder_->Recorded(feedback, now);
+  return true;
+}
+
+bool Mapper::Unbind(ApplicationId id) {
+  if (!pool_.Unbind(id)) return false;
+  if (recorder_ != nullptr) recorder_->Unbound(id);
+  return true;
+}
+
 Ppm Mapper::Coverage(Nanos now) const {
   const auto looked_at = static_cast<uint32_t>(std::min<uint64_t>(arrival_count_, kArrivals));
   if (looked_at < kArrivalsMin) return 0;
@@ -85,6 +125,7 @@ Decision Mapper::Place(const Application& application, Nanos now) const {
   Decision decision = PlaceWith(by_feedback ? *feedback_policy_ : *policy_, application, now);
   decision.by_feedback = by_feedback || policy_->by_feedback();
   decision.coverage = coverage;
+  if (recorder_ != nullptr) recorder_->Placed(application, now, decision);
   return decision;
 }
 
@@ -107,6 +148,7 @@ bool Mapper::Bind(const Application& application, Gid gid, Nanos now) {
   if (!pool_.Bind(application, gid, now)) return false;
   if (!moves) arrivals_[arrival_count_++ % kArrivals] = application.program;
   by_feedback_ = FeedbackDecides(Coverage(now));
+  if (recorder_ != nullptr) recorder_->Bound(application, gid, now);
   return true;
 }
 

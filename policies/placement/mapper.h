@@ -40,6 +40,21 @@ struct MapperOptions {
   FeedbackOptions feedback;
 };
 
+// Is told what happens to a mapper, when it has happened; what was refused did not happen.
+class MapperRecorder {
+ public:
+  virtual ~MapperRecorder() = default;
+  virtual void Begin(const MapperOptions& options) = 0;
+  virtual void GpuAdded(const Gpu& gpu) = 0;
+  virtual void GpuGone(Gid gid) = 0;
+  virtual void LoadSet(Gid gid, const Load& load) = 0;
+  virtual void WeightSet(Gid gid, double weight) = 0;
+  virtual void Recorded(const Feedback& feedback, Nanos now) = 0;
+  virtual void Placed(const Application& application, Nanos now, const Decision& decision) = 0;
+  virtual void Bound(const Application& application, Gid gid, Nanos now) = 0;
+  virtual void Unbound(ApplicationId id) = 0;
+};
+
 class Mapper {
  public:
   // Null: one of the names is unknown, or `leave` is above `enter`.
@@ -49,12 +64,17 @@ class Mapper {
   // if it goes by feedback). It must have been made for pool().
   void Install(std::unique_ptr<Policy> policy);
 
-  bool AddGpu(const Gpu& gpu) { return pool_.AddGpu(gpu); }
+  // `recorder` is told of everything from here on; borrowed. Null: nobody any more. To replay, a
+  // record must begin with a new mapper.
+  void RecordTo(MapperRecorder* recorder);
+
+  // False: see Pool.
+  bool AddGpu(const Gpu& gpu);
   // The applications that are bound nowhere now: place them again, or tell them.
-  std::vector<ApplicationId> RemoveGpu(Gid gid) { return pool_.RemoveGpu(gid); }
-  bool SetLoad(Gid gid, const Load& load) { return pool_.SetLoad(gid, load); }
-  bool SetWeight(Gid gid, double weight) { return pool_.SetWeight(gid, weight); }
-  bool Record(const Feedback& feedback, Nanos now) { return pool_.Record(feedback, now); }
+  std::vector<ApplicationId> RemoveGpu(Gid gid);
+  bool SetLoad(Gid gid, const Load& load);
+  bool SetWeight(Gid gid, double weight);
+  bool Record(const Feedback& feedback, Nanos now);
 
   // Where the application should go now. Changes nothing: ask as often as you like. One that is
   // bound already is judged as if it came anew beside itself.
@@ -66,7 +86,7 @@ class Mapper {
   // It was put there (also against the decision, or moved). False: no such GPU, or too many.
   bool Bind(const Application& application, Gid gid, Nanos now);
   // False: it was not bound.
-  bool Unbind(ApplicationId id) { return pool_.Unbind(id); }
+  bool Unbind(ApplicationId id);
 
   const Pool& pool() const { return pool_; }
   Pool* mutable_pool() { return &pool_; }
@@ -90,6 +110,7 @@ class Mapper {
   std::array<ProgramId, kArrivals> arrivals_ = {};
   uint64_t arrival_count_ = 0;
   bool by_feedback_ = false;
+  MapperRecorder* recorder_ = nullptr;
 };
 
 // What was decided and why, in one or two sentences for an operator.

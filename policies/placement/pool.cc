@@ -150,9 +150,14 @@ bool Pool::Unbind(ApplicationId id) {
   return true;
 }
 
-const GpuState* Pool::Find(Gid gid) const {
+Slot Pool::SlotOf(Gid gid) const {
   const auto found = by_gid_.find(gid);
-  return found == by_gid_.end() ? nullptr : &slots_[found->second];
+  return found == by_gid_.end() ? GpuIndex::kNone : found->second;
+}
+
+const GpuState* Pool::Find(Gid gid) const {
+  const Slot slot = SlotOf(gid);
+  return slot == GpuIndex::kNone ? nullptr : &slots_[slot];
 }
 
 const Pool::Binding* Pool::FindApplication(ApplicationId id) const {

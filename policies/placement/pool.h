@@ -81,6 +81,7 @@ class Pool {
 
   // Null: not there. Pointers hold until the next change.
   const GpuState* Find(Gid gid) const;
+  Slot SlotOf(Gid gid) const;  // kNone: not there
   const Binding* FindApplication(ApplicationId id) const;
   const GpuState& at(Slot slot) const { return slots_[slot]; }
   size_t gpu_count() const { return by_gid_.size(); }
