@@ -21,7 +21,7 @@ namespace consort::host {
 Daemon::Daemon(EventLoop* loop, DaemonOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      windows_(kWindowBase, kWindowBytes, kWindows),
+      windows_(kWindowBase, kWindowSlotBytes, kWindowSlots),
       greeter_(
           loop,
           [this](Connection connection, const wire::Hello& hello) {
@@ -406,7 +406,7 @@ std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const 
 }
 
 std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) const {
-  static_assert(kWindows <= kProcessUsesMax);  // a session has a window
+  static_assert(kWindowSlots <= kProcessUsesMax);  // a session has a window
   const Nanos now = MonotonicNow();
   const std::string& vm = connection.vm.empty() ? connection.tenant : connection.vm;
   std::vector<wire::ProcessUse> processes;
@@ -431,10 +431,11 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
                   absl::StrCat("device ", device->index, " has its limit of ", kSessionsPerWorker,
                                " applications"));
   }
-  const std::optional<uint64_t> window_base = windows_.Take();
-  if (!window_base.has_value()) {
+  const std::optional<Window> window = windows_.Take(
+      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes);
+  if (!window.has_value()) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
-                  absl::StrCat("this host has its limit of ", kWindows, " sessions"));
+                  absl::StrCat("this host has its limit of ", kWindowSlots, " sessions"));
   }
   OpenSession open;
   open.session = next_session_++;
@@ -442,12 +443,12 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   SetText(open.channel, connection.front_door);
   open.weight = options_.tenants.WeightOf(connection.tenant);
   open.hello = hello;
-  open.window_base = *window_base;
-  open.window_bytes = kWindowBytes;
+  open.window_base = window->base;
+  open.window_bytes = window->bytes;
   open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
   const absl::Status sent = device->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
-    windows_.Return(*window_base);
+    windows_.Return(*window);
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   "the device's worker does not answer; try again");
   }
@@ -459,7 +460,7 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.identity.pid = hello.pid;
   session.identity.device = GetText(device->info->snapshot.name);
   session.identity.device_index = device->index;
-  session.window_base = *window_base;
+  session.window = *window;
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
@@ -499,7 +500,7 @@ void Daemon::EndSession(SessionEnded ended) {
     const absl::Status appended = account_->Append(line);
     LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
   }
-  windows_.Return(it->second.window_base);
+  windows_.Return(it->second.window);
   sessions_.erase(it);
 }
 
@@ -544,8 +545,8 @@ DaemonStatus Daemon::Status() const {
   }
   status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
-  status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
-  status.windows_max = kWindows;
+  status.windows_used = kWindowSlots - windows_.free_slots();
+  status.windows_max = kWindowSlots;
   status.refused = refused_;
   status.unsupported_calls = unsupported_calls_;
   return status;

@@ -74,7 +74,7 @@ class Daemon {
   };
   struct Session {
     SessionIdentity identity;
-    uint64_t window_base;
+    Window window;
     WorkerProcess* worker;
     uint64_t started_unix_seconds;
     Nanos started;
