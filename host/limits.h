@@ -17,23 +17,29 @@ namespace consort::host {
 //
 // The base is far above what malloc, mmap and the driver's own reservations use in a process
 // without address-space limits, below 2^47, and was honoured by every driver tried (580,
-// CUDA 13.0). 256 GiB holds the memory of any present GPU beside 64 GiB of host memory that both
-// sides map.
+// CUDA 13.0).
+//
+// A window is one slot or several, the last kWindowSharedHostBytes of it for host memory that both
+// sides map. One slot holds the memory of any present GPU. Programs reserve more addresses than a
+// device has memory: PyTorch's expandable segments take 9/8 of it each, and there is one for large
+// and one for small blocks of every stream. kWindowMemoryMultiple times a device's memory is room
+// for six of them.
 #if defined(__SANITIZE_THREAD__)
 // ThreadSanitizer keeps most of the address space for its shadow; programs have the lowest 1 TiB.
 inline constexpr uint64_t kWindowBase = 0x1000000000;
-inline constexpr Bytes kWindowBytes = 4 * kGiB;
+inline constexpr Bytes kWindowSlotBytes = 4 * kGiB;
 inline constexpr Bytes kWindowSharedHostBytes = 1 * kGiB;
-inline constexpr uint32_t kWindows = 64;
+inline constexpr uint32_t kWindowSlots = 64;
 #else
 inline constexpr uint64_t kWindowBase = 0x200000000000;
-inline constexpr Bytes kWindowBytes = 256 * kGiB;
+inline constexpr Bytes kWindowSlotBytes = 256 * kGiB;
 inline constexpr Bytes kWindowSharedHostBytes = 64 * kGiB;
-inline constexpr uint32_t kWindows = 208;
+inline constexpr uint32_t kWindowSlots = 208;
 // Linux puts position-independent programs from two thirds of the address space on.
 // Source: Linux, arch/x86/include/asm/elf.h, ELF_ET_DYN_BASE.
-static_assert(kWindowBase + kWindows * kWindowBytes <= 0x555555554000);
+static_assert(kWindowBase + kWindowSlots * kWindowSlotBytes <= 0x555555554000);
 #endif
+inline constexpr uint64_t kWindowMemoryMultiple = 7;
 
 // Sessions of one worker: one thread, one window and some MiB of pinned memory each.
 inline constexpr uint32_t kSessionsPerWorker = 64;

@@ -95,6 +95,7 @@ int Run(const WorkerMainOptions& options) {
   Ready ready;
   ready.snapshot = (*device)->snapshot();
   ready.driver_version = driver->version;
+  SetText(ready.release, driver->release);
   ready.device_count = driver->device_count;
   SetText(ready.driver, driver->library);
   const absl::Status sent = control.Send(ready);

@@ -176,7 +176,8 @@ bool Greet(const DialOptions& options, const wire::Hello& hello, int fd, const D
          "%s refused: %s", options.endpoint, welcome.text);
     return false;
   }
-  if ((welcome.features & ~hello.features) != 0 || welcome.device_count > kDeviceSnapshotsMax) {
+  if ((welcome.features & ~hello.features) != 0 || welcome.device_count > kDeviceSnapshotsMax ||
+      welcome.process_count > kProcessUsesMax) {
     Fail(result, DialError::kProtocol, "greeting %s: it agreed to what was not offered; %s",
          options.endpoint, kNotConsort);
     return false;
@@ -239,33 +240,70 @@ void OpenSession(const DialOptions& options, DialResult* result,
   if (*channel == nullptr) FailGreeting(result, options, errno);
 }
 
-void QueryDevices(const DialOptions& options, DialResult* result,
-                  std::span<wire::DeviceSnapshot> devices) {
+namespace {
+
+// Reads `count` values, of which `wanted` takes the first. What the caller has no room for is read
+// too: hanging up early is a lost client to the daemon. 0 or an errno.
+template <typename Value>
+int ReceiveSome(int fd, std::span<Value> wanted, size_t count, const Deadline& deadline) {
+  int error = ReceiveAll(fd, std::as_writable_bytes(wanted), nullptr, deadline);
+  for (size_t index = wanted.size(); index < count && error == 0; ++index) {
+    Value unwanted;
+    error = ReceiveAll(fd, std::as_writable_bytes(std::span(&unwanted, 1)), nullptr, deadline);
+  }
+  return error;
+}
+
+template <typename Value>
+std::span<Value> First(std::span<Value> room, size_t count) {
+  return room.first(count < room.size() ? count : room.size());
+}
+
+// `status` is null for kPurposeQuery.
+void Query(const DialOptions& options, DialResult* result, std::span<wire::DeviceSnapshot> devices,
+           StatusAnswer* status) {
   *result = DialResult();
   Endpoint endpoint;
   const UniqueFd socket_fd = Connect(options, &endpoint, result);
   if (!socket_fd.valid()) return;
   const Deadline deadline = HandshakeDeadline(options);
-  const wire::Hello hello = MakeHello(options, wire::kPurposeQuery);
+  const wire::Hello hello =
+      MakeHello(options, status != nullptr ? wire::kPurposeStatus : wire::kPurposeQuery);
   if (!Greet(options, hello, socket_fd.get(), deadline, result, nullptr)) return;
   const size_t count = result->welcome.device_count;
-  const std::span<wire::DeviceSnapshot> wanted =
-      devices.first(count < devices.size() ? count : devices.size());
-  int error = ReceiveAll(socket_fd.get(), std::as_writable_bytes(wanted), nullptr, deadline);
-  // What the caller has no room for is read too: hanging up early is a lost client to the daemon.
-  for (size_t index = wanted.size(); index < count && error == 0; ++index) {
-    wire::DeviceSnapshot unwanted;
-    error = ReceiveAll(socket_fd.get(), std::as_writable_bytes(std::span(&unwanted, 1)), nullptr,
-                       deadline);
+  const std::span<wire::DeviceSnapshot> wanted = First(devices, count);
+  int error = ReceiveSome(socket_fd.get(), wanted, count, deadline);
+  if (status != nullptr && error == 0) {
+    error = ReceiveSome(socket_fd.get(), First(status->uses, count), count, deadline);
+    const size_t processes = result->welcome.process_count;
+    const std::span<wire::ProcessUse> taken = First(status->processes, processes);
+    if (error == 0) error = ReceiveSome(socket_fd.get(), taken, processes, deadline);
+    for (wire::ProcessUse& process : taken) {
+      process.application[sizeof(process.application) - 1] = '\0';
+    }
+    status->process_count = taken.size();
   }
   if (error != 0) {
     FailGreeting(result, options, error);
     return;
   }
+  result->welcome.driver_release[sizeof(result->welcome.driver_release) - 1] = '\0';
   for (wire::DeviceSnapshot& device : wanted) {
     device.name[sizeof(device.name) - 1] = '\0';
     device.pci_bus_id[sizeof(device.pci_bus_id) - 1] = '\0';
   }
+}
+
+}  // namespace
+
+void QueryDevices(const DialOptions& options, DialResult* result,
+                  std::span<wire::DeviceSnapshot> devices) {
+  Query(options, result, devices, nullptr);
+}
+
+void QueryStatus(const DialOptions& options, DialResult* result, StatusAnswer* answer) {
+  answer->process_count = 0;
+  Query(options, result, answer->devices, answer);
 }
 
 }  // namespace consort

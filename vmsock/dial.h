@@ -67,6 +67,17 @@ void OpenSession(const DialOptions& options, DialResult* result, std::unique_ptr
 void QueryDevices(const DialOptions& options, DialResult* result,
                   std::span<wire::DeviceSnapshot> devices);
 
+// What QueryStatus fills, in memory of the caller. `uses` has the length of `devices`.
+struct StatusAnswer {
+  std::span<wire::DeviceSnapshot> devices;
+  std::span<wire::DeviceUse> uses;
+  std::span<wire::ProcessUse> processes;
+  size_t process_count = 0;  // of `processes`, that were filled
+};
+
+// As QueryDevices, and asks what is in use.
+void QueryStatus(const DialOptions& options, DialResult* result, StatusAnswer* answer);
+
 }  // namespace consort
 
 #endif  // CONSORT_VMSOCK_DIAL_H_

@@ -213,6 +213,61 @@ TEST_F(DialListen, QueriesDevices) {
   }
 }
 
+TEST_F(DialListen, QueriesWhatIsInUse) {
+  for (const uint32_t count : {0u, 2u, 5u}) {
+    Serve([count](Accepted accepted) {
+      absl::StatusOr<wire::Hello> hello = ReadHello(accepted.socket.get(), kPatience);
+      ASSERT_TRUE(hello.ok()) << hello.status();
+      EXPECT_EQ(hello->purpose, wire::kPurposeStatus);
+      wire::Welcome welcome;
+      welcome.device_count = 1;
+      welcome.process_count = count;
+      memset(welcome.driver_release, 'r', sizeof(welcome.driver_release));
+      wire::DeviceUse use;
+      use.used_bytes = 77;
+      std::vector<wire::ProcessUse> processes(count);
+      for (uint32_t index = 0; index < count; ++index) {
+        processes[index].pid = 100 + index;
+        memset(processes[index].application, 'a', sizeof(processes[index].application));
+      }
+      const std::vector<wire::DeviceSnapshot> devices(1);
+      const Deadline deadline(kPatience);
+      const int fd = accepted.socket.get();
+      EXPECT_TRUE(SendWelcome(fd, welcome, -1, devices, kPatience).ok());
+      EXPECT_EQ(SendAll(fd, std::as_bytes(std::span(&use, 1)), {}, deadline), 0);
+      EXPECT_EQ(SendAll(fd, std::as_bytes(std::span(processes)), {}, deadline), 0);
+    });
+    std::vector<wire::DeviceSnapshot> devices(2);
+    std::vector<wire::DeviceUse> uses(2);
+    std::vector<wire::ProcessUse> processes(3);
+    StatusAnswer answer = {devices, uses, processes};
+    DialResult result;
+    QueryStatus(Options(), &result, &answer);
+    server_.join();
+    ASSERT_EQ(result.error, DialError::kNone) << result.text;
+    EXPECT_EQ(uses[0].used_bytes, 77u);
+    EXPECT_EQ(strlen(result.welcome.driver_release), sizeof(result.welcome.driver_release) - 1);
+    ASSERT_EQ(answer.process_count, std::min(count, 3u));
+    for (uint32_t index = 0; index < answer.process_count; ++index) {
+      EXPECT_EQ(processes[index].pid, 100 + index);
+      EXPECT_EQ(strlen(processes[index].application), sizeof(processes[index].application) - 1);
+    }
+  }
+}
+
+TEST_F(DialListen, RefusesMoreProcessesThanAHostCanHave) {
+  Serve([](Accepted accepted) {
+    ASSERT_TRUE(ReadHello(accepted.socket.get(), kPatience).ok());
+    wire::Welcome welcome;
+    welcome.process_count = kProcessUsesMax + 1;
+    EXPECT_TRUE(SendWelcome(accepted.socket.get(), welcome, -1, {}, kPatience).ok());
+  });
+  StatusAnswer answer;
+  DialResult result;
+  QueryStatus(Options(), &result, &answer);
+  EXPECT_EQ(result.error, DialError::kProtocol);
+}
+
 TEST_F(DialListen, TellsWhyItWasRefused) {
   const struct {
     uint32_t status;
@@ -441,7 +496,7 @@ TEST_F(DialListen, SilentAndGarbageClientsAreDropped) {
   EXPECT_TRUE(greet(send_hello(hello, sizeof(hello))).ok());
   EXPECT_TRUE(absl::IsUnavailable(greet([](int) {})));
   EXPECT_TRUE(absl::IsUnavailable(greet(send_hello(hello, sizeof(hello) - 1))));
-  hello.purpose = 3;
+  hello.purpose = 4;
   EXPECT_TRUE(absl::IsInvalidArgument(greet(send_hello(hello, sizeof(hello)))));
   // Of another version, so it gets an answer: the refusal.
   hello.version = wire::kWireVersion + 1;

@@ -61,6 +61,10 @@ inline constexpr Nanos kHeldCheckInterval = 1 * kMillisecond;
 // largest machines have 16 GPUs.
 inline constexpr uint32_t kDeviceSnapshotsMax = 64;
 
+// Processes that a status query tells of. A host has no more sessions than address windows, of
+// which there are some hundred.
+inline constexpr uint32_t kProcessUsesMax = 1024;
+
 // The whole handshake, from connect to the last snapshot. A daemon answers in well under a
 // millisecond; one that starts workers may take seconds.
 inline constexpr Nanos kHandshakeTimeout = 10 * kSecond;

@@ -2,7 +2,11 @@
 #include "device/driver/driver_loader.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +24,22 @@ constexpr char kCpuLibrary[] = "libconsort-cpu.so";
 // the library that sends calls to workers.
 constexpr char kGuestLibraryMark[] = "consort_guest_library";
 
+// The version in the name of the library's file, libcuda.so.VERSION, which NVIDIA's packages and
+// installer give it; libcuda.so.1 is a link to it.
+std::string ReleaseOf(void* library) {
+  link_map* map = nullptr;
+  char path[PATH_MAX];
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || realpath(map->l_name, path) == nullptr) {
+    return "";
+  }
+  const std::string_view file(path);
+  constexpr std::string_view kMark = "/libcuda.so.";
+  const size_t mark = file.rfind(kMark);
+  if (mark == std::string_view::npos) return "";
+  const std::string_view version = file.substr(mark + kMark.size());
+  return version.find('.') == std::string_view::npos ? "" : std::string(version);
+}
+
 // Opens `path` and fills the table. The handle stays open.
 absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   // Local: the symbols of a driver must not be found by others in this process.
@@ -36,6 +56,7 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   }
   LoadedDriver driver;
   driver.library = path;
+  driver.release = ReleaseOf(library);
   std::vector<std::string> missing;
   ForEachDriverFunction(driver.table, [&](const char* name, void** slot, bool required) {
     *slot = dlsym(library, name);

@@ -24,7 +24,9 @@ absl::StatusOr<DriverKind> ParseDriverKind(std::string_view text);
 
 struct LoadedDriver {
   DriverTable table;
-  std::string library;   // as it was opened, for people
+  std::string library;  // as it was opened, for people
+  // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.
+  std::string release;
   uint32_t version = 0;  // as cuDriverGetVersion reports it
   uint32_t device_count = 0;
 };

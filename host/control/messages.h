@@ -47,6 +47,7 @@ struct Ready {
   uint32_t driver_version = 0;  // as cuDriverGetVersion reports it
   uint32_t device_count = 0;    // of the driver, for the worker of device 0 to tell
   char driver[64] = {};         // the library's name, for people
+  char release[64] = {};        // the driver's, as its library is named; empty: it does not say
 };
 
 struct OpenSession {
@@ -82,7 +83,7 @@ struct SessionEnded {
   char reason[128] = {};  // why it ended, for people
 };
 
-// What a session has used since it began. Never goes back.
+// What a session has used since it began; but for memory, numbers never go back.
 struct SessionUsage {
   uint64_t session = 0;
   uint64_t calls = 0;
@@ -91,12 +92,13 @@ struct SessionUsage {
   uint64_t bytes_to_host = 0;
   uint64_t kernel_launches = 0;
   uint64_t kernel_nanos = 0;
+  uint64_t memory_bytes = 0;  // of the device that it has now: this one does go back
 
   friend bool operator==(const SessionUsage&, const SessionUsage&) = default;
 };
 
 // Entries of one UsageReport: what fits a packet (control_socket.h). More sessions, more packets.
-inline constexpr uint32_t kUsageEntriesMax = 64;
+inline constexpr uint32_t kUsageEntriesMax = 56;
 
 struct UsageReport {
   static constexpr MessageKind kKind = MessageKind::kUsageReport;

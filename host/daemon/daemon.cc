@@ -21,7 +21,7 @@ namespace consort::host {
 Daemon::Daemon(EventLoop* loop, DaemonOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      windows_(kWindowBase, kWindowBytes, kWindows),
+      windows_(kWindowBase, kWindowSlotBytes, kWindowSlots),
       greeter_(
           loop,
           [this](Connection connection, const wire::Hello& hello) {
@@ -126,7 +126,12 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     unsupported_calls_[name] += unsupported.calls;
   } else if (packet.As(&usage)) {
     const uint64_t count = std::min<uint64_t>(usage.count, kUsageEntriesMax);
-    for (uint64_t i = 0; i < count; ++i) usage_.Update(usage.entries[i]);
+    for (uint64_t i = 0; i < count; ++i) {
+      usage_.Update(usage.entries[i]);
+      const auto session = sessions_.find(usage.entries[i].session);
+      if (session == sessions_.end()) continue;  // a report can cross the session's end
+      session->second.recent.Report(MonotonicNow(), usage.entries[i].kernel_nanos);
+    }
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
@@ -326,7 +331,9 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
     return Refuse(std::move(connection), wire::kWelcomeVersionMismatch,
                   std::string(same_build.message()));
   }
-  if (hello.purpose == wire::kPurposeQuery) return AnswerQuery(std::move(connection));
+  if (hello.purpose == wire::kPurposeQuery || hello.purpose == wire::kPurposeStatus) {
+    return AnswerQuery(std::move(connection), hello.purpose == wire::kPurposeStatus);
+  }
   if (hello.purpose != wire::kPurposeSession) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("unknown purpose ", hello.purpose));
@@ -348,16 +355,74 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
   StartSession(device, std::move(connection), hello);
 }
 
-void Daemon::AnswerQuery(Connection connection) {
+void Daemon::AnswerQuery(Connection connection, bool status) {
   wire::Welcome welcome;
   welcome.device_count = DevicesFor(connection);
-  welcome.driver_version = devices_[0]->info->driver_version;
-  std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
-  for (uint32_t index = 0; index < welcome.device_count; ++index) {
-    bytes.append(reinterpret_cast<const char*>(&devices_[index]->info->snapshot),
-                 sizeof(wire::DeviceSnapshot));
+  const Ready& driver = *devices_[0]->info;
+  welcome.driver_version = driver.driver_version;
+  // The CPU driver has no releases of its own.
+  SetText(welcome.driver_release,
+          driver.release[0] != '\0' ? GetText(driver.release) : CONSORT_VERSION);
+  std::vector<wire::DeviceUse> uses;
+  std::vector<wire::ProcessUse> processes;
+  if (status) {
+    uses = UsesOf(connection);
+    processes = ProcessesOf(connection);
+    welcome.process_count = static_cast<uint32_t>(processes.size());
   }
+  std::string bytes;
+  const auto append = [&bytes](const auto& value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  append(welcome);
+  for (uint32_t index = 0; index < welcome.device_count; ++index) {
+    append(devices_[index]->info->snapshot);
+  }
+  for (const wire::DeviceUse& use : uses) append(use);
+  for (const wire::ProcessUse& process : processes) append(process);
   greeter_.Answer(std::move(connection), std::move(bytes));
+}
+
+std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const {
+  const Nanos now = MonotonicNow();
+  std::vector<wire::DeviceUse> uses(DevicesFor(connection));
+  std::vector<uint64_t> used_by_all(uses.size());
+  for (const auto& [id, session] : sessions_) {
+    const uint32_t index = session.identity.device_index;
+    if (index >= uses.size()) continue;
+    const uint64_t bytes = usage_.Latest(id).memory_bytes;
+    used_by_all[index] += bytes;
+    if (session.identity.tenant != connection.tenant) continue;
+    uses[index].used_bytes += bytes;
+    uses[index].busy_percent =
+        std::min(100u, uses[index].busy_percent + session.recent.BusyPercent(now));
+  }
+  for (size_t index = 0; index < uses.size(); ++index) {
+    uses[index].total_bytes = devices_[index]->info->snapshot.total_bytes;
+    uses[index].free_bytes =
+        uses[index].total_bytes - std::min(uses[index].total_bytes, used_by_all[index]);
+  }
+  return uses;
+}
+
+std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) const {
+  static_assert(kWindowSlots <= kProcessUsesMax);  // a session has a window
+  const Nanos now = MonotonicNow();
+  const std::string& vm = connection.vm.empty() ? connection.tenant : connection.vm;
+  std::vector<wire::ProcessUse> processes;
+  for (const auto& [id, session] : sessions_) {
+    if (session.identity.tenant != connection.tenant || session.identity.vm != vm ||
+        session.identity.device_index >= DevicesFor(connection)) {
+      continue;
+    }
+    wire::ProcessUse& process = processes.emplace_back();
+    process.device = session.identity.device_index;
+    process.pid = session.identity.pid;
+    process.memory_bytes = usage_.Latest(id).memory_bytes;
+    process.busy_percent = session.recent.BusyPercent(now);
+    SetText(process.application, session.identity.application);
+  }
+  return processes;
 }
 
 void Daemon::StartSession(Device* device, Connection connection, const wire::Hello& hello) {
@@ -366,10 +431,11 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
                   absl::StrCat("device ", device->index, " has its limit of ", kSessionsPerWorker,
                                " applications"));
   }
-  const std::optional<uint64_t> window_base = windows_.Take();
-  if (!window_base.has_value()) {
+  const std::optional<Window> window = windows_.Take(
+      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes);
+  if (!window.has_value()) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
-                  absl::StrCat("this host has its limit of ", kWindows, " sessions"));
+                  absl::StrCat("this host has its limit of ", kWindowSlots, " sessions"));
   }
   OpenSession open;
   open.session = next_session_++;
@@ -377,12 +443,12 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   SetText(open.channel, connection.front_door);
   open.weight = options_.tenants.WeightOf(connection.tenant);
   open.hello = hello;
-  open.window_base = *window_base;
-  open.window_bytes = kWindowBytes;
+  open.window_base = window->base;
+  open.window_bytes = window->bytes;
   open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
   const absl::Status sent = device->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
-    windows_.Return(*window_base);
+    windows_.Return(*window);
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   "the device's worker does not answer; try again");
   }
@@ -394,7 +460,7 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.identity.pid = hello.pid;
   session.identity.device = GetText(device->info->snapshot.name);
   session.identity.device_index = device->index;
-  session.window_base = *window_base;
+  session.window = *window;
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
@@ -434,7 +500,7 @@ void Daemon::EndSession(SessionEnded ended) {
     const absl::Status appended = account_->Append(line);
     LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
   }
-  windows_.Return(it->second.window_base);
+  windows_.Return(it->second.window);
   sessions_.erase(it);
 }
 
@@ -479,8 +545,8 @@ DaemonStatus Daemon::Status() const {
   }
   status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
-  status.windows_used = kWindows - static_cast<uint32_t>(windows_.free_count());
-  status.windows_max = kWindows;
+  status.windows_used = kWindowSlots - windows_.free_slots();
+  status.windows_max = kWindowSlots;
   status.refused = refused_;
   status.unsupported_calls = unsupported_calls_;
   return status;

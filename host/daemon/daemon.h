@@ -29,6 +29,7 @@
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/options.h"
+#include "host/daemon/recent_use.h"
 #include "host/daemon/status.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
@@ -73,10 +74,11 @@ class Daemon {
   };
   struct Session {
     SessionIdentity identity;
-    uint64_t window_base;
+    Window window;
     WorkerProcess* worker;
     uint64_t started_unix_seconds;
     Nanos started;
+    RecentUse recent;
   };
 
   void AddDevice(uint32_t index);
@@ -92,7 +94,11 @@ class Daemon {
   uint32_t DevicesFor(const Connection& connection) const;
 
   void OnHello(Connection connection, const wire::Hello& hello);
-  void AnswerQuery(Connection connection);
+  // kPurposeQuery, and kPurposeStatus with `status`.
+  void AnswerQuery(Connection connection, bool status);
+  // What a kPurposeStatus is told beyond the snapshots.
+  std::vector<wire::DeviceUse> UsesOf(const Connection& connection) const;
+  std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection) const;
   void StartSession(Device* device, Connection connection, const wire::Hello& hello);
   void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Device* device);

@@ -55,9 +55,10 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   families->Sample({{"version", status.version}}, 1);
   families->Gauge("consort_start_time_seconds", "When consortd started, in seconds since 1970.");
   families->Sample({}, static_cast<double>(status.started_unix_seconds));
-  families->Gauge("consort_windows_used", "Address windows that sessions have.");
+  families->Gauge("consort_windows_used",
+                  "Address space that sessions have, in the smallest windows.");
   families->Sample({}, status.windows_used);
-  families->Gauge("consort_windows_limit", "Address windows of this host.");
+  families->Gauge("consort_windows_limit", "Address space of this host, likewise.");
   families->Sample({}, status.windows_max);
   families->Gauge("consort_vms", "Virtual machines that have a socket here.");
   families->Sample({}, static_cast<double>(status.vms.size()));

@@ -239,6 +239,23 @@ TEST_F(ProcessTest, PresentsTheDevicesOfAFile) {
   EXPECT_EQ(devices[1].total_bytes, 32 * kMiB);
 }
 
+// What PyTorch's expandable segments want: reservations of 9/8 of the device's memory, several.
+TEST_F(ProcessTest, GivesAWindowOfSeveralTimesTheDevicesMemory) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer leaves less address space than one window";
+#endif
+  const std::string file = folder_ + "/devices";
+  std::ofstream(file) << "memory=141GiB\n";
+  Start({"--devices=" + file});
+  DialResult result;
+  const auto channel = Open(0, &result);
+  ASSERT_NE(channel, nullptr) << result.text;
+  EXPECT_GE(result.welcome.window_bytes, 7 * 141 * kGiB);
+  wire::VirtualReserveRequest reserve;
+  reserve.bytes = 160 * kGiB;
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(Ask(channel.get(), reserve), 0u) << i;
+}
+
 TEST_F(ProcessTest, StartsServesAndStopsCleanly) {
   Start({"--devices=2", "--account=" + folder_ + "/account"});
   std::array<wire::DeviceSnapshot, 4> devices;

@@ -55,6 +55,7 @@ void UsageBook::Update(const SessionUsage& usage) {
     totals.used.*number += usage.*number - latest;
     latest = usage.*number;
   }
+  it->second.latest.memory_bytes = usage.memory_bytes;
 }
 
 void UsageBook::End(SessionEnded* ended) {

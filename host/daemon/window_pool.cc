@@ -1,19 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/daemon/window_pool.h"
 
+#include <algorithm>
+
 namespace consort::host {
 
-WindowPool::WindowPool(uint64_t base, uint64_t bytes, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) free_.push_back(base + i * bytes);
+WindowPool::WindowPool(uint64_t base, Bytes slot_bytes, uint32_t count)
+    : base_(base), slot_bytes_(slot_bytes), taken_(count), free_slots_(count) {}
+
+std::optional<uint32_t> WindowPool::FindRun(uint32_t slots) const {
+  const auto count = static_cast<uint32_t>(taken_.size());
+  for (uint32_t tried = 0; tried < count; ++tried) {
+    const uint32_t first = (next_ + tried) % count;
+    if (first + slots > count) continue;  // a window does not wrap
+    const auto begin = taken_.begin() + first;
+    if (std::find(begin, begin + slots, true) == begin + slots) return first;
+  }
+  return std::nullopt;
 }
 
-std::optional<uint64_t> WindowPool::Take() {
-  if (free_.empty()) return std::nullopt;
-  const uint64_t window_base = free_.front();
-  free_.pop_front();
-  return window_base;
+std::optional<Window> WindowPool::Take(Bytes wanted) {
+  const auto count = static_cast<uint32_t>(taken_.size());
+  uint64_t slots = std::max<uint64_t>(1, (wanted + slot_bytes_ - 1) / slot_bytes_);
+  // Afterwards half of the space is still free, for sessions with one slot.
+  if (free_slots_ < slots || free_slots_ - slots < count / 2) slots = 1;
+  std::optional<uint32_t> first = FindRun(static_cast<uint32_t>(slots));
+  if (!first.has_value() && slots != 1) {
+    slots = 1;
+    first = FindRun(1);
+  }
+  if (!first.has_value()) return std::nullopt;
+  std::fill_n(taken_.begin() + *first, slots, true);
+  free_slots_ -= static_cast<uint32_t>(slots);
+  next_ = (*first + static_cast<uint32_t>(slots)) % count;
+  return Window{base_ + *first * slot_bytes_, slots * slot_bytes_};
 }
 
-void WindowPool::Return(uint64_t window_base) { free_.push_back(window_base); }
+void WindowPool::Return(const Window& window) {
+  const uint64_t slots = window.bytes / slot_bytes_;
+  std::fill_n(taken_.begin() + static_cast<ptrdiff_t>((window.base - base_) / slot_bytes_), slots,
+              false);
+  free_slots_ += static_cast<uint32_t>(slots);
+}
 
 }  // namespace consort::host

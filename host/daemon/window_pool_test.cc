@@ -3,25 +3,54 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "host/limits.h"
 
 namespace consort::host {
 namespace {
 
-TEST(WindowPool, GivesEachWindowOnceAndThenNothing) {
+TEST(WindowPool, GivesEachSlotOnceAndThenNothing) {
   WindowPool pool(0x1000, 0x100, 2);
-  EXPECT_EQ(pool.Take(), 0x1000u);
-  EXPECT_EQ(pool.Take(), 0x1100u);
-  EXPECT_EQ(pool.Take(), std::nullopt);
+  EXPECT_EQ(pool.Take(0x100), (Window{0x1000, 0x100}));
+  EXPECT_EQ(pool.Take(0x100), (Window{0x1100, 0x100}));
+  EXPECT_EQ(pool.Take(0x100), std::nullopt);
+  EXPECT_EQ(pool.free_slots(), 0u);
 }
 
 TEST(WindowPool, UsesAReturnedWindowLast) {
-  WindowPool pool(kWindowBase, kWindowBytes, 3);
-  const uint64_t first = *pool.Take();
+  WindowPool pool(kWindowBase, kWindowSlotBytes, 3);
+  const Window first = *pool.Take(1);
   pool.Return(first);
-  EXPECT_NE(pool.Take(), first);
-  EXPECT_NE(pool.Take(), first);
-  EXPECT_EQ(pool.Take(), first);
+  EXPECT_NE(pool.Take(1), first);
+  EXPECT_NE(pool.Take(1), first);
+  EXPECT_EQ(pool.Take(1), first);
+}
+
+TEST(WindowPool, GivesLargeWindowsWhileHalfOfTheSpaceIsFree) {
+  WindowPool pool(0x1000, 0x100, 12);
+  EXPECT_EQ(pool.Take(0x201), (Window{0x1000, 0x300}));
+  const Window second = *pool.Take(0x300);
+  EXPECT_EQ(second, (Window{0x1300, 0x300}));
+  // Six are free, and would be fewer than half.
+  EXPECT_EQ(pool.Take(0x300), (Window{0x1600, 0x100}));
+  pool.Return(second);
+  EXPECT_EQ(pool.free_slots(), 8u);
+  EXPECT_EQ(pool.Take(0x200), (Window{0x1700, 0x200}));
+}
+
+// 8 free slots, none beside each other where a window of 3 would have to lie.
+TEST(WindowPool, GivesASmallWindowWhereNoLargeOneFits) {
+  WindowPool pool(0x1000, 0x100, 12);
+  std::vector<Window> taken;
+  for (int i = 0; i < 12; ++i) taken.push_back(*pool.Take(1));
+  for (int i = 0; i < 12; ++i) {
+    if (i % 3 != 2) pool.Return(taken[i]);
+  }
+  EXPECT_EQ(pool.free_slots(), 8u);
+  EXPECT_EQ(pool.Take(0x200), (Window{0x1000, 0x200}));
+  pool.Return({0x1000, 0x200});
+  EXPECT_EQ(pool.Take(0x300)->bytes, 0x100u);
 }
 
 }  // namespace

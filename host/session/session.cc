@@ -416,6 +416,7 @@ void Session::PublishUsage() {
   published_.bytes_to_host.store(account_.bytes_to_host, kRelaxed);
   published_.kernel_launches.store(device_time_.launches(), kRelaxed);
   published_.kernel_nanos.store(device_time_.nanos(), kRelaxed);
+  published_.memory_bytes.store(window_->used_bytes() + virtual_memory_->memory_bytes(), kRelaxed);
 }
 
 SessionUsage Session::Usage() const {
@@ -428,6 +429,7 @@ SessionUsage Session::Usage() const {
   usage.bytes_to_host = published_.bytes_to_host.load(kRelaxed);
   usage.kernel_launches = published_.kernel_launches.load(kRelaxed);
   usage.kernel_nanos = published_.kernel_nanos.load(kRelaxed);
+  usage.memory_bytes = published_.memory_bytes.load(kRelaxed);
   return usage;
 }
 

@@ -299,6 +299,7 @@ class Session final : private Handlers, private PendingSink {
     std::atomic<uint64_t> bytes_to_host = 0;
     std::atomic<uint64_t> kernel_launches = 0;
     std::atomic<uint64_t> kernel_nanos = 0;
+    std::atomic<uint64_t> memory_bytes = 0;
   } published_;
 
   struct UnsupportedCount {

@@ -163,9 +163,9 @@ INSTANTIATE_TEST_SUITE_P(Channels, SessionTest, ::testing::Values(true, false),
 TEST_P(SessionTest, WelcomesWithItsWindow) {
   SessionPeer peer(Options());
   EXPECT_EQ(peer.welcome().status, wire::kWelcomeOk);
-  EXPECT_EQ(peer.welcome().window_bytes, kWindowBytes);
+  EXPECT_EQ(peer.welcome().window_bytes, kWindowSlotBytes);
   EXPECT_EQ(peer.welcome().shared_host_base + peer.welcome().shared_host_bytes,
-            peer.welcome().window_base + kWindowBytes);
+            peer.welcome().window_base + kWindowSlotBytes);
 }
 
 TEST_P(SessionTest, CopiesOfEverySizeComeBackAsTheyWent) {
@@ -641,7 +641,7 @@ TEST_P(HostileGuestTest, AddressesOutsideTheWindowAreRefused) {
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(secret, 0x1234u);
   // Wrapping around the end of the window.
-  CopyOut(peer, peer.welcome().window_base + kWindowBytes - 4, 8, 2);
+  CopyOut(peer, peer.welcome().window_base + kWindowSlotBytes - 4, 8, 2);
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -676,7 +676,7 @@ TEST_P(HostileGuestTest, NeighboursMemoryIsRefusedByForwardedCalls) {
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
   wire::cuMemsetD2D8AsyncRequest rows;
   rows.dstDevice = own;
-  rows.dstPitch = kWindowBytes;
+  rows.dstPitch = kWindowSlotBytes;
   rows.Width = 1;
   rows.Height = 2;
   rows.hStream = kLegacy;

@@ -20,7 +20,7 @@ constexpr Nanos kPatience = 60 * kSecond;
 
 uint64_t NextWindow() {
   static std::atomic<uint64_t> next{0};
-  return kWindowBase + (next++ % kWindows) * kWindowBytes;
+  return kWindowBase + (next++ % kWindowSlots) * kWindowSlotBytes;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   SetText(open.tenant, options.tenant);
   open.weight = options.weight;
   open.window_base = NextWindow();
-  open.window_bytes = kWindowBytes;
+  open.window_bytes = kWindowSlotBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
   session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler, open,

@@ -53,14 +53,17 @@ CUresult VirtualMemory::Create(uint64_t name, Bytes bytes) {
     window_->Trim();
     result = driver_.cuMemCreate(&memory.handle, bytes, &properties, 0);
   }
-  if (result == CUDA_SUCCESS) memory_.emplace(name, memory);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  memory_.emplace(name, memory);
+  memory_bytes_ += bytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult VirtualMemory::Release(uint64_t name) {
   const auto it = memory_.find(name);
   if (it == memory_.end()) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = driver_.cuMemRelease(it->second.handle);
+  memory_bytes_ -= it->second.bytes;
   memory_.erase(it);
   return result;
 }

@@ -42,6 +42,9 @@ class VirtualMemory {
   CUresult Unmap(uint64_t address, Bytes bytes);
   CUresult SetAccess(uint64_t address, Bytes bytes, uint32_t access);
 
+  // Physical memory that Create made and Release has not let go.
+  Bytes memory_bytes() const { return memory_bytes_; }
+
  private:
   struct Memory {
     CUmemGenericAllocationHandle handle = 0;
@@ -57,6 +60,7 @@ class VirtualMemory {
   std::map<uint64_t, Bytes> reservations_;  // by address
   std::map<uint64_t, Bytes> mappings_;      // by address
   absl::flat_hash_map<uint64_t, Memory> memory_;
+  Bytes memory_bytes_ = 0;
 };
 
 }  // namespace consort::host

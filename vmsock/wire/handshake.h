@@ -9,9 +9,10 @@
 //   frames                     ◀─▶         frames
 //
 // A Hello with purpose kPurposeQuery asks which devices there are: Welcome is followed by
-// device_count DeviceSnapshots and the host closes. With kPurposeSession the stream becomes the
-// channel of one application to one device. Plain values of fixed layout, little endian; unknown
-// trailing bytes are zero. Text fields are NUL-terminated within their array.
+// device_count DeviceSnapshots and the host closes. With kPurposeStatus, device_count DeviceUses
+// and process_count ProcessUses follow those. With kPurposeSession the stream becomes the channel
+// of one application to one device. Plain values of fixed layout, little endian; unknown trailing
+// bytes are zero. Text fields are NUL-terminated within their array.
 #ifndef CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 #define CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 
@@ -31,6 +32,7 @@ inline constexpr uint32_t kVsockPort = 7000;
 
 inline constexpr uint32_t kPurposeQuery = 1;
 inline constexpr uint32_t kPurposeSession = 2;
+inline constexpr uint32_t kPurposeStatus = 3;  // kPurposeQuery, and what is in use at present
 
 // The stream is a UNIX socket and the guest can take a memfd: rings in shared memory.
 inline constexpr uint32_t kFeatureRings = 1;
@@ -66,8 +68,11 @@ struct Welcome {
   uint64_t shared_host_bytes = 0;
   uint64_t request_ring_bytes = 0;  // kFeatureRings: capacities, powers of two
   uint64_t reply_ring_bytes = 0;
-  char text[256] = {};  // status != kWelcomeOk: for a person, says what to do
-  char reserved[3768] = {};
+  char text[256] = {};         // status != kWelcomeOk: for a person, says what to do
+  uint32_t process_count = 0;  // kPurposeStatus: ProcessUses that follow
+  uint32_t reserved_1 = 0;
+  char driver_release[64] = {};  // of the host's driver, e.g. 580.159.04
+  char reserved[3696] = {};
 };
 static_assert(sizeof(Welcome) == 4096);
 
@@ -87,6 +92,30 @@ struct DeviceSnapshot {
   char reserved[448] = {};
 };
 static_assert(sizeof(DeviceSnapshot) == 2048);
+
+// What the tenant that asks has of a device at present. Other tenants show as memory that is
+// neither used nor free.
+struct DeviceUse {
+  uint64_t total_bytes = 0;
+  uint64_t used_bytes = 0;    // the tenant's
+  uint64_t free_bytes = 0;    // that it could still get
+  uint32_t busy_percent = 0;  // of the last second, that kernels of the tenant ran
+  uint32_t reserved_1 = 0;
+  char reserved[32] = {};
+};
+static_assert(sizeof(DeviceUse) == 64);
+
+// A process of the guest that asks, with a session on a device.
+struct ProcessUse {
+  uint32_t device = 0;
+  uint32_t pid = 0;  // as its Hello said
+  uint64_t memory_bytes = 0;
+  uint32_t busy_percent = 0;  // as in DeviceUse
+  uint32_t reserved_1 = 0;
+  char application[128] = {};  // as its Hello said
+  char reserved[8] = {};
+};
+static_assert(sizeof(ProcessUse) == 160);
 
 }  // namespace consort::wire
 
