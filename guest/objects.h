@@ -15,6 +15,7 @@
 
 namespace consort::guest {
 
+class BulkCopy;
 class Session;
 
 // A vGPU. Immutable after cuInit but for the members marked otherwise.
@@ -27,6 +28,7 @@ struct Device {
   Session* session = nullptr;  // opened at the first need, then for good
   uint32_t retain_count = 0;
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
+  std::atomic<BulkCopy*> bulk_copy{nullptr};  // made by the session's first large copy, for good
   // Guarded by Runtime's pool mutex; 0 until used or set.
   uint64_t default_pool = 0;
   uint64_t current_pool = 0;

@@ -215,6 +215,18 @@ void Session::Handle(const Frame& frame) {
   Broken();
 }
 
+void Session::SetQuiet(uint32_t context, uint64_t stream, uint64_t work_sent) {
+  MutexLock lock(&quiet_mutex_);
+  quiet_context_ = context;
+  quiet_stream_ = stream;
+  quiet_at_ = work_sent;
+}
+
+bool Session::IsQuiet(uint32_t context, uint64_t stream) {
+  MutexLock lock(&quiet_mutex_);
+  return quiet_at_ == work_sent() && quiet_context_ == context && quiet_stream_ == stream;
+}
+
 uint64_t Session::BeginTransfer(const Transfer& transfer) {
   MutexLock lock(&transfer_mutex_);
   for (size_t index = 0; index < transfers_.size(); ++index) {
