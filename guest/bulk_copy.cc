@@ -106,19 +106,17 @@ struct BulkCopy::Job {
     copy.src = to_device ? memory : remote;
     copy.width = copy.dst_pitch = copy.src_pitch = BytesOf(piece);
     copy.rows = 1;
-    wire::cuStreamWriteValue64_v2Request reached;
-    reached.stream = stream.id;
-    reached.addr = reinterpret_cast<uint64_t>(slot.reached);
-    reached.value = ReachedAfter(piece);
-    const uint32_t context = stream.context->wire_id;
-    return !Failed(owner->session_->Post(context, copy)) &&
-           !Failed(owner->session_->Post(context, reached));
+    uint64_t number = 0;  // ReachedAfter(piece): a slot's pieces are submitted in turn
+    return !Failed(owner->session_->Post(stream.context->wire_id, copy)) &&
+           !Failed(owner->completion_->Signal(stream.context, stream.id, slot.word, &number));
   }
 
   // Waits until the slot's word shows `value`. False: the session has failed.
   bool Await(const Slot& slot, uint64_t value) {
-    // Acquire: what the device wrote before, or has read, is settled.
-    const auto there = [&] { return __atomic_load_n(slot.reached, __ATOMIC_ACQUIRE) == value; };
+    // Errors come up in the synchronisation that ends the copy.
+    const auto there = [&] {
+      return owner->completion_->Look(slot.word, value) != Completion::State::kPending;
+    };
     for (int i = 0; i < kSpins; ++i) {
       if (there()) return true;
       __builtin_ia32_pause();
@@ -158,16 +156,11 @@ struct BulkCopy::Job {
 
 bool BulkCopy::Allocate() {
   uint64_t base = 0;
-  // One page of words after the slots.
-  if (AllocateSharedMemory(session_, kSlots * kSlotBytes + kSlots * sizeof(uint64_t), 0, &base,
-                           nullptr) != CUDA_SUCCESS) {
+  if (AllocateSharedMemory(session_, kSlots * kSlotBytes, 0, &base, nullptr) != CUDA_SUCCESS)
     return false;
-  }
-  auto* memory = reinterpret_cast<std::byte*>(base);
-  const auto* words = reinterpret_cast<const uint64_t*>(memory + kSlots * kSlotBytes);
   for (uint32_t i = 0; i < kSlots; ++i) {
-    slots_[i].memory = memory + i * kSlotBytes;
-    slots_[i].reached = &words[i];
+    slots_[i].memory = reinterpret_cast<std::byte*>(base) + i * kSlotBytes;
+    slots_[i].word = Completion::WordOfBulk(i);
   }
   allocated_ = true;
   return true;
@@ -175,10 +168,11 @@ bool BulkCopy::Allocate() {
 
 BulkCopy* BulkCopy::Take(const StreamRef& stream) {
   Device* device = stream.context->device;
-  if (!device->session->shares_memory()) return nullptr;
+  Completion* completion = Completion::Of(device);
+  if (completion == nullptr) return nullptr;
   BulkCopy* made = device->bulk_copy.load(std::memory_order_acquire);
   if (made == nullptr) {
-    auto* fresh = new BulkCopy(device->session);
+    auto* fresh = new BulkCopy(device->session, completion);
     if (device->bulk_copy.compare_exchange_strong(made, fresh, std::memory_order_acq_rel)) {
       made = fresh;
     } else {
@@ -190,7 +184,7 @@ BulkCopy* BulkCopy::Take(const StreamRef& stream) {
   if (made->allocated_ || made->Allocate()) {
     for (uint32_t i = 0; i < kSlots; ++i) {
       const Slot& slot = made->slots_[i];
-      if (__atomic_load_n(slot.reached, __ATOMIC_ACQUIRE) == slot.submitted)
+      if (completion->Look(slot.word, slot.submitted) != Completion::State::kPending)
         made->usable_[made->usable_count_++] = i;
     }
   }

@@ -6,8 +6,8 @@
 //
 // One CPU copies at a fraction of what the bus takes, so a few threads share the work; they live
 // only as long as one copy. The device reaches a slot by its address, so nothing of the data
-// crosses the channel. After each slot's copy the device writes a number beside it
-// (cuStreamWriteValue64), by which the threads see without a round trip that the slot may be used.
+// crosses the channel. After each slot's copy the device writes its completion word
+// (guest/completion.h), by which the threads see without a round trip that the slot may be used.
 // Made by a session's first large copy. One copy at a time; whoever finds it in use goes the
 // ordinary way, so that no copy waits for another one's stream.
 #ifndef CONSORT_GUEST_BULK_COPY_H_
@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "guest/call.h"
+#include "guest/completion.h"
 #include "guest/mutex.h"
 
 namespace consort::guest {
@@ -42,12 +43,12 @@ class BulkCopy {
 
   struct Slot {
     std::byte* memory = nullptr;
-    const uint64_t* reached = nullptr;  // written by the device
-    uint64_t submitted = 0;             // what it writes after the last copy that was submitted
+    uint32_t word = 0;       // its completion word
+    uint64_t submitted = 0;  // what that shows after the last copy that was submitted
   };
   struct Job;
 
-  explicit BulkCopy(Session* session) : session_(session) {}
+  BulkCopy(Session* session, Completion* completion) : session_(session), completion_(completion) {}
   // The session's, held by the caller from now on, with two slots or more that the device has done
   // with at `usable`; null if there is none to be had.
   static BulkCopy* Take(const StreamRef& stream);
@@ -56,6 +57,7 @@ class BulkCopy {
   void Run(Job* job, void (*body)(void*));
 
   Session* const session_;
+  Completion* const completion_;
   Mutex mutex_;  // one copy at a time; guards what follows
   bool allocated_ = false;
   Slot slots_[kSlots];

@@ -244,6 +244,14 @@ void Session::CancelTransfer(uint64_t id) {
   transfers_[id] = Transfer();
 }
 
+bool Session::TransfersOutstanding() {
+  MutexLock lock(&transfer_mutex_);
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.rows != 0) return true;
+  }
+  return false;
+}
+
 bool Session::TransferOverlaps(const void* start, uint64_t bytes) {
   const auto* begin = static_cast<const std::byte*>(start);
   MutexLock lock(&transfer_mutex_);

@@ -54,6 +54,8 @@ inline constexpr bool kLeavesQuiet = false;
 template <>
 inline constexpr bool kLeavesQuiet<wire::CopyToDeviceRequest> = true;
 template <>
+inline constexpr bool kLeavesQuiet<wire::StreamSignalRequest> = true;
+template <>
 inline constexpr bool kLeavesQuiet<wire::StreamSynchronizeRequest> = true;
 template <>
 inline constexpr bool kLeavesQuiet<wire::ContextSynchronizeRequest> = true;
@@ -110,6 +112,8 @@ class Session {
   uint64_t BeginTransfer(const Transfer& transfer);
   // Ends a transfer that the host has refused.
   void CancelTransfer(uint64_t id);
+  // Whether any transfer has not arrived yet.
+  bool TransfersOutstanding();
   // Whether a transfer that has not arrived yet writes into [start, start + bytes).
   bool TransferOverlaps(const void* start, uint64_t bytes);
 
