@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "guest/capture.h"
+#include "guest/completion.h"
 #include "guest/default_stream.h"
 #include "guest/objects.h"
 #include "guest/runtime.h"
@@ -82,7 +83,9 @@ CUresult Post(Context* context, const Request& request) {
       result != CUDA_SUCCESS || captured) {
     return result;
   }
-  return context->device->session->Post(context->wire_id, request);
+  const CUresult result = context->device->session->Post(context->wire_id, request);
+  if (result == CUDA_SUCCESS) AfterPost(context, request);
+  return result;
 }
 
 template <class Request>
@@ -90,7 +93,8 @@ CUresult Ask(Context* context, const Request& request, typename Request::Reply* 
   bool captured = false;  // never true of a request with a reply
   CUresult result = CaptureRequest(context, request, &captured);
   if (result != CUDA_SUCCESS) return result;
-  result = context->device->session->Ask(context->wire_id, request, reply);
+  if (!AnsweredAtHome(context, request, &result))
+    result = context->device->session->Ask(context->wire_id, request, reply);
   if constexpr (kSynchronises<Request>) {
     if (result == CUDA_SUCCESS) AfterSynchronise(context, request);
   }

@@ -13,5 +13,9 @@ __asm__(".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5");
 __asm__(".symver pthread_setspecific, pthread_setspecific@GLIBC_2.2.5");
 __asm__(".symver pthread_getspecific, pthread_getspecific@GLIBC_2.2.5");
 __asm__(".symver pthread_attr_setdetachstate, pthread_attr_setdetachstate@GLIBC_2.2.5");
+__asm__(".symver pthread_attr_setstacksize, pthread_attr_setstacksize@GLIBC_2.2.5");
+__asm__(".symver pthread_join, pthread_join@GLIBC_2.2.5");
+__asm__(".symver pthread_mutex_trylock, pthread_mutex_trylock@GLIBC_2.2.5");
+__asm__(".symver pthread_sigmask, pthread_sigmask@GLIBC_2.2.5");
 
 #endif  // CONSORT_GUEST_GLIBC_FLOOR_H_

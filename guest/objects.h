@@ -15,6 +15,8 @@
 
 namespace consort::guest {
 
+class BulkCopy;
+class Completion;
 class Session;
 
 // A vGPU. Immutable after cuInit but for the members marked otherwise.
@@ -27,6 +29,8 @@ struct Device {
   Session* session = nullptr;  // opened at the first need, then for good
   uint32_t retain_count = 0;
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
+  std::atomic<Completion*> completion{nullptr};  // made at its first use, for good
+  std::atomic<BulkCopy*> bulk_copy{nullptr};     // made by the session's first large copy, for good
   // Guarded by Runtime's pool mutex; 0 until used or set.
   uint64_t default_pool = 0;
   uint64_t current_pool = 0;
@@ -73,6 +77,10 @@ struct Event {
   uint64_t context_id = 0;
   uint32_t flags = 0;
   uint64_t capture_id = 0;  // of the capture in which it was last recorded; atomic, relaxed
+  // See guest/completion.h; atomic.
+  bool polled = false;   // the program has asked for its state
+  uint64_t signal = 0;   // what its word shows when the latest record is reached; 0: nothing does
+  uint32_t queries = 0;  // that found it pending, since then
 };
 
 struct KernelParameter {

@@ -215,6 +215,18 @@ void Session::Handle(const Frame& frame) {
   Broken();
 }
 
+void Session::SetQuiet(uint32_t context, uint64_t stream, uint64_t work_sent) {
+  MutexLock lock(&quiet_mutex_);
+  quiet_context_ = context;
+  quiet_stream_ = stream;
+  quiet_at_ = work_sent;
+}
+
+bool Session::IsQuiet(uint32_t context, uint64_t stream) {
+  MutexLock lock(&quiet_mutex_);
+  return quiet_at_ == work_sent() && quiet_context_ == context && quiet_stream_ == stream;
+}
+
 uint64_t Session::BeginTransfer(const Transfer& transfer) {
   MutexLock lock(&transfer_mutex_);
   for (size_t index = 0; index < transfers_.size(); ++index) {
@@ -230,6 +242,14 @@ uint64_t Session::BeginTransfer(const Transfer& transfer) {
 void Session::CancelTransfer(uint64_t id) {
   MutexLock lock(&transfer_mutex_);
   transfers_[id] = Transfer();
+}
+
+bool Session::TransfersOutstanding() {
+  MutexLock lock(&transfer_mutex_);
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.rows != 0) return true;
+  }
+  return false;
 }
 
 bool Session::TransferOverlaps(const void* start, uint64_t bytes) {

@@ -47,6 +47,23 @@ struct Transfer {
   uint64_t received = 0;
 };
 
+// Requests after which a stream that had nothing to do has nothing that a program could notice:
+// copies of data that the frame carries, waiting, asking.
+template <class Request>
+inline constexpr bool kLeavesQuiet = false;
+template <>
+inline constexpr bool kLeavesQuiet<wire::CopyToDeviceRequest> = true;
+template <>
+inline constexpr bool kLeavesQuiet<wire::StreamSignalRequest> = true;
+template <>
+inline constexpr bool kLeavesQuiet<wire::StreamSynchronizeRequest> = true;
+template <>
+inline constexpr bool kLeavesQuiet<wire::ContextSynchronizeRequest> = true;
+template <>
+inline constexpr bool kLeavesQuiet<wire::cuStreamQueryRequest> = true;
+template <>
+inline constexpr bool kLeavesQuiet<wire::cuEventQueryRequest> = true;
+
 class Session {
  public:
   // Takes the channel; `welcome` is what the host agreed to. Reserves the address window in this
@@ -95,6 +112,8 @@ class Session {
   uint64_t BeginTransfer(const Transfer& transfer);
   // Ends a transfer that the host has refused.
   void CancelTransfer(uint64_t id);
+  // Whether any transfer has not arrived yet.
+  bool TransfersOutstanding();
   // Whether a transfer that has not arrived yet writes into [start, start + bytes).
   bool TransferOverlaps(const void* start, uint64_t bytes);
 
@@ -112,6 +131,18 @@ class Session {
   bool CancelHostFunction(uint64_t callback);
   // Whether host functions are waiting to run.
   bool HostFunctionsOutstanding();
+
+  // Receives what is there, unless another thread is about to. For threads that wait for something
+  // else than a reply, so that failure() comes to be known.
+  void HelpReceive();
+
+  // How much was sent that a stream may be busy with: everything but what reads no memory of the
+  // program or only waits and asks.
+  uint64_t work_sent() const { return work_sent_.load(std::memory_order_relaxed); }
+  // Notes that the stream had nothing left to do at some time after `work_sent` was read.
+  void SetQuiet(uint32_t context, uint64_t stream, uint64_t work_sent);
+  // Whether nothing but staged copies was sent, to any stream, since that stream was quiet.
+  bool IsQuiet(uint32_t context, uint64_t stream);
 
   // The next descriptor that the host sent beside the frames; -1 if none comes.
   int ReceiveDescriptor();
@@ -148,6 +179,9 @@ class Session {
     wire::Encoder encoder(at + sizeof header, frame_bytes - sizeof header);
     request.Encode(encoder);
     channel_->Commit();
+    // Only changed under the lock.
+    if constexpr (!kLeavesQuiet<Request>)
+      work_sent_.store(work_sent() + 1, std::memory_order_relaxed);
     return FlushAll() ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
 
@@ -163,8 +197,6 @@ class Session {
   bool DrainReceived();
   void Handle(const Frame& frame);
   void HandleTransferData(const Frame& frame);
-  // If nobody is the leader, receives what is there. Used by blocked senders.
-  void HelpReceive();
   void RunService();
   static void* ServiceMain(void* session);
 
@@ -177,6 +209,13 @@ class Session {
   std::atomic<CUresult> failure_{CUDA_SUCCESS};
 
   Mutex send_mutex_;
+  std::atomic<uint64_t> work_sent_{0};
+
+  // The stream that was last seen quiet, and when.
+  Mutex quiet_mutex_;
+  uint32_t quiet_context_ = 0;
+  uint64_t quiet_stream_ = 0;
+  uint64_t quiet_at_ = UINT64_MAX;
 
   // Leader election and everything that arrives.
   Mutex receive_mutex_;

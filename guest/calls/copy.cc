@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gen/guest/calls.h"
+#include "guest/bulk_copy.h"
 #include "guest/call.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
@@ -56,7 +57,18 @@ CUresult Synchronise(const StreamRef& stream) {
   wire::StreamSynchronizeRequest request;
   wire::EmptyReply reply;
   request.stream = stream.id;
-  return Ask(stream.context, request, &reply);
+  Session* session = stream.context->device->session;
+  const uint64_t before = session->work_sent();
+  const CUresult result = Ask(stream.context, request, &reply);
+  if (result == CUDA_SUCCESS) session->SetQuiet(stream.context->wire_id, stream.id, before);
+  return result;
+}
+
+// The bytes of `rows` if they are one run on both sides and many; else 0.
+uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows) {
+  const bool one_run = rows.count == 1 || (to.pitch == rows.width && from.pitch == rows.width);
+  const uint64_t bytes = rows.width * rows.count;
+  return one_run && bytes >= kBulkCopyBytesMin ? bytes : 0;
 }
 
 // Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
@@ -153,13 +165,33 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
       if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
     }
   }
-  if (CUresult result = SendRows(stream.context, stream.id, to, from, rows); result != CUDA_SUCCESS)
-    return result;
-  return synchronous ? Synchronise(stream) : CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  const uint64_t bulk = BulkBytes(to, from, rows);
+  if (bulk == 0 ||
+      !BulkCopy::ToDevice(stream, to.address, reinterpret_cast<const std::byte*>(from.address),
+                          bulk, &result)) {
+    result = SendRows(stream.context, stream.id, to, from, rows);
+  }
+  if (result != CUDA_SUCCESS || !synchronous) return result;
+  // "The function will return once the pageable buffer has been copied to the staging memory", but
+  // not before what the stream had to do (API synchronization behavior).
+  if (from.pageable && session->IsQuiet(stream.context->wire_id, stream.id)) return CUDA_SUCCESS;
+  return Synchronise(stream);
 }
 
 CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
                 bool synchronous) {
+  // "For transfers from device memory to pageable host memory, the function will return only once
+  // the copy has completed" (API synchronization behavior), asynchronous or not.
+  const bool waits = synchronous || to.pageable;
+  if (const uint64_t bulk = waits ? BulkBytes(to, from, rows) : 0; bulk != 0) {
+    CUresult result = CUDA_SUCCESS;
+    if (BulkCopy::ToHost(stream, reinterpret_cast<std::byte*>(to.address), from.address, bulk,
+                         &result)) {
+      // Errors of earlier work come up here.
+      return result == CUDA_SUCCESS ? Synchronise(stream) : result;
+    }
+  }
   Session* session = stream.context->device->session;
   wire::CopyToHostRequest request;
   request.stream = stream.id;
@@ -174,9 +206,7 @@ CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const
   transfer.rows = rows.count;
   request.transfer = session->BeginTransfer(transfer);
   if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
-  // "For transfers from device memory to pageable host memory, the function will return only once
-  // the copy has completed" (API synchronization behavior), asynchronous or not.
-  if (!synchronous && !to.pageable) return CUDA_SUCCESS;
+  if (!waits) return CUDA_SUCCESS;
   const CUresult result = Synchronise(stream);
   if (result != CUDA_SUCCESS) session->CancelTransfer(request.transfer);
   return result;

@@ -2,13 +2,13 @@
 // guest/calls/memory.cc: allocating device and pinned host memory, and what pointers are. Source:
 // CUDA Driver API, Memory Management, Unified Addressing.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/log.h"
 #include "guest/pool.h"
 #include "guest/runtime.h"
+#include "guest/shared_memory.h"
 #include "guest/shared_pages.h"
 #include "guest/unsupported.h"
 
@@ -40,48 +40,11 @@ CUresult AllocateDevice(Context* context, uint64_t bytes, CUdeviceptr* address) 
   return CUDA_SUCCESS;
 }
 
-// Host memory at one address here, in the worker and on the device. `memory`, if not null, gets the
-// descriptor of it.
-CUresult AllocateShared(Context* context, uint64_t bytes, unsigned flags, Allocation* allocation,
-                        int* memory) {
-  Session* session = context->device->session;
-  const uint64_t mapped = AlignUp(bytes, kPageBytes);
-  MutexLock lock(&GetRuntime()->host_alloc_mutex);
-  wire::HostAllocRequest request;
-  wire::HostAllocReply reply;
-  request.bytes = mapped;
-  request.flags = flags;
-  // Not tied to a context on the host: the program may hold it until it frees it.
-  if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
-  const int fd = session->ReceiveDescriptor();
-  void* at = reinterpret_cast<void*>(reply.address);
-  const bool inside = reply.address >= session->welcome().shared_host_base &&
-                      reply.address + mapped <= session->welcome().shared_host_base +
-                                                    session->welcome().shared_host_bytes;
-  const bool ok = fd >= 0 && inside &&
-                  mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
-  if (ok && memory != nullptr) {
-    *memory = fd;
-  } else if (fd >= 0) {
-    close(fd);
-  }
-  if (!ok) {
-    wire::HostFreeRequest undo;
-    undo.address = reply.address;
-    session->Post(0, undo);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  allocation->start = reply.address;
-  allocation->kind = MemoryKind::kSharedHost;
-  return CUDA_SUCCESS;
-}
-
-CUresult AllocatePinned(uint64_t bytes, Allocation* allocation) {
+CUresult AllocatePinned(uint64_t bytes, uint64_t* address) {
   void* at = mmap(nullptr, AlignUp(bytes, kPageBytes), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  allocation->start = reinterpret_cast<uint64_t>(at);
-  allocation->kind = MemoryKind::kPinnedHost;
+  *address = reinterpret_cast<uint64_t>(at);
   return CUDA_SUCCESS;
 }
 
@@ -96,16 +59,6 @@ CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
   wire::ContextSynchronizeRequest request;
   wire::EmptyReply reply;
   return Ask(context, request, &reply);
-}
-
-// Ends host memory that both sides map.
-CUresult FreeShared(Session* session, uint64_t start, uint64_t bytes) {
-  // The addresses stay reserved: the window is the device's.
-  mmap(reinterpret_cast<void*>(start), AlignUp(bytes, kPageBytes), PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  wire::HostFreeRequest request;
-  request.address = start;
-  return session->Post(0, request);
 }
 
 // The whole pages that a range touches.
@@ -150,19 +103,20 @@ CUresult ShareRegistered(Context* context, Allocation* range) {
   }
   if (CUresult result = Quiesce(context, range->start, range->bytes); result != CUDA_SUCCESS)
     return result;
-  Allocation shared;
+  Session* session = context->device->session;
+  uint64_t shared = 0;
   int memory = -1;
-  if (CUresult result = AllocateShared(context, pages.bytes, 0, &shared, &memory);
+  if (CUresult result = AllocateSharedMemory(session, pages.bytes, 0, &shared, &memory);
       result != CUDA_SUCCESS) {
     return result;
   }
-  if (!ReplaceWithShared(pages.start, pages.bytes, memory, reinterpret_cast<void*>(shared.start))) {
-    FreeShared(context->device->session, shared.start, pages.bytes);
+  if (!ReplaceWithShared(pages.start, pages.bytes, memory, reinterpret_cast<void*>(shared))) {
+    FreeSharedMemory(session, shared, pages.bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Allocation view = *range;
   view.kind = MemoryKind::kRegisteredView;
-  view.start = shared.start + (range->start - pages.start);
+  view.start = shared + (range->start - pages.start);
   view.other_start = range->start;
   runtime->allocations.Add(view);
   runtime->allocations.SetOtherStart(range->start, view.start);
@@ -176,7 +130,7 @@ CUresult UnshareRegistered(Session* session, const Allocation& range) {
   ReplaceWithPrivate(pages.start);
   Allocation view;
   GetRuntime()->allocations.Remove(range.other_start, Bit(MemoryKind::kRegisteredView), &view);
-  return FreeShared(session, range.other_start - (range.start - pages.start), pages.bytes);
+  return FreeSharedMemory(session, range.other_start - (range.start - pages.start), pages.bytes);
 }
 
 // The device of memory that belongs to no context.
@@ -357,9 +311,12 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   allocation.context_id = context->id;
   // Under unified addressing all pinned memory is mapped and portable. Source: Unified Addressing.
   allocation.flags = Flags;
-  const CUresult result = context->device->session->shares_memory()
-                              ? AllocateShared(context, bytesize, Flags, &allocation, nullptr)
-                              : AllocatePinned(bytesize, &allocation);
+  Session* session = context->device->session;
+  const bool shared = session->shares_memory();
+  allocation.kind = shared ? MemoryKind::kSharedHost : MemoryKind::kPinnedHost;
+  const CUresult result =
+      shared ? AllocateSharedMemory(session, bytesize, Flags, &allocation.start, nullptr)
+             : AllocatePinned(bytesize, &allocation.start);
   if (result != CUDA_SUCCESS) return result;
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
   *pp = reinterpret_cast<void*>(allocation.start);
@@ -386,7 +343,7 @@ CUresult cuMemFreeHost(void* p) {
     munmap(p, AlignUp(removed.bytes, kPageBytes));
     return result;
   }
-  return FreeShared(owner->device->session, removed.start, removed.bytes);
+  return FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {

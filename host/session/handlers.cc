@@ -265,6 +265,22 @@ void Session::StreamSynchronize(const wire::FrameHeader& header,
   ReplyLater(header, PendingItem::Kind::kReply, std::move(fence));
 }
 
+CUresult Session::StreamSignal(const wire::FrameHeader& header,
+                               const wire::StreamSignalRequest& request) {
+  // The device writes there, later: only where memory is, of the guest's own.
+  if (shared_host_ == nullptr || request.address % sizeof(uint64_t) != 0 ||
+      (request.number & wire::kSignalError) != 0 ||
+      !shared_host_->Covers(request.address, sizeof(uint64_t))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUstream stream = nullptr;
+  const CUresult result = UseStream(header.value, request.stream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  signalled_ = true;
+  const uint64_t error = deferred_error_ != CUDA_SUCCESS ? wire::kSignalError : 0;
+  return driver_.cuStreamWriteValue64_v2(stream, request.address, request.number | error, 0);
+}
+
 CUresult Session::EventCreate(const wire::FrameHeader& header,
                               const wire::EventCreateRequest& request) {
   if (user_events_.contains(request.event)) return CUDA_ERROR_INVALID_HANDLE;

@@ -166,7 +166,8 @@ void Session::Loop() {
     progress |= ReplayHeld();
     progress |= Receive();
     outbox_->Pump();
-    progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty());
+    progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
+    if (!progress) signalled_ = false;
     PublishUsage();
     if (progress) {
       last_progress_ = MonotonicNow();

@@ -174,6 +174,8 @@ class Session final : private Handlers, private PendingSink {
                          const wire::StreamDestroyRequest& request) override;
   void StreamSynchronize(const wire::FrameHeader& header,
                          const wire::StreamSynchronizeRequest& request) override;
+  CUresult StreamSignal(const wire::FrameHeader& header,
+                        const wire::StreamSignalRequest& request) override;
   CUresult EventCreate(const wire::FrameHeader& header,
                        const wire::EventCreateRequest& request) override;
   CUresult EventDestroy(const wire::FrameHeader& header,
@@ -283,6 +285,7 @@ class Session final : private Handlers, private PendingSink {
   uint32_t frees_held_ = 0;                 // likewise, requests among held_
   CUresult deferred_error_ = CUDA_SUCCESS;  // of a request that nobody waited for
   bool device_failure_seen_ = false;
+  bool signalled_ = false;  // the guest watches for the end of what it submitted
   bool failure_announced_ = false;
   std::string end_reason_;
   Nanos started_ = 0;

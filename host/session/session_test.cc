@@ -511,6 +511,58 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   munmap(words, 12288);
 }
 
+TEST_P(SessionTest, SignalsAreWrittenInStreamOrderAndTellOfErrors) {
+  SessionPeer peer(Options());
+  wire::HostAllocRequest allocate;
+  allocate.bytes = 4096;
+  wire::HostAllocReply reply;
+  ASSERT_EQ(peer.Ask(allocate, &reply), CUDA_SUCCESS);
+  const UniqueFd memory(peer.channel()->ReceiveDescriptor(kSecond));
+  void* mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, memory.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const auto* words = static_cast<const uint64_t*>(mapped);
+  const auto word = [&](int index) { return __atomic_load_n(&words[index], __ATOMIC_ACQUIRE); };
+
+  wire::HostFunctionRequest function;
+  function.stream = kLegacy;
+  function.callback = 1;
+  peer.Post(function);
+  wire::StreamSignalRequest signal;
+  signal.stream = kLegacy;
+  signal.address = reply.address + 8;
+  signal.number = 5;
+  peer.Post(signal);
+  ASSERT_EQ(peer.AwaitHostFunction(), 1u);
+  EXPECT_EQ(word(1), 0u);
+  wire::HostFunctionDoneRequest done;
+  done.callback = 1;
+  peer.Post(done);
+  ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(word(1), 5u);
+  EXPECT_EQ(word(0), 0u);
+
+  // Refused, and noted for the next reply: where no memory is, across its end, unaligned, numbers
+  // with the error's bit.
+  const wire::StreamSignalRequest good = signal;
+  const auto refused = [&](uint64_t address, uint64_t number) {
+    signal.address = address;
+    signal.number = number;
+    peer.Post(signal);
+    peer.Post(good);
+    EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(word(1), 5 | wire::kSignalError);
+    peer.Post(good);
+    EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(word(1), 5u);
+  };
+  refused(reply.address + 4096, 1);
+  refused(reply.address + 4, 1);
+  refused(peer.welcome().shared_host_base + peer.welcome().shared_host_bytes - 8, 1);
+  refused(Allocate(peer, 4096), 1);
+  refused(reply.address, wire::kSignalError | 1);
+  munmap(mapped, 4096);
+}
+
 TEST_P(SessionTest, SaysOnceThatTheDeviceIsBrokenBeforeAnyReplyDoes) {
   SessionPeer peer(Options());
   ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);

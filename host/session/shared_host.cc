@@ -98,6 +98,14 @@ void SharedHost::Unmap(uint64_t address, Bytes bytes) {
   pages_.Return((address - base_) / kPageBytes, bytes / kPageBytes);
 }
 
+bool SharedHost::Covers(uint64_t address, Bytes bytes) const {
+  auto it = allocations_.upper_bound(address);
+  if (it == allocations_.begin()) return false;
+  --it;
+  const Bytes offset = address - it->first;
+  return offset < it->second && bytes <= it->second - offset;
+}
+
 CUresult SharedHost::Free(uint64_t address) {
   const auto it = allocations_.find(address);
   if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;

@@ -40,6 +40,8 @@ class SharedHost {
   bool Contains(uint64_t address, Bytes bytes) const {
     return address >= base_ && bytes <= bytes_ && address - base_ <= bytes_ - bytes;
   }
+  // Whether one allocation holds all of these bytes, as opposed to the addresses being ours.
+  bool Covers(uint64_t address, Bytes bytes) const;
   bool IsAllocation(uint64_t address) const { return allocations_.contains(address); }
 
  private:

@@ -233,6 +233,7 @@ class Entry<CUresult (*)(Args...)> {
   X(cuGraphAddMemcpyNode)                                            \
   X(cuGraphAddMemsetNode)                                            \
   X(cuGraphAddEmptyNode)                                             \
+  X(cuGraphAddEventRecordNode)                                       \
   X(cuGraphAddChildGraphNode)                                        \
   X(cuGraphChildGraphNodeGetGraph)                                   \
   X(cuGraphGetNodes)                                                 \

@@ -267,6 +267,66 @@ API_TEST(EventTest, ElapsedTimeRefusesNullOutput) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE, Drv().cuEventElapsedTime(nullptr, event, event));
 }
 
+// A state that was seen once must not be told of a later record.
+API_TEST(EventTest, PolledEventsTellOfTheirLatestRecord) {
+  Stream quick;
+  Stream held;
+  Event event(CU_EVENT_DISABLE_TIMING);
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_OK(Drv().cuEventRecord(event, quick));
+    CUresult state = CUDA_ERROR_NOT_READY;
+    while (state == CUDA_ERROR_NOT_READY) state = Drv().cuEventQuery(event);
+    ASSERT_OK(state);
+    StreamGate gate(held);
+    ASSERT_OK(Drv().cuEventRecord(event, held));
+    for (int query = 0; query < 100; ++query) {
+      ASSERT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+    }
+    gate.Open();
+    ASSERT_OK(Drv().cuEventSynchronize(event));
+    ASSERT_OK(Drv().cuEventQuery(event));
+    ASSERT_FALSE(gate.timed_out());
+  }
+}
+
+API_TEST(EventTest, PolledEventsTellOfRecordsOfGraphs) {
+  Stream held;
+  Event event(CU_EVENT_DISABLE_TIMING);
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  ASSERT_OK(Drv().cuGraphCreate(&graph, 0));
+  ASSERT_OK(Drv().cuGraphAddEventRecordNode(&node, graph, nullptr, 0, event));
+  ASSERT_OK(Drv().cuGraphInstantiateWithFlags(&exec, graph, 0));
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_OK(Drv().cuEventRecord(event, held));
+    ASSERT_OK(Drv().cuStreamSynchronize(held));
+    ASSERT_OK(Drv().cuEventQuery(event));
+    StreamGate gate(held);
+    ASSERT_OK(Drv().cuGraphLaunch(exec, held));
+    ASSERT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+    gate.Open();
+    ASSERT_OK(Drv().cuStreamSynchronize(held));
+    ASSERT_OK(Drv().cuEventQuery(event));
+    ASSERT_FALSE(gate.timed_out());
+  }
+  EXPECT_OK(Drv().cuGraphExecDestroy(exec));
+  EXPECT_OK(Drv().cuGraphDestroy(graph));
+}
+
+// Objects that take the place of destroyed ones begin anew.
+API_TEST(EventTest, ManyShortLivedPolledEvents) {
+  Stream stream;
+  for (int round = 0; round < 3000; ++round) {
+    Event event(CU_EVENT_DISABLE_TIMING);
+    ASSERT_OK(Drv().cuEventQuery(event));  // never recorded
+    ASSERT_OK(Drv().cuEventRecord(event, stream));
+    CUresult state = CUDA_ERROR_NOT_READY;
+    while (state == CUDA_ERROR_NOT_READY) state = Drv().cuEventQuery(event);
+    ASSERT_OK(state);
+  }
+}
+
 API_TEST(EventTest, ThousandEventsCompleteInOrder) {
   Stream stream;
   std::vector<std::unique_ptr<Event>> events;

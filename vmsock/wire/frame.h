@@ -23,6 +23,9 @@ namespace consort::wire {
 
 // Bulk data travels in pieces of this size: large enough to hide a frame's cost (1 MiB takes 20 us
 // at PCIe 5 speed), small enough that copying one piece overlaps sending the next.
+// In what the device writes for StreamSignal: an earlier request of the session has failed.
+inline constexpr uint64_t kSignalError = uint64_t{1} << 63;
+
 inline constexpr uint32_t kBulkBytesMax = 512 * 1024;
 
 // One piece of bulk data and the fields around it.

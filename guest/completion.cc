@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest/completion.h"
+
+#include <time.h>
+
+#include "guest/call.h"
+#include "guest/runtime.h"
+#include "guest/shared_memory.h"
+
+namespace consort::guest {
+namespace {
+
+// What a wait may last to end here; longer ones ask, and sleep.
+constexpr long kSpinNanos = 20'000;
+constexpr int kLooksBetweenClocks = 32;
+// Every so many queries in a row that find nothing, the host is asked: it knows of errors.
+constexpr uint32_t kQueriesBetweenAsks = 16;
+
+uint32_t IndexOf(uint64_t handle) { return static_cast<uint32_t>(handle); }
+
+int64_t NanosNow() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// Whether the word shows the number in time, and no error beside it.
+bool Await(const Completion& completion, uint32_t word, uint64_t number) {
+  const int64_t begin = NanosNow();
+  while (true) {
+    for (int i = 0; i < kLooksBetweenClocks; ++i) {
+      const Completion::State state = completion.Look(word, number);
+      if (state != Completion::State::kPending) return state == Completion::State::kReached;
+      __builtin_ia32_pause();
+    }
+    if (NanosNow() - begin > kSpinNanos) return false;
+  }
+}
+
+// Whether what a stream or event has reached can be told by a word alone: no data of a copy may be
+// on its way through the channel, nor a host function that may send some.
+bool WordsTellAll(Session* session) {
+  return !session->TransfersOutstanding() && !session->HostFunctionsOutstanding();
+}
+
+void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
+  Event* event = GetRuntime()->events.Find(event_id);
+  if (event == nullptr || !__atomic_load_n(&event->polled, __ATOMIC_RELAXED)) return;
+  Completion* completion = Completion::Of(context->device);
+  const uint32_t word = Completion::WordOfEvent(event_id);
+  uint64_t number = 0;  // what was signalled before says nothing of this record
+  if (completion == nullptr || word == Completion::kNone ||
+      completion->Signal(context, stream_id, word, &number) != CUDA_SUCCESS) {
+    number = 0;
+  }
+  __atomic_store_n(&event->signal, number, __ATOMIC_RELEASE);
+  __atomic_store_n(&event->queries, 0, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+Completion* Completion::Of(Device* device) {
+  Completion* made = device->completion.load(std::memory_order_acquire);
+  if (made != nullptr) return made;
+  Session* session = device->session;
+  if (!session->shares_memory() ||
+      device->snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0) {
+    return nullptr;
+  }
+  uint64_t address = 0;
+  constexpr uint64_t kBytes = uint64_t{kWords} * kStride * sizeof(uint64_t);
+  if (AllocateSharedMemory(session, kBytes, 0, &address, nullptr) != CUDA_SUCCESS) return nullptr;
+  auto* fresh = new Completion(reinterpret_cast<const uint64_t*>(address));
+  if (device->completion.compare_exchange_strong(made, fresh, std::memory_order_acq_rel))
+    return fresh;
+  delete fresh;
+  FreeSharedMemory(session, address, kBytes);
+  return made;
+}
+
+uint32_t Completion::WordOfStream(const Context* context, uint64_t stream_id) {
+  if (stream_id == kLegacyStreamId) {
+    const uint32_t index = IndexOf(context->id);
+    return index < kContextWords ? index : kNone;
+  }
+  const uint32_t index = IndexOf(stream_id);
+  return index < kStreamWords ? kContextWords + index : kNone;
+}
+
+uint32_t Completion::WordOfEvent(uint64_t event_id) {
+  const uint32_t index = IndexOf(event_id);
+  return index < kEventWords ? kContextWords + kStreamWords + index : kNone;
+}
+
+uint32_t Completion::WordOfBulk(uint32_t index) {
+  return kContextWords + kStreamWords + kEventWords + index;
+}
+
+CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t word,
+                            uint64_t* number) {
+  wire::StreamSignalRequest request;
+  request.stream = stream_id;
+  request.address = reinterpret_cast<uint64_t>(words_ + word * kStride);
+  request.number = issued_[word].fetch_add(1, std::memory_order_relaxed) + 1;
+  *number = request.number;
+  return context->device->session->Post(context->wire_id, request);
+}
+
+void AfterPost(Context* context, const wire::cuEventRecordRequest& request) {
+  SignalEvent(context, request.hEvent, request.hStream);
+}
+
+void AfterPost(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
+  SignalEvent(context, request.hEvent, request.hStream);
+}
+
+bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
+                    CUresult* result) {
+  Completion* completion = Completion::Of(context->device);
+  const uint32_t word = Completion::WordOfStream(context, request.stream);
+  if (completion == nullptr || word == Completion::kNone ||
+      !WordsTellAll(context->device->session)) {
+    return false;
+  }
+  uint64_t number = 0;
+  *result = completion->Signal(context, request.stream, word, &number);
+  return *result != CUDA_SUCCESS || Await(*completion, word, number);
+}
+
+bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
+                    CUresult* result) {
+  const Event* event = GetRuntime()->events.Find(request.event);
+  const uint64_t number = event != nullptr ? __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE) : 0;
+  if (number == 0 || !WordsTellAll(context->device->session)) return false;
+  *result = CUDA_SUCCESS;
+  return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number);
+}
+
+bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result) {
+  Event* event = GetRuntime()->events.Find(request.hEvent);
+  if (event == nullptr) return false;
+  __atomic_store_n(&event->polled, true, __ATOMIC_RELAXED);
+  const uint64_t number = __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE);
+  if (number == 0) return false;
+  switch (Completion::Of(context->device)->Look(Completion::WordOfEvent(request.hEvent), number)) {
+    case Completion::State::kReached:
+      *result = CUDA_SUCCESS;
+      return WordsTellAll(context->device->session);
+    case Completion::State::kReachedAfterError:
+      return false;
+    case Completion::State::kPending:
+      *result = CUDA_ERROR_NOT_READY;
+      return __atomic_add_fetch(&event->queries, 1, __ATOMIC_RELAXED) % kQueriesBetweenAsks != 0;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace consort::guest

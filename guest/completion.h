@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/completion.h: how far streams and events have come, seen without a round trip.
+//
+// A completion word is a word of shared host memory to which the device writes a number when a
+// stream gets there (request StreamSignal); the numbers of a word only grow. A thread that waits
+// for a short kernel so sees its end at once, while a reply would be two hops later; one that asks
+// whether an event has completed reads a word. Whatever a word does not tell (errors, long waits,
+// copies whose data crosses the channel) is asked of the host as before, so words are only ever a
+// short cut.
+//
+// Words belong to contexts (for their legacy stream), streams and events, by the index in their
+// handles; objects beyond the table's end do without. An event gets its signals from the first time
+// on that the program has asked for its state. Made by a device's first use; thread safe.
+#ifndef CONSORT_GUEST_COMPLETION_H_
+#define CONSORT_GUEST_COMPLETION_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "gen/wire/requests.h"
+#include "guest/objects.h"
+#include "vmsock/wire/frame.h"
+
+namespace consort::guest {
+
+class Completion {
+ public:
+  enum class State : uint8_t {
+    kPending,
+    kReached,
+    kReachedAfterError,  // an earlier request has failed, which a reply will tell
+  };
+
+  static constexpr uint32_t kContextWords = 64;
+  static constexpr uint32_t kStreamWords = 448;
+  static constexpr uint32_t kEventWords = 1536;
+  static constexpr uint32_t kBulkWords = 64;  // of guest/bulk_copy.h
+
+  // The device's, or null: the session shares no memory, or the device cannot write words.
+  static Completion* Of(Device* device);
+
+  // Words; kNone where there is none.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static uint32_t WordOfStream(const Context* context, uint64_t stream_id);
+  static uint32_t WordOfEvent(uint64_t event_id);
+  static uint32_t WordOfBulk(uint32_t index);
+
+  // Lets the stream write the word's next number when it gets there.
+  CUresult Signal(const Context* context, uint64_t stream_id, uint32_t word, uint64_t* number);
+  State Look(uint32_t word, uint64_t number) const {
+    // Acquire: what the device did before is settled.
+    const uint64_t value = __atomic_load_n(words_ + word * kStride, __ATOMIC_ACQUIRE);
+    if ((value & ~wire::kSignalError) < number) return State::kPending;
+    return (value & wire::kSignalError) != 0 ? State::kReachedAfterError : State::kReached;
+  }
+
+ private:
+  static constexpr uint32_t kWords = kContextWords + kStreamWords + kEventWords + kBulkWords;
+  static constexpr uint32_t kStride = 8;  // a cache line each
+
+  explicit Completion(const uint64_t* words) : words_(words) {}
+
+  const uint64_t* const words_;
+  std::atomic<uint64_t> issued_[kWords] = {};
+};
+
+// Hooks of Post and Ask in guest/call.h, by the type of the request: after it was sent, and before
+// it is, where true means that `*result` is the answer.
+template <class Request>
+void AfterPost(Context*, const Request&) {}
+void AfterPost(Context* context, const wire::cuEventRecordRequest& request);
+void AfterPost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
+
+template <class Request>
+bool AnsweredAtHome(Context*, const Request&, CUresult*) {
+  return false;
+}
+bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
+                    CUresult* result);
+bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
+                    CUresult* result);
+bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result);
+
+}  // namespace consort::guest
+
+#endif  // CONSORT_GUEST_COMPLETION_H_

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/shared_memory.h: host memory at one address in this process, in the worker and on the
+// device; host/session/shared_host.h is the other side. For sessions that share memory
+// (Session::shares_memory). Thread safe.
+#ifndef CONSORT_GUEST_SHARED_MEMORY_H_
+#define CONSORT_GUEST_SHARED_MEMORY_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "guest/session.h"
+
+namespace consort::guest {
+
+// Allocates `bytes`, rounded up to pages, zeroed; `flags` are cuMemHostAlloc's. `memory`, if not
+// null, gets the descriptor of it, for the caller to close. CUDA_ERROR_OUT_OF_MEMORY: the host's or
+// the session's share is used up.
+CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
+                              int* memory);
+// Ends it here at once and on the host when earlier work is done. `bytes` as allocated.
+CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes);
+
+}  // namespace consort::guest
+
+#endif  // CONSORT_GUEST_SHARED_MEMORY_H_
