@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -77,16 +78,36 @@ struct BulkCopy::Job {
   uint64_t device;
   std::byte* host;
   uint64_t bytes;
-  uint32_t slots;
+  uint64_t piece_bytes;
   uint64_t pieces;
+  uint32_t slots;
   std::atomic<uint64_t> next{0};
   std::atomic<CUresult> failure{CUDA_SUCCESS};
+  std::atomic<bool> error_seen{false};  // of earlier work, which a synchronisation will tell
+
+  Job(BulkCopy* bulk, const StreamRef& in, uint64_t device_address, std::byte* host_address,
+      uint64_t byte_count)
+      : owner(bulk),
+        stream(in),
+        device(device_address),
+        host(host_address),
+        bytes(byte_count),
+        piece_bytes(PieceBytes(byte_count)),
+        pieces(Pieces(byte_count)),
+        slots(static_cast<uint32_t>(std::min<uint64_t>(bulk->usable_count_, pieces))) {}
+
+  // A few pieces at least, so that the device copies one and this process another.
+  static uint64_t PieceBytes(uint64_t bytes) {
+    return std::clamp(AlignUp(bytes / 4, kPieceBytesMin), kPieceBytesMin, kSlotBytes);
+  }
+  static uint64_t Pieces(uint64_t bytes) {
+    return (bytes + PieceBytes(bytes) - 1) / PieceBytes(bytes);
+  }
 
   Slot& SlotOf(uint64_t piece) { return owner->slots_[owner->usable_[piece % slots]]; }
   uint64_t ReachedAfter(uint64_t piece) { return SlotOf(piece).submitted + piece / slots + 1; }
   uint64_t BytesOf(uint64_t piece) const {
-    const uint64_t left = bytes - piece * kSlotBytes;
-    return left < kSlotBytes ? left : kSlotBytes;
+    return std::min(bytes - piece * piece_bytes, piece_bytes);
   }
 
   bool Failed(CUresult result) {
@@ -99,7 +120,7 @@ struct BulkCopy::Job {
   bool Submit(uint64_t piece, bool to_device) {
     const Slot& slot = SlotOf(piece);
     const uint64_t memory = reinterpret_cast<uint64_t>(slot.memory);
-    const uint64_t remote = device + piece * kSlotBytes;
+    const uint64_t remote = device + piece * piece_bytes;
     wire::CopyRowsRequest copy;
     copy.stream = stream.id;
     copy.dst = to_device ? remote : memory;
@@ -113,9 +134,11 @@ struct BulkCopy::Job {
 
   // Waits until the slot's word shows `value`. False: the session has failed.
   bool Await(const Slot& slot, uint64_t value) {
-    // Errors come up in the synchronisation that ends the copy.
     const auto there = [&] {
-      return owner->completion_->Look(slot.word, value) != Completion::State::kPending;
+      const Completion::State state = owner->completion_->Look(slot.word, value);
+      if (state == Completion::State::kReachedAfterError)
+        error_seen.store(true, std::memory_order_relaxed);
+      return state != Completion::State::kPending;
     };
     for (int i = 0; i < kSpins; ++i) {
       if (there()) return true;
@@ -138,7 +161,7 @@ struct BulkCopy::Job {
     for (uint64_t piece; (piece = job->next.fetch_add(1)) < job->pieces;) {
       const Slot& slot = job->SlotOf(piece);
       if (piece >= job->slots && !job->Await(slot, job->ReachedAfter(piece) - 1)) return;
-      std::memcpy(slot.memory, job->host + piece * kSlotBytes, job->BytesOf(piece));
+      std::memcpy(slot.memory, job->host + piece * job->piece_bytes, job->BytesOf(piece));
       if (!job->Submit(piece, true)) return;
     }
   }
@@ -148,25 +171,13 @@ struct BulkCopy::Job {
     for (uint64_t piece; (piece = job->next.fetch_add(1)) < job->pieces;) {
       const Slot& slot = job->SlotOf(piece);
       if (!job->Await(slot, job->ReachedAfter(piece))) return;
-      std::memcpy(job->host + piece * kSlotBytes, slot.memory, job->BytesOf(piece));
+      std::memcpy(job->host + piece * job->piece_bytes, slot.memory, job->BytesOf(piece));
       if (piece + job->slots < job->pieces && !job->Submit(piece + job->slots, false)) return;
     }
   }
 };
 
-bool BulkCopy::Allocate() {
-  uint64_t base = 0;
-  if (AllocateSharedMemory(session_, kSlots * kSlotBytes, 0, &base, nullptr) != CUDA_SUCCESS)
-    return false;
-  for (uint32_t i = 0; i < kSlots; ++i) {
-    slots_[i].memory = reinterpret_cast<std::byte*>(base) + i * kSlotBytes;
-    slots_[i].word = Completion::WordOfBulk(i);
-  }
-  allocated_ = true;
-  return true;
-}
-
-BulkCopy* BulkCopy::Take(const StreamRef& stream) {
+BulkCopy* BulkCopy::Take(const StreamRef& stream, uint64_t pieces) {
   Device* device = stream.context->device;
   Completion* completion = Completion::Of(device);
   if (completion == nullptr) return nullptr;
@@ -181,14 +192,19 @@ BulkCopy* BulkCopy::Take(const StreamRef& stream) {
   }
   if (!made->mutex_.TryLock()) return nullptr;
   made->usable_count_ = 0;
-  if (made->allocated_ || made->Allocate()) {
-    for (uint32_t i = 0; i < kSlots; ++i) {
-      const Slot& slot = made->slots_[i];
-      if (completion->Look(slot.word, slot.submitted) != Completion::State::kPending)
-        made->usable_[made->usable_count_++] = i;
+  for (uint32_t i = 0; i < kSlots && made->usable_count_ < pieces; ++i) {
+    Slot& slot = made->slots_[i];
+    if (slot.memory == nullptr) {
+      uint64_t address = 0;
+      if (AllocateSharedMemory(made->session_, kSlotBytes, 0, &address, nullptr) != CUDA_SUCCESS)
+        break;
+      slot.memory = reinterpret_cast<std::byte*>(address);
+      slot.word = Completion::WordOfBulk(i);
     }
+    if (completion->Look(slot.word, slot.submitted) != Completion::State::kPending)
+      made->usable_[made->usable_count_++] = i;
   }
-  if (made->usable_count_ >= 2) return made;
+  if (made->usable_count_ >= std::min<uint64_t>(pieces, 2)) return made;
   made->mutex_.Unlock();
   return nullptr;
 }
@@ -204,12 +220,9 @@ void BulkCopy::Run(Job* job, void (*body)(void*)) {
 
 bool BulkCopy::ToDevice(const StreamRef& stream, uint64_t to, const std::byte* from, uint64_t bytes,
                         CUresult* result) {
-  BulkCopy* bulk = Take(stream);
+  BulkCopy* bulk = Take(stream, Job::Pieces(bytes));
   if (bulk == nullptr) return false;
-  Job job{bulk, stream, to, const_cast<std::byte*>(from), bytes, 0, 0};
-  job.pieces = (bytes + kSlotBytes - 1) / kSlotBytes;
-  job.slots = bulk->usable_count_;
-  if (job.slots > job.pieces) job.slots = static_cast<uint32_t>(job.pieces);
+  Job job(bulk, stream, to, const_cast<std::byte*>(from), bytes);
   bulk->Run(&job, Job::PiecesToDevice);
   *result = job.failure.load();
   return true;
@@ -217,12 +230,9 @@ bool BulkCopy::ToDevice(const StreamRef& stream, uint64_t to, const std::byte* f
 
 bool BulkCopy::ToHost(const StreamRef& stream, std::byte* to, uint64_t from, uint64_t bytes,
                       CUresult* result) {
-  BulkCopy* bulk = Take(stream);
+  BulkCopy* bulk = Take(stream, Job::Pieces(bytes));
   if (bulk == nullptr) return false;
-  Job job{bulk, stream, from, to, bytes, 0, 0};
-  job.pieces = (bytes + kSlotBytes - 1) / kSlotBytes;
-  job.slots = bulk->usable_count_;
-  if (job.slots > job.pieces) job.slots = static_cast<uint32_t>(job.pieces);
+  Job job(bulk, stream, from, to, bytes);
   bool submitted = true;
   for (uint64_t piece = 0; submitted && piece < job.slots; ++piece) {
     submitted = job.Submit(piece, false);
@@ -234,6 +244,15 @@ bool BulkCopy::ToHost(const StreamRef& stream, std::byte* to, uint64_t from, uin
     bulk->mutex_.Unlock();
   }
   *result = job.failure.load();
+  if (*result != CUDA_SUCCESS) return true;
+  wire::StreamSynchronizeRequest request;
+  request.stream = stream.id;
+  if (!job.error_seen && Completion::TellsAll(bulk->session_)) {
+    AfterSynchronise(stream.context, request);
+    return true;
+  }
+  wire::EmptyReply reply;
+  *result = Ask(stream.context, request, &reply);
   return true;
 }
 

@@ -24,8 +24,9 @@
 
 namespace consort::guest {
 
-// Shorter copies cost less as frames.
-inline constexpr uint64_t kBulkCopyBytesMin = 2 << 20;
+// Shorter copies cost less as frames, which need no answer on their way to the device (H200).
+inline constexpr uint64_t kBulkToDeviceBytesMin = 2 << 20;
+inline constexpr uint64_t kBulkToHostBytesMin = 16 << 10;
 
 class BulkCopy {
  public:
@@ -33,33 +34,33 @@ class BulkCopy {
   // has been read. False: nothing was done, the copy goes another way. `*result`: of the session.
   static bool ToDevice(const StreamRef& stream, uint64_t to, const std::byte* from, uint64_t bytes,
                        CUresult* result);
-  // Copies from device address `from`, in stream order; returns when the bytes are at `to`.
+  // Copies from device address `from`, in stream order; returns when the bytes are at `to` and the
+  // stream has nothing left to do, with the error of earlier work if there is one.
   static bool ToHost(const StreamRef& stream, std::byte* to, uint64_t from, uint64_t bytes,
                      CUresult* result);
 
  private:
-  static constexpr uint64_t kSlotBytes = 2 << 20;
-  static constexpr uint32_t kSlots = 12;
+  static constexpr uint64_t kSlotBytes = 1 << 20;
+  static constexpr uint64_t kPieceBytesMin = 128 << 10;
+  static constexpr uint32_t kSlots = 24;
 
   struct Slot {
-    std::byte* memory = nullptr;
-    uint32_t word = 0;       // its completion word
-    uint64_t submitted = 0;  // what that shows after the last copy that was submitted
+    std::byte* memory = nullptr;  // null until first needed
+    uint32_t word = 0;            // its completion word
+    uint64_t submitted = 0;       // what that shows after the last copy that was submitted
   };
   struct Job;
 
   BulkCopy(Session* session, Completion* completion) : session_(session), completion_(completion) {}
-  // The session's, held by the caller from now on, with two slots or more that the device has done
-  // with at `usable`; null if there is none to be had.
-  static BulkCopy* Take(const StreamRef& stream);
-  bool Allocate();
+  // The session's, held by the caller from now on, with slots that the device has done with at
+  // `usable`, as many as `pieces` where there are; null if it is in use or has too few.
+  static BulkCopy* Take(const StreamRef& stream, uint64_t pieces);
   // Runs `body(job)` on this thread and some others, and ends the copy.
   void Run(Job* job, void (*body)(void*));
 
   Session* const session_;
   Completion* const completion_;
   Mutex mutex_;  // one copy at a time; guards what follows
-  bool allocated_ = false;
   Slot slots_[kSlots];
   uint32_t usable_[kSlots];
   uint32_t usable_count_ = 0;

@@ -37,12 +37,6 @@ bool Await(const Completion& completion, uint32_t word, uint64_t number) {
   }
 }
 
-// Whether what a stream or event has reached can be told by a word alone: no data of a copy may be
-// on its way through the channel, nor a host function that may send some.
-bool WordsTellAll(Session* session) {
-  return !session->TransfersOutstanding() && !session->HostFunctionsOutstanding();
-}
-
 void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
   Event* event = GetRuntime()->events.Find(event_id);
   if (event == nullptr || !__atomic_load_n(&event->polled, __ATOMIC_RELAXED)) return;
@@ -76,6 +70,10 @@ Completion* Completion::Of(Device* device) {
   delete fresh;
   FreeSharedMemory(session, address, kBytes);
   return made;
+}
+
+bool Completion::TellsAll(Session* session) {
+  return !session->TransfersOutstanding() && !session->HostFunctionsOutstanding();
 }
 
 uint32_t Completion::WordOfStream(const Context* context, uint64_t stream_id) {
@@ -119,7 +117,7 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
   Completion* completion = Completion::Of(context->device);
   const uint32_t word = Completion::WordOfStream(context, request.stream);
   if (completion == nullptr || word == Completion::kNone ||
-      !WordsTellAll(context->device->session)) {
+      !Completion::TellsAll(context->device->session)) {
     return false;
   }
   uint64_t number = 0;
@@ -131,7 +129,7 @@ bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& reque
                     CUresult* result) {
   const Event* event = GetRuntime()->events.Find(request.event);
   const uint64_t number = event != nullptr ? __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE) : 0;
-  if (number == 0 || !WordsTellAll(context->device->session)) return false;
+  if (number == 0 || !Completion::TellsAll(context->device->session)) return false;
   *result = CUDA_SUCCESS;
   return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number);
 }
@@ -145,7 +143,7 @@ bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, 
   switch (Completion::Of(context->device)->Look(Completion::WordOfEvent(request.hEvent), number)) {
     case Completion::State::kReached:
       *result = CUDA_SUCCESS;
-      return WordsTellAll(context->device->session);
+      return Completion::TellsAll(context->device->session);
     case Completion::State::kReachedAfterError:
       return false;
     case Completion::State::kPending:

@@ -64,11 +64,11 @@ CUresult Synchronise(const StreamRef& stream) {
   return result;
 }
 
-// The bytes of `rows` if they are one run on both sides and many; else 0.
-uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows) {
+// The bytes of `rows` if they are one run on both sides, and `least` or more; else 0.
+uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows, uint64_t least) {
   const bool one_run = rows.count == 1 || (to.pitch == rows.width && from.pitch == rows.width);
   const uint64_t bytes = rows.width * rows.count;
-  return one_run && bytes >= kBulkCopyBytesMin ? bytes : 0;
+  return one_run && bytes >= least ? bytes : 0;
 }
 
 // Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
@@ -166,7 +166,7 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
     }
   }
   CUresult result = CUDA_SUCCESS;
-  const uint64_t bulk = BulkBytes(to, from, rows);
+  const uint64_t bulk = BulkBytes(to, from, rows, kBulkToDeviceBytesMin);
   if (bulk == 0 ||
       !BulkCopy::ToDevice(stream, to.address, reinterpret_cast<const std::byte*>(from.address),
                           bulk, &result)) {
@@ -184,12 +184,11 @@ CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const
   // "For transfers from device memory to pageable host memory, the function will return only once
   // the copy has completed" (API synchronization behavior), asynchronous or not.
   const bool waits = synchronous || to.pageable;
-  if (const uint64_t bulk = waits ? BulkBytes(to, from, rows) : 0; bulk != 0) {
+  if (const uint64_t bulk = waits ? BulkBytes(to, from, rows, kBulkToHostBytesMin) : 0; bulk != 0) {
     CUresult result = CUDA_SUCCESS;
     if (BulkCopy::ToHost(stream, reinterpret_cast<std::byte*>(to.address), from.address, bulk,
                          &result)) {
-      // Errors of earlier work come up here.
-      return result == CUDA_SUCCESS ? Synchronise(stream) : result;
+      return result;
     }
   }
   Session* session = stream.context->device->session;
