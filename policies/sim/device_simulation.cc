@@ -8,30 +8,13 @@
 #include <map>
 #include <optional>
 
+#include "policies/sim/random.h"
+
 namespace consort::sim {
 namespace {
 
 using schedule::ApplicationId;
 using schedule::TenantId;
-
-// SplitMix64: small, good enough, and the same everywhere.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  Nanos Between(Nanos low, Nanos high) {
-    const auto span = static_cast<uint64_t>(high - low) + 1;
-    return low + static_cast<Nanos>(Next() % span);
-  }
-
- private:
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  uint64_t state_;
-};
 
 struct Piece {
   schedule::Phase phase;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// policies/sim/main.cc: consort-sim, what each policy makes of a workload on one simulated device.
+// policies/sim/main.cc: consort-sim, what policies make of a workload: scheduling policies on one
+// device, here; placement on the GPUs of a pool, in pool_main.h.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 
 #include "policies/schedule/policy.h"
 #include "policies/sim/device_simulation.h"
+#include "policies/sim/pool_main.h"
 
 namespace consort::sim {
 namespace {
@@ -21,7 +23,14 @@ constexpr char kUsage[] =
 Each argument is an application of a tenant: batches of SHORTEST to LONGEST microseconds alone on
 the device, one after the other; with THINK it waits so many microseconds after each. For example
   consort-sim one:1:50-300 two:2:3000-9000 four:4:200-2000 seldom:1:100-100:10000
+
 )";
+
+int Usage() {
+  fputs(kUsage, stderr);
+  fputs(kPoolUsage, stderr);
+  return 2;
+}
 
 bool Parse(const char* text, ApplicationModel* model) {
   char tenant[64];
@@ -58,13 +67,15 @@ void Print(const Scenario& scenario, std::string_view name, const Result& result
 }
 
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "pool") return PoolMain(argc - 2, argv + 2);
+  if (argc > 1 && std::string_view(argv[1]) == "replay") return ReplayMain(argc - 2, argv + 2);
   Scenario scenario;
   scenario.duration = 10 * kSecond;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if ((argument == "--seconds" || argument == "--seed") && i + 1 < argc) {
       const long long value = atoll(argv[++i]);
-      if (value <= 0) return fputs(kUsage, stderr), 2;
+      if (value <= 0) return Usage();
       if (argument == "--seed") {
         scenario.seed = static_cast<uint64_t>(value);
       } else {
@@ -73,10 +84,10 @@ int Main(int argc, char** argv) {
       continue;
     }
     ApplicationModel model;
-    if (!Parse(argv[i], &model)) return fputs(kUsage, stderr), 2;
+    if (!Parse(argv[i], &model)) return Usage();
     scenario.applications.push_back(model);
   }
-  if (scenario.applications.empty()) return fputs(kUsage, stderr), 2;
+  if (scenario.applications.empty()) return Usage();
 
   printf("%-8s", "policy");
   for (const ApplicationModel& model : scenario.applications) {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs beside what on a simulated GPU, and how fast.
+#include "policies/sim/simulated_gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace consort::sim {
+namespace {
+
+using schedule::Phase;
+using Guest = SimulatedGpu::Guest;
+
+constexpr double kMs = 1e6;
+
+SimulatedGpu::Work Kernel(double ms, double sms, double bandwidth = 0) {
+  return {.phase = Phase::kKernel, .length = ms * kMs, .sms = sms, .bandwidth = bandwidth};
+}
+SimulatedGpu::Work Copy(double ms, Phase phase = Phase::kToDevice) {
+  return {.phase = phase, .length = ms * kMs};
+}
+
+// Submits one piece of each at time 0; when each is over, in milliseconds.
+std::map<Guest, double> EndsOf(SimulatedGpu* gpu, std::vector<SimulatedGpu::Work> works) {
+  for (const SimulatedGpu::Work& work : works) gpu->Submit(gpu->Join(0, 1, 0), work, 0);
+  std::map<Guest, double> ends;
+  while (gpu->NextEnd() != SimulatedGpu::kNever) {
+    const Nanos now = gpu->NextEnd();
+    ends[gpu->Finish(now)] = static_cast<double>(now) / kMs;
+    gpu->Continue(now);
+  }
+  return ends;
+}
+
+SimulatedGpu Packed(uint32_t copy_engines = 2) {
+  return SimulatedGpu({.packed = true, .copy_engines = copy_engines}, nullptr);
+}
+
+TEST(SimulatedGpu, KernelsThatFitRunBesideEachOther) {
+  SimulatedGpu gpu = Packed();
+  const auto ends = EndsOf(&gpu, {Kernel(10, 0.5), Kernel(6, 0.5)});
+  EXPECT_DOUBLE_EQ(ends.at(0), 10);
+  EXPECT_DOUBLE_EQ(ends.at(1), 6);
+  EXPECT_DOUBLE_EQ(gpu.busy(), 10 * kMs);
+}
+
+TEST(SimulatedGpu, KernelsThatAskForMoreThanTheWholeSlowDownAlike) {
+  SimulatedGpu gpu = Packed();
+  // Half speed until 20 ms; then the second one is alone with 10 ms left.
+  const auto ends = EndsOf(&gpu, {Kernel(10, 1), Kernel(20, 1)});
+  EXPECT_DOUBLE_EQ(ends.at(0), 20);
+  EXPECT_DOUBLE_EQ(ends.at(1), 30);
+}
+
+TEST(SimulatedGpu, BandwidthIsAResourceOfItsOwn) {
+  SimulatedGpu both_memory = Packed();
+  EXPECT_DOUBLE_EQ(EndsOf(&both_memory, {Kernel(10, 0.2, 1), Kernel(10, 0.2, 1)}).at(1), 20);
+  SimulatedGpu one_each = Packed();
+  EXPECT_DOUBLE_EQ(EndsOf(&one_each, {Kernel(10, 0.2, 0.9), Kernel(10, 0.8, 0.1)}).at(1), 10);
+}
+
+TEST(SimulatedGpu, NoMoreKernelsThanTheDeviceTakes) {
+  SimulatedGpu gpu({.packed = true, .kernels_max = 2}, nullptr);
+  const auto ends = EndsOf(&gpu, {Kernel(4, 0.1), Kernel(6, 0.1), Kernel(4, 0.1)});
+  EXPECT_DOUBLE_EQ(ends.at(2), 8);
+}
+
+TEST(SimulatedGpu, CopiesRunBesideKernelsAndOneAfterTheOtherOnTheirEngine) {
+  SimulatedGpu two = Packed(2);
+  auto ends = EndsOf(&two, {Kernel(10, 1), Copy(4), Copy(3), Copy(5, Phase::kToHost)});
+  EXPECT_DOUBLE_EQ(ends.at(0), 10);
+  EXPECT_DOUBLE_EQ(ends.at(1), 4);
+  EXPECT_DOUBLE_EQ(ends.at(2), 7);
+  EXPECT_DOUBLE_EQ(ends.at(3), 5);
+  SimulatedGpu one = Packed(1);
+  ends = EndsOf(&one, {Copy(4), Copy(5, Phase::kToHost)});
+  EXPECT_DOUBLE_EQ(ends.at(1), 9);
+}
+
+TEST(SimulatedGpu, AContextAnApplicationMeansOneThingAtATimeAndSwitches) {
+  SimulatedGpu gpu({.packed = false, .context_switch = kMillisecond}, nullptr);
+  const auto ends = EndsOf(&gpu, {Kernel(10, 0.1), Copy(4), Kernel(6, 0.1)});
+  EXPECT_DOUBLE_EQ(ends.at(0), 10);
+  EXPECT_DOUBLE_EQ(ends.at(1), 15);
+  EXPECT_DOUBLE_EQ(ends.at(2), 22);
+}
+
+TEST(SimulatedGpu, DeviceTimesAddUpToTheTimeInWhichItWasBusy) {
+  SimulatedGpu gpu = Packed();
+  EndsOf(&gpu, {Kernel(10, 0.4), Kernel(6, 0.9), Copy(4), Copy(30, Phase::kToHost)});
+  double sum = 0;
+  for (Guest guest = 0; guest < 4; ++guest) sum += gpu.DeviceTime(guest);
+  EXPECT_NEAR(sum, gpu.busy(), 1);
+}
+
+TEST(SimulatedGpu, ASchedulingPolicyDividesTheDeviceByWeight) {
+  SimulatedGpu gpu({.packed = true}, schedule::MakePolicy("tfs", schedule::Options()));
+  const Guest light = gpu.Join(0, 1, 0);
+  const Guest heavy = gpu.Join(1, 3, 0);
+  gpu.Submit(light, Kernel(1, 1), 0);
+  gpu.Submit(heavy, Kernel(1, 1), 0);
+  Nanos now = 0;
+  while (now < 4 * kSecond) {
+    now = gpu.NextEnd();
+    ASSERT_NE(now, SimulatedGpu::kNever);
+    gpu.Submit(gpu.Finish(now), Kernel(1, 1), now);
+    gpu.Continue(now);
+  }
+  EXPECT_NEAR(gpu.DeviceTime(heavy) / gpu.DeviceTime(light), 3, 0.05);
+}
+
+}  // namespace
+}  // namespace consort::sim
