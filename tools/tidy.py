@@ -41,6 +41,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users)/\w")
 # Who may sleep outside base/, and why.
 SLEEPERS = {
     "device/cpu/driver/stream_api.cc": "a stream waits for a word of memory, and nothing tells when it is written",
+    "guest/bulk_copy.cc": "a copy waits for a word of memory that the device writes, and nothing tells when it has",
     "host/ctl/vm_commands.cc": "consortd reads its files on a signal, which has no answer",
     "host/session/session.cc": "a session that leaves polls its last fence: the driver has no wait with a limit",
 }
