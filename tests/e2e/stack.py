@@ -99,6 +99,10 @@ class Daemon:
     def is_running(self):
         return self._process.poll() is None
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def vm_socket(self, name):
         """Where the VM's vhost-user vsock device connects."""
         return self.folder / f"{name}.sock"
