@@ -170,6 +170,27 @@ inline constexpr Nanos kActiveFor = 50 * kMillisecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
 
+// Swapping (host/memory). A pause of device work shorter than this is no CPU phase: who comes back
+// at once would be moved for nothing.
+inline constexpr Nanos kSwapIdleLeast = 10 * kMillisecond;
+// A session without device work gives its memory free to be moved after this.
+inline constexpr Nanos kRestAfter = 2 * kMillisecond;
+// Who finds nobody idle waits so long, and longer by its size (at 5 GB/s, ten times slower than
+// moving is), before one that is at work must make way.
+inline constexpr Nanos kSwapPatienceLeast = 500 * kMillisecond;
+inline constexpr uint64_t kSwapPatienceBytesPerNano = 5;
+// One that was asked to make way and has not by then may wait for work that is kept back.
+inline constexpr Nanos kLeaveTimeout = 2 * kSecond;
+// A set of memory that does not come to the device in this time, or in its tenant's own, is
+// refused: the work that needs it fails with CUDA_ERROR_OUT_OF_MEMORY.
+inline constexpr Nanos kBringWaitLeast = 60 * kSecond;
+// While somebody waits the broker looks at least so often.
+inline constexpr Nanos kSwapLook = 2 * kMillisecond;
+// A tenant's priority, for people who count from 1 to 10.
+inline constexpr uint32_t kTenantPriorityMax = 1000;
+// A tenant's wait for memory.
+inline constexpr Nanos kMemoryWaitMax = 24 * 3600 * kSecond;
+
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_LIMITS_H_

@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -26,7 +27,9 @@
 #include "host/daemon/service_notify.h"
 #include "host/daemon/tenants.h"
 #include "host/limits.h"
+#include "host/memory/size_text.h"
 #include "host/scheduler/scheduler.h"
+#include "policies/admission/admission.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -56,6 +59,13 @@ constexpr char kUsage[] =
   --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
   --scheduler NAME      how tenants share a device: tfs (fair shares by weight, the default), las,
                         ps, fcfs, sjf, credit or none
+  --device-memory SIZE  of each device, for programs (40GiB); the rest is for what drivers take
+                        (default: all of it)
+  --admission NAME      who gets memory first when it is short: fifo (the default), mmu,
+                        priority-fifo or priority-mmu
+  --swap-pinned SIZE    memory of programs that does not fit a device lies in host memory: pinned,
+  --swap-pageable SIZE  then pageable,
+  --swap-file FOLDER=SIZE   then in a compressed file; of each device (default: no swapping)
   --tenants FILE        names and weights of tenants (default /etc/consort/tenants.toml, if it
                         is there)
   --account FILE        append one line of JSON for each session that ends
@@ -91,6 +101,11 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
                                  {"metrics", required_argument, nullptr, 'M'},
                                  {"scheduler", required_argument, nullptr, 'P'},
                                  {"tenants", required_argument, nullptr, 't'},
+                                 {"device-memory", required_argument, nullptr, 'D'},
+                                 {"admission", required_argument, nullptr, 'Q'},
+                                 {"swap-pinned", required_argument, nullptr, 'W'},
+                                 {"swap-pageable", required_argument, nullptr, 'X'},
+                                 {"swap-file", required_argument, nullptr, 'Y'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
@@ -98,6 +113,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
   options->admin.metrics_address = kMetricsAddress;
   std::string scheduler;
   std::string tenants_path;
+  std::string admission_name;
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";
@@ -171,6 +187,34 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
       case 't':
         tenants_path = value;
         break;
+      case 'D':
+      case 'W':
+      case 'X': {
+        const std::optional<Bytes> size = ParseSize(value);
+        if (!size.has_value()) return UsageError("no size, such as 40GiB: " + value);
+        Bytes& wanted = flag == 'D'   ? options->memory.device_bytes
+                        : flag == 'W' ? options->memory.swap_pinned
+                                      : options->memory.swap_pageable;
+        wanted = *size;
+        break;
+      }
+      case 'Y': {
+        const size_t equals = value.rfind('=');
+        const std::optional<Bytes> size =
+            equals == std::string::npos ? std::nullopt : ParseSize(value.substr(equals + 1));
+        if (!size.has_value() || equals == 0) {
+          return UsageError("--swap-file wants FOLDER=SIZE, not " + value);
+        }
+        options->memory.swap_folder = value.substr(0, equals);
+        options->memory.swap_file = *size;
+        break;
+      }
+      case 'Q':
+        if (!admission::OrderByName(value).has_value()) {
+          return UsageError("--admission knows no " + value);
+        }
+        admission_name = value;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -199,6 +243,8 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
   }
   if (!options->tenants.scheduler.empty()) options->scheduler = options->tenants.scheduler;
   if (!scheduler.empty()) options->scheduler = scheduler;
+  if (!options->tenants.admission.empty()) options->memory.admission = options->tenants.admission;
+  if (!admission_name.empty()) options->memory.admission = admission_name;
   return 0;
 }
 

@@ -6,17 +6,22 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "host/control/control_socket.h"
+#include "host/memory/memory_broker.h"
 #include "host/scheduler/scheduler.h"
 #include "host/session/worker_device.h"
 #include "host/worker/worker.h"
+#include "memmgr/swap_store.h"
+#include "policies/admission/admission.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -27,15 +32,26 @@ struct WorkerMainOptions {
   uint32_t index = 0;
   device::DriverKind kind = device::DriverKind::kAuto;
   std::string scheduler = "tfs";
+  Bytes memory = 0;  // for programs; 0: all of the device
+  admission::Order admission = admission::Order::kFifo;
+  memmgr::SwapOptions swap;
   int verbosity = 0;
 };
 
 // False: not started by a consortd of the same build.
 bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
-  const option long_options[] = {
-      {"control", required_argument, nullptr, 'c'}, {"device", required_argument, nullptr, 'd'},
-      {"index", required_argument, nullptr, 'i'},   {"scheduler", required_argument, nullptr, 's'},
-      {"verbose", required_argument, nullptr, 'v'}, {nullptr, 0, nullptr, 0}};
+  const option long_options[] = {{"control", required_argument, nullptr, 'c'},
+                                 {"device", required_argument, nullptr, 'd'},
+                                 {"index", required_argument, nullptr, 'i'},
+                                 {"scheduler", required_argument, nullptr, 's'},
+                                 {"verbose", required_argument, nullptr, 'v'},
+                                 {"memory", required_argument, nullptr, 'm'},
+                                 {"admission", required_argument, nullptr, 'a'},
+                                 {"swap-pinned", required_argument, nullptr, 'p'},
+                                 {"swap-pageable", required_argument, nullptr, 'g'},
+                                 {"swap-file", required_argument, nullptr, 'f'},
+                                 {"swap-folder", required_argument, nullptr, 'F'},
+                                 {nullptr, 0, nullptr, 0}};
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     switch (flag) {
@@ -54,6 +70,27 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
       case 's':
         options->scheduler = optarg;
         if (optarg != kNoScheduler && schedule::PolicyPromise(optarg).empty()) return false;
+        break;
+      case 'm':
+        if (!absl::SimpleAtoi(optarg, &options->memory)) return false;
+        break;
+      case 'a': {
+        const auto order = admission::OrderByName(optarg);
+        if (!order.has_value()) return false;
+        options->admission = *order;
+        break;
+      }
+      case 'p':
+        if (!absl::SimpleAtoi(optarg, &options->swap.pinned_bytes)) return false;
+        break;
+      case 'g':
+        if (!absl::SimpleAtoi(optarg, &options->swap.pageable_bytes)) return false;
+        break;
+      case 'f':
+        if (!absl::SimpleAtoi(optarg, &options->swap.file_bytes)) return false;
+        break;
+      case 'F':
+        options->swap.file_folder = optarg;
         break;
       case 'v':
         if (!absl::SimpleAtoi(optarg, &options->verbosity)) return false;
@@ -89,11 +126,24 @@ int Run(const WorkerMainOptions& options) {
   Scheduler scheduler(options.scheduler == kNoScheduler
                           ? nullptr
                           : schedule::MakePolicy(options.scheduler, schedule::Options()));
-  auto worker = Worker::Create(&control, device->get(), &scheduler);
-  if (!worker.ok()) return Fail(&control, worker.status());
-
   Ready ready;
   ready.snapshot = (*device)->snapshot();
+  MemoryRules rules;
+  rules.order = options.admission;
+  rules.capacity = ready.snapshot.total_bytes;
+  rules.limited = options.memory != 0 && options.memory < rules.capacity;
+  if (rules.limited) rules.capacity = ready.snapshot.total_bytes = options.memory;
+  std::unique_ptr<memmgr::SwapStore> store;
+  if (options.swap.total() != 0) {
+    auto opened = memmgr::SwapStore::Open((*device)->driver(), options.swap);
+    if (!opened.ok()) return Fail(&control, opened.status());
+    store = *std::move(opened);
+  }
+  MemoryBroker broker((*device)->driver(), rules, store.get(),
+                      [&device] { return (*device)->MakeCurrent(); });
+  auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
+  if (!worker.ok()) return Fail(&control, worker.status());
+
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);
   ready.device_count = driver->device_count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memmgr/address_window.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/log.h"
@@ -17,14 +18,24 @@ void LogIfFailed(CUresult result, const char* what) {
   VLOG_IF(1, result != CUDA_SUCCESS) << what << " failed: " << static_cast<int>(result);
 }
 
-}  // namespace
+uint64_t LastOf(const AddressWindow::Range& range) {
+  return range.bytes - 1 > UINT64_MAX - range.address ? UINT64_MAX
+                                                      : range.address + (range.bytes - 1);
+}
 
-CUresult AddressWindow::Create(const device::DriverTable& driver, CUdevice device, uint64_t base,
-                               Bytes bytes, std::unique_ptr<AddressWindow>* window) {
-  CHECK(base % kGranuleBytes == 0 && bytes % kGranuleBytes == 0);
+CUmemAllocationProp DeviceMemory(CUdevice device) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  return properties;
+}
+
+}  // namespace
+
+CUresult AddressWindow::Create(const device::DriverTable& driver, const WindowOptions& options,
+                               std::unique_ptr<AddressWindow>* window) {
+  CHECK(options.base % kGranuleBytes == 0 && options.bytes % kGranuleBytes == 0);
+  const CUmemAllocationProp properties = DeviceMemory(options.device);
   size_t granularity = 0;
   CUresult result = driver.cuMemGetAllocationGranularity(&granularity, &properties,
                                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -34,25 +45,25 @@ CUresult AddressWindow::Create(const device::DriverTable& driver, CUdevice devic
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   CUdeviceptr given = 0;
-  result = driver.cuMemAddressReserve(&given, bytes, kGranuleBytes, base, 0);
+  result = driver.cuMemAddressReserve(&given, options.bytes, kGranuleBytes, options.base, 0);
   if (result != CUDA_SUCCESS) return result;
   // The address is a wish to the driver: it gives another where this one is taken.
-  if (given != base) {
-    LOG(ERROR) << "addresses at " << reinterpret_cast<void*>(base) << " are taken in this process";
-    LogIfFailed(driver.cuMemAddressFree(given, bytes), "cuMemAddressFree");
+  if (given != options.base) {
+    LOG(ERROR) << "addresses at " << reinterpret_cast<void*>(options.base)
+               << " are taken in this process";
+    LogIfFailed(driver.cuMemAddressFree(given, options.bytes), "cuMemAddressFree");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  window->reset(new AddressWindow(driver, device, base, bytes));
+  window->reset(new AddressWindow(driver, options));
   return CUDA_SUCCESS;
 }
 
-AddressWindow::AddressWindow(const device::DriverTable& driver, CUdevice device, uint64_t base,
-                             Bytes bytes)
+AddressWindow::AddressWindow(const device::DriverTable& driver, const WindowOptions& options)
     : driver_(driver),
-      device_(device),
-      base_(base),
-      bytes_(bytes),
-      granules_(bytes / kGranuleBytes) {}
+      options_(options),
+      base_(options.base),
+      bytes_(options.bytes),
+      granules_(options.bytes / kGranuleBytes) {}
 
 AddressWindow::~AddressWindow() {
   while (!extents_.empty()) DestroyExtent(extents_.begin()->first);
@@ -108,6 +119,11 @@ CUresult AddressWindow::Free(uint64_t address) {
     }
     extent.units.reset();
   }
+  if (!std::all_of(extent.chunks.begin(), extent.chunks.end(),
+                   [](const Chunk& chunk) { return chunk.here; })) {
+    DestroyExtent(placed.extent);
+    return CUDA_SUCCESS;
+  }
   CacheExtent(placed.extent, &extent);
   while (cached_bytes_ > kCachedBytesMax) DestroyExtent(cache_ages_.front());
   return CUDA_SUCCESS;
@@ -142,50 +158,106 @@ std::optional<Allocation> AddressWindow::Find(uint64_t address) const {
 CUresult AddressWindow::TakeExtent(uint64_t granules, uint64_t* first) {
   const auto fit = cached_.lower_bound({granules, 0});
   if (fit != cached_.end() && fit->first - granules <= fit->first / kCacheWasteDivisor) {
+    if (!options_.budget->Allot(fit->first * kGranuleBytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     *first = fit->second;
     UncacheExtent(*first, &extents_.at(*first));
     return CUDA_SUCCESS;
   }
-  const CUresult result = MakeExtent(granules, first);
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || cached_.empty()) return result;
-  Trim();
-  return MakeExtent(granules, first);
+  if (!options_.budget->Allot(granules * kGranuleBytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = MakeExtent(granules, first);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !cached_.empty()) {
+    Trim();
+    result = MakeExtent(granules, first);
+  }
+  if (result != CUDA_SUCCESS) options_.budget->Unallot(granules * kGranuleBytes);
+  return result;
+}
+
+Bytes AddressWindow::ChunkBytes(const Extent& extent, size_t chunk) const {
+  if (options_.chunk_granules == 0) return extent.granules * kGranuleBytes;
+  return std::min(options_.chunk_granules, extent.granules - chunk * options_.chunk_granules) *
+         kGranuleBytes;
+}
+
+uint64_t AddressWindow::AddressOf(uint64_t first, size_t chunk) const {
+  return base_ + (first + chunk * options_.chunk_granules) * kGranuleBytes;
+}
+
+CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
+  if (!options_.budget->TakeDevice(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUmemAllocationProp properties = DeviceMemory(options_.device);
+  CUresult result = driver_.cuMemCreate(&chunk->memory, bytes, &properties, 0);
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuMemMap(address, bytes, 0, chunk->memory, 0);
+    if (result == CUDA_SUCCESS) {
+      chunk->here = true;
+      mapped_bytes_ += bytes;
+      return CUDA_SUCCESS;
+    }
+    LogIfFailed(driver_.cuMemRelease(chunk->memory), "cuMemRelease");
+  }
+  options_.budget->ReturnDevice(bytes);
+  return result;
+}
+
+CUresult AddressWindow::DropChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
+  const CUresult unmapped = driver_.cuMemUnmap(address, bytes);
+  LogIfFailed(unmapped, "cuMemUnmap");
+  const CUresult released = driver_.cuMemRelease(chunk->memory);
+  LogIfFailed(released, "cuMemRelease");
+  chunk->memory = 0;
+  chunk->here = false;
+  mapped_bytes_ -= bytes;
+  options_.budget->ReturnDevice(bytes);
+  return unmapped != CUDA_SUCCESS ? unmapped : released;
+}
+
+CUresult AddressWindow::AllowAccess(uint64_t address, Bytes bytes) {
+  const CUmemAccessDesc access = {DeviceMemory(options_.device).location,
+                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver_.cuMemSetAccess(address, bytes, &access, 1);
 }
 
 CUresult AddressWindow::MakeExtent(uint64_t granules, uint64_t* first) {
   const std::optional<uint64_t> place = granules_.Take(granules);
   if (!place.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t address = base_ + *place * kGranuleBytes;
-  const Bytes bytes = granules * kGranuleBytes;
-
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
-  CUmemGenericAllocationHandle memory = 0;
-  CUresult result = driver_.cuMemCreate(&memory, bytes, &properties, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver_.cuMemMap(address, bytes, 0, memory, 0);
-    if (result == CUDA_SUCCESS) {
-      const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-      result = driver_.cuMemSetAccess(address, bytes, &access, 1);
-      if (result != CUDA_SUCCESS) LogIfFailed(driver_.cuMemUnmap(address, bytes), "cuMemUnmap");
-    }
-    if (result != CUDA_SUCCESS) LogIfFailed(driver_.cuMemRelease(memory), "cuMemRelease");
-  }
-  if (result != CUDA_SUCCESS) {
-    granules_.Return(*place, granules);
-    return result;
-  }
   Extent extent;
   extent.granules = granules;
-  extent.memory = memory;
+  extent.clean_at = extent.used_at = ++clock_;
+  const uint64_t chunk_granules = options_.chunk_granules == 0 ? granules : options_.chunk_granules;
+  extent.chunks.resize((granules + chunk_granules - 1) / chunk_granules);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < extent.chunks.size() && result == CUDA_SUCCESS; ++i) {
+    result = MakeChunk(AddressOf(*place, i), ChunkBytes(extent, i), &extent.chunks[i]);
+  }
+  if (result == CUDA_SUCCESS) {
+    result = AllowAccess(base_ + *place * kGranuleBytes, granules * kGranuleBytes);
+  }
+  if (result != CUDA_SUCCESS) {
+    for (size_t i = 0; i < extent.chunks.size(); ++i) {
+      if (!extent.chunks[i].here) continue;
+      DropChunk(AddressOf(*place, i), ChunkBytes(extent, i), &extent.chunks[i]);
+    }
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !options_.may_be_away) {
+      granules_.Return(*place, granules);
+      return result;
+    }
+    away_bytes_ += granules * kGranuleBytes;
+  }
   extents_.emplace(*place, std::move(extent));
-  mapped_bytes_ += bytes;
   *first = *place;
   return CUDA_SUCCESS;
 }
 
 void AddressWindow::CacheExtent(uint64_t first, Extent* extent) {
+  options_.budget->Unallot(extent->granules * kGranuleBytes);
+  // Whatever the next owner reads before it writes is nobody's business to keep.
+  for (Chunk& chunk : extent->chunks) {
+    chunk.slot.reset();
+    chunk.changed = false;
+  }
+  extent->written = false;
+  extent->clean_at = ++clock_;
   extent->cached = true;
   extent->age = cache_ages_.insert(cache_ages_.end(), first);
   cached_.emplace(extent->granules, first);
@@ -203,18 +275,229 @@ void AddressWindow::DestroyExtent(uint64_t first) {
   const auto it = extents_.find(first);
   CHECK(it != extents_.end());
   Extent& extent = it->second;
-  if (extent.cached) UncacheExtent(first, &extent);
-  const uint64_t address = base_ + first * kGranuleBytes;
-  const Bytes bytes = extent.granules * kGranuleBytes;
-  LogIfFailed(driver_.cuMemUnmap(address, bytes), "cuMemUnmap");
-  LogIfFailed(driver_.cuMemRelease(extent.memory), "cuMemRelease");
-  mapped_bytes_ -= bytes;
+  if (extent.cached) {
+    UncacheExtent(first, &extent);
+  } else {
+    options_.budget->Unallot(extent.granules * kGranuleBytes);
+  }
+  for (size_t i = 0; i < extent.chunks.size(); ++i) {
+    if (extent.chunks[i].here) {
+      DropChunk(AddressOf(first, i), ChunkBytes(extent, i), &extent.chunks[i]);
+    } else {
+      away_bytes_ -= ChunkBytes(extent, i);
+    }
+  }
   granules_.Return(first, extent.granules);
   extents_.erase(it);
 }
 
 void AddressWindow::Trim() {
   while (!cache_ages_.empty()) DestroyExtent(cache_ages_.front());
+}
+
+// --- Being away
+
+AddressWindow::Extents::const_iterator AddressWindow::Named(uint64_t address) const {
+  return extents_.find((address - base_) / kGranuleBytes);
+}
+
+AddressWindow::Extents::const_iterator AddressWindow::FirstOverlapping(uint64_t address) const {
+  const uint64_t granule = address <= base_ ? 0 : (address - base_) / kGranuleBytes;
+  auto it = extents_.upper_bound(granule);
+  if (it == extents_.begin()) return it;
+  const auto before = std::prev(it);
+  return before->first + before->second.granules > granule ? before : it;
+}
+
+void AddressWindow::FindExtents(const Range& range, std::vector<uint64_t>* extents) const {
+  if (range.bytes == 0 || range.address >= base_ + bytes_) return;
+  const uint64_t last = LastOf(range);
+  if (last < base_) return;
+  for (auto it = FirstOverlapping(range.address); it != extents_.end(); ++it) {
+    const uint64_t address = base_ + it->first * kGranuleBytes;
+    if (address > last) break;
+    if (it->second.cached) continue;
+    const auto place = std::lower_bound(extents->begin(), extents->end(), address);
+    if (place == extents->end() || *place != address) extents->insert(place, address);
+  }
+}
+
+std::vector<uint64_t> AddressWindow::AllExtents() const {
+  std::vector<uint64_t> all;
+  for (const auto& [first, extent] : extents_) {
+    if (!extent.cached) all.push_back(base_ + first * kGranuleBytes);
+  }
+  return all;
+}
+
+void AddressWindow::FindSharedExtents(std::vector<uint64_t>* extents) const {
+  for (const auto& [first, extent] : extents_) {
+    if (extent.units != nullptr) FindExtents({base_ + first * kGranuleBytes, 1}, extents);
+  }
+}
+
+Bytes AddressWindow::BytesOf(const std::vector<uint64_t>& extents) const {
+  Bytes bytes = 0;
+  for (const uint64_t address : extents) bytes += Named(address)->second.granules * kGranuleBytes;
+  return bytes;
+}
+
+Bytes AddressWindow::AwayBytesOf(const std::vector<uint64_t>& extents) const {
+  if (all_here()) return 0;
+  Bytes bytes = 0;
+  for (const uint64_t address : extents) {
+    const Extent& extent = Named(address)->second;
+    for (size_t i = 0; i < extent.chunks.size(); ++i) {
+      if (!extent.chunks[i].here) bytes += ChunkBytes(extent, i);
+    }
+  }
+  return bytes;
+}
+
+void AddressWindow::NoteWrite(const Range& range) {
+  if (range.bytes == 0) return;
+  const uint64_t last = LastOf(range);
+  const auto begin = FirstOverlapping(range.address);
+  for (auto it = extents_.erase(begin, begin);  // the same, not const
+       it != extents_.end() && base_ + it->first * kGranuleBytes <= last; ++it) {
+    it->second.written = true;
+  }
+}
+
+void AddressWindow::NoteUse(const std::vector<uint64_t>& extents) {
+  ++clock_;
+  for (const uint64_t address : extents) {
+    extents_.find((address - base_) / kGranuleBytes)->second.used_at = clock_;
+  }
+}
+
+void AddressWindow::SettleWrites(Extent* extent) {
+  if (extent->written || written_anywhere_ > extent->clean_at) {
+    for (Chunk& chunk : extent->chunks) {
+      if (chunk.here) chunk.changed = true;
+    }
+  }
+  extent->written = false;
+  extent->clean_at = ++clock_;
+}
+
+CUresult AddressWindow::BringIn(const std::vector<uint64_t>& extents, bool keep_slots, Mover* mover,
+                                Moved* moved) {
+  struct Came {
+    Chunk* chunk;
+    uint64_t address;
+    Bytes bytes;
+  };
+  std::vector<Came> came;
+  CUresult result = CUDA_SUCCESS;
+  bool no_room = false;
+  for (const uint64_t address : extents) {
+    const auto it = extents_.find((address - base_) / kGranuleBytes);
+    CHECK(it != extents_.end());
+    Extent& extent = it->second;
+    // What is here already stays as true as it was.
+    SettleWrites(&extent);
+    for (size_t i = 0; i < extent.chunks.size() && result == CUDA_SUCCESS && !no_room; ++i) {
+      Chunk& chunk = extent.chunks[i];
+      if (chunk.here) continue;
+      const uint64_t at = AddressOf(it->first, i);
+      const Bytes bytes = ChunkBytes(extent, i);
+      result = MakeChunk(at, bytes, &chunk);
+      if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        result = CUDA_SUCCESS;
+        no_room = true;
+        break;
+      }
+      if (result != CUDA_SUCCESS) break;
+      away_bytes_ -= bytes;
+      came.push_back({&chunk, at, bytes});
+      result = AllowAccess(at, bytes);
+      if (result != CUDA_SUCCESS) break;
+      moved->moved += bytes;
+      if (chunk.slot == nullptr) {
+        result = mover->Clear(at, bytes);
+      } else {
+        moved->copied += bytes;
+        result = mover->In({at, chunk.slot.get()});
+      }
+    }
+    if (result != CUDA_SUCCESS || no_room) break;
+  }
+  const CUresult finished = mover->Finish();
+  if (result == CUDA_SUCCESS) result = finished;
+  for (const Came& one : came) {
+    if (result != CUDA_SUCCESS) {
+      DropChunk(one.address, one.bytes, one.chunk);
+      away_bytes_ += one.bytes;
+    } else if (!keep_slots && one.chunk->slot != nullptr) {
+      one.chunk->slot.reset();
+      one.chunk->changed = true;
+    }
+  }
+  return result == CUDA_SUCCESS && no_room ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+CUresult AddressWindow::SendExtent(uint64_t first, Extent* extent, SwapStore* store, Mover* mover,
+                                   Moved* moved) {
+  SettleWrites(extent);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < extent->chunks.size() && result == CUDA_SUCCESS; ++i) {
+    Chunk& chunk = extent->chunks[i];
+    if (!chunk.here) continue;
+    const uint64_t at = AddressOf(first, i);
+    const Bytes bytes = ChunkBytes(*extent, i);
+    const auto leave = [this, at, bytes, moved, chunk = &chunk] {
+      chunk->changed = false;
+      away_bytes_ += bytes;
+      moved->moved += bytes;
+      return DropChunk(at, bytes, chunk);
+    };
+    if (!chunk.changed) {
+      result = leave();
+      continue;
+    }
+    if (chunk.slot == nullptr) chunk.slot = store->Make(bytes);
+    if (chunk.slot == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    moved->copied += bytes;
+    result = mover->Out({at, chunk.slot.get()}, leave);
+  }
+  return result;
+}
+
+CUresult AddressWindow::SendOut(Bytes bytes, const std::vector<uint64_t>& keep, SwapStore* store,
+                                Mover* mover, Moved* moved) {
+  const Bytes before = mapped_bytes_;
+  Trim();
+  Bytes going = before - mapped_bytes_;
+  std::vector<std::pair<uint64_t, uint64_t>> by_age;  // used at, first granule
+  for (const auto& [first, extent] : extents_) {
+    if (!std::binary_search(keep.begin(), keep.end(), base_ + first * kGranuleBytes)) {
+      by_age.emplace_back(extent.used_at, first);
+    }
+  }
+  std::sort(by_age.begin(), by_age.end());
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& [used_at, first] : by_age) {
+    if (going >= bytes) break;
+    Extent& extent = extents_.at(first);
+    for (size_t i = 0; i < extent.chunks.size(); ++i) {
+      if (extent.chunks[i].here) going += ChunkBytes(extent, i);
+    }
+    result = SendExtent(first, &extent, store, mover, moved);
+    if (result != CUDA_SUCCESS) break;
+  }
+  const CUresult finished = mover->Finish();
+  return finished != CUDA_SUCCESS ? finished : result;
+}
+
+void AddressWindow::DropSpareSlots() {
+  for (auto& [first, extent] : extents_) {
+    for (Chunk& chunk : extent.chunks) {
+      if (!chunk.here || chunk.slot == nullptr) continue;
+      chunk.slot.reset();
+      chunk.changed = true;
+    }
+  }
 }
 
 }  // namespace consort::memmgr

@@ -4,9 +4,17 @@
 //   window   |<-------------------- reserved once, at a fixed base -------------------->|
 //   extents  [ 2 MiB shared ][ 2 MiB shared ][ 6 MiB of one allocation ]..[cached]......
 //
-// An extent is physical memory made and mapped in one piece. Small allocations share extents of one
+// An extent is physical memory mapped in a row, in chunks. Small allocations share extents of one
 // granule, in units of kAllocationAlignment; a large allocation is an extent. What is freed stays
 // mapped in a bounded cache and goes when a new extent does not fit the device.
+//
+// Where swapping is allowed, an extent may be away from the device: not made yet, or its contents
+// in slots of a swap store. Who uses the device brings in what it needs first. What is known of a
+// chunk:
+//
+//   on the device, changed      the device alone has the contents
+//   on the device, not changed  its slot has them too; without a slot nothing was written yet
+//   away                        its slot has them; without a slot nothing was written yet
 //
 // Results are the driver's. Thread compatible; calls need the worker's context current. What is
 // freed here may be used again at once: the caller frees when the device is done with it.
@@ -22,10 +30,14 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "gen/device/driver_table.h"
+#include "memmgr/memory_budget.h"
+#include "memmgr/mover.h"
 #include "memmgr/range_allocator.h"
+#include "memmgr/swap_store.h"
 
 namespace consort::memmgr {
 
@@ -35,13 +47,23 @@ struct Allocation {
   Bytes bytes = 0;
 };
 
+struct WindowOptions {
+  CUdevice device = 0;
+  // What is reserved: multiples of kGranuleBytes.
+  uint64_t base = 0;
+  Bytes bytes = 0;
+  MemoryBudget* budget = nullptr;  // borrowed for the window's life
+  // Large extents are made of chunks of so many granules; 0: of one.
+  uint64_t chunk_granules = 0;
+  bool may_be_away = false;  // extents that do not fit the device now
+};
+
 class AddressWindow {
  public:
-  // Reserves [base, base + bytes), both multiples of kGranuleBytes, in the current context's
-  // process, for memory of `device`. CUDA_ERROR_OUT_OF_MEMORY: the addresses are not free (the
-  // driver would have given others). `driver` is borrowed for the window's life.
-  static CUresult Create(const device::DriverTable& driver, CUdevice device, uint64_t base,
-                         Bytes bytes, std::unique_ptr<AddressWindow>* window);
+  // Reserves the addresses in the current context's process. CUDA_ERROR_OUT_OF_MEMORY: they are not
+  // free (the driver would have given others). `driver` is borrowed for the window's life.
+  static CUresult Create(const device::DriverTable& driver, const WindowOptions& options,
+                         std::unique_ptr<AddressWindow>* window);
   ~AddressWindow();
   AddressWindow(const AddressWindow&) = delete;
   AddressWindow& operator=(const AddressWindow&) = delete;
@@ -64,18 +86,72 @@ class AddressWindow {
   // Unmaps and releases all cached memory.
   void Trim();
 
+  // --- Being away. Extents are named by their address.
+
+  struct Range {
+    uint64_t address = 0;
+    Bytes bytes = 0;
+  };
+  // Whether everything is on the device.
+  bool all_here() const { return away_bytes_ == 0; }
+  Bytes away_bytes() const { return away_bytes_; }
+  Bytes here_bytes() const { return mapped_bytes_; }
+  // Adds the extents that overlap the range, in ascending order, those in `extents` already not
+  // again.
+  void FindExtents(const Range& range, std::vector<uint64_t>* extents) const;
+  // All of them, and those that hold small allocations.
+  std::vector<uint64_t> AllExtents() const;
+  void FindSharedExtents(std::vector<uint64_t>* extents) const;
+  // Of the extents: bytes in all, and bytes that are away.
+  Bytes BytesOf(const std::vector<uint64_t>& extents) const;
+  Bytes AwayBytesOf(const std::vector<uint64_t>& extents) const;
+
+  // The device may have changed the range; or everything.
+  void NoteWrite(const Range& range);
+  void NoteWriteAnywhere() { written_anywhere_ = ++clock_; }
+  // The extents are used now: the others have been unused for longer.
+  void NoteUse(const std::vector<uint64_t>& extents);
+
+  struct Moved {
+    Bytes copied = 0;
+    Bytes moved = 0;  // copied or not
+  };
+  // Makes and maps what is away of the extents, with its contents; what is new to the device is 0.
+  // `keep_slots`: the slots keep the contents too. CUDA_ERROR_OUT_OF_MEMORY: the budget or the
+  // driver has no room; what came stays. After another failure all that came is away again.
+  // Nothing of the session may use the window meanwhile.
+  CUresult BringIn(const std::vector<uint64_t>& extents, bool keep_slots, Mover* mover,
+                   Moved* moved);
+  // Moves contents into the store and releases the device's memory: the cache first, then the
+  // extents that were unused for longest, but none of `keep`, until `bytes` have gone.
+  // CUDA_ERROR_OUT_OF_MEMORY: the store is full; what went is gone, the rest is as before. All work
+  // of the session on the device must have ended.
+  CUresult SendOut(Bytes bytes, const std::vector<uint64_t>& keep, SwapStore* store, Mover* mover,
+                   Moved* moved);
+  // Slots of what is on the device go.
+  void DropSpareSlots();
+
   bool Contains(uint64_t address, Bytes bytes) const {
     return address >= base_ && bytes <= bytes_ && address - base_ <= bytes_ - bytes;
   }
-  // Physical memory that allocations take, whole extents counted; and what the cache holds.
-  Bytes used_bytes() const { return mapped_bytes_ - cached_bytes_; }
+  // Memory that allocations take, whole extents counted, here or away; and what the cache holds.
+  Bytes used_bytes() const { return mapped_bytes_ + away_bytes_ - cached_bytes_; }
   Bytes cached_bytes() const { return cached_bytes_; }
   uint64_t allocation_count() const { return allocations_.size(); }
 
  private:
+  struct Chunk {
+    CUmemGenericAllocationHandle memory = 0;
+    bool here = false;
+    bool changed = false;                   // what the slot has, if there is one, is old
+    std::unique_ptr<SwapStore::Slot> slot;  // null: none
+  };
   struct Extent {
     uint64_t granules = 0;
-    CUmemGenericAllocationHandle memory = 0;
+    std::vector<Chunk> chunks;
+    bool written = false;   // since `clean_at`
+    uint64_t clean_at = 0;  // chunks tell the truth of what was written before
+    uint64_t used_at = 0;
     std::unique_ptr<RangeAllocator> units;  // of a shared extent; null: one allocation has it all
     bool cached = false;
     std::list<uint64_t>::iterator age;  // in cache_ages_, while cached
@@ -85,27 +161,44 @@ class AddressWindow {
     uint64_t extent;  // its first granule
   };
 
-  AddressWindow(const device::DriverTable& driver, CUdevice device, uint64_t base, Bytes bytes);
+  using Extents = std::map<uint64_t, Extent>;
+
+  AddressWindow(const device::DriverTable& driver, const WindowOptions& options);
   CUresult TakeExtent(uint64_t granules, uint64_t* first);
   CUresult MakeExtent(uint64_t granules, uint64_t* first);
   void CacheExtent(uint64_t first, Extent* extent);
   void UncacheExtent(uint64_t first, Extent* extent);
   void DestroyExtent(uint64_t first);
+  Extents::const_iterator Named(uint64_t address) const;
+  // The first that ends after `address`.
+  Extents::const_iterator FirstOverlapping(uint64_t address) const;
+  uint64_t AddressOf(uint64_t first, size_t chunk) const;
+  Bytes ChunkBytes(const Extent& extent, size_t chunk) const;
+  // Makes and maps a chunk without access; undoes itself.
+  CUresult MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk);
+  CUresult DropChunk(uint64_t address, Bytes bytes, Chunk* chunk);
+  CUresult AllowAccess(uint64_t address, Bytes bytes);
+  // Takes into the chunks what was written since they last told the truth.
+  void SettleWrites(Extent* extent);
+  CUresult SendExtent(uint64_t first, Extent* extent, SwapStore* store, Mover* mover, Moved* moved);
   CUresult AllocateShared(Bytes bytes, uint64_t* address);
 
   const device::DriverTable& driver_;
-  const CUdevice device_;
+  const WindowOptions options_;
   const uint64_t base_;
   const Bytes bytes_;
 
   RangeAllocator granules_;
-  std::map<uint64_t, Extent> extents_;                   // by first granule
+  Extents extents_;                                      // by first granule
   std::set<std::pair<uint64_t, uint64_t>> shared_free_;  // (largest free units, extent)
   std::set<std::pair<uint64_t, uint64_t>> cached_;       // (granules, extent)
   std::list<uint64_t> cache_ages_;                       // extents, the longest cached first
   std::map<uint64_t, Placed> allocations_;               // by address
   Bytes mapped_bytes_ = 0;
+  Bytes away_bytes_ = 0;
   Bytes cached_bytes_ = 0;
+  uint64_t clock_ = 0;             // counts what the four times are compared by
+  uint64_t written_anywhere_ = 0;  // last
 };
 
 }  // namespace consort::memmgr

@@ -38,8 +38,16 @@ class AddressWindowTest : public ::testing::Test {
     CHECK_EQ(table().cuCtxSetCurrent(context), CUDA_SUCCESS);
   }
   void SetUp() override {
-    ASSERT_EQ(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &window_), CUDA_SUCCESS);
+    ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
     before_ = FreeOnDevice();
+  }
+  WindowOptions Options() {
+    WindowOptions options;
+    options.device = device_;
+    options.base = kBase;
+    options.bytes = kWindowBytes;
+    options.budget = &budget_;
+    return options;
   }
   static const device::DriverTable& table() { return driver_->table; }
   static Bytes FreeOnDevice() {
@@ -63,6 +71,7 @@ class AddressWindowTest : public ::testing::Test {
 
   static device::LoadedDriver* driver_;
   static CUdevice device_;
+  NoBudget budget_;
   std::unique_ptr<AddressWindow> window_;
   Bytes before_ = 0;
 };
@@ -157,7 +166,7 @@ TEST_F(AddressWindowTest, RefusesWhatCannotBe) {
 
 TEST_F(AddressWindowTest, RefusesAddressesThatAreTaken) {
   std::unique_ptr<AddressWindow> second;
-  EXPECT_NE(AddressWindow::Create(table(), device_, kBase, kWindowBytes, &second), CUDA_SUCCESS);
+  EXPECT_NE(AddressWindow::Create(table(), Options(), &second), CUDA_SUCCESS);
   EXPECT_EQ(second, nullptr);
 }
 

@@ -43,6 +43,7 @@ SLEEPERS = {
     "device/cpu/driver/stream_api.cc": "a stream waits for a word of memory, and nothing tells when it is written",
     "guest/bulk_copy.cc": "a copy waits for a word of memory that the device writes, and nothing tells when it has",
     "host/ctl/vm_commands.cc": "consortd reads its files on a signal, which has no answer",
+    "memmgr/mover.cc": "copies of swapped memory are polled: the driver's own waiting may keep other callers out",
     "host/session/session.cc": "a session that leaves polls its last fence: the driver has no wait with a limit",
 }
 # Programs that stand for a user's program keep their own habits.

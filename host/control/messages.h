@@ -53,9 +53,13 @@ struct Ready {
 struct OpenSession {
   static constexpr MessageKind kKind = MessageKind::kOpenSession;
   uint64_t session = 0;
-  char tenant[64] = {};   // who is at the other end: "local", a VM's name, "cid-3"
-  char channel[32] = {};  // the front door: "unix", "vhost-user", "vsock"
-  uint32_t weight = 1;    // of the tenant, for the scheduler
+  char tenant[64] = {};      // who is at the other end: "local", a VM's name, "cid-3"
+  char channel[32] = {};     // the front door: "unix", "vhost-user", "vsock"
+  uint32_t weight = 1;       // of the tenant, for the scheduler
+  uint32_t priority = 0;     // of the tenant, for memory
+  uint64_t memory_soft = 0;  // quotas of the tenant on this device; 0: none
+  uint64_t memory_hard = 0;
+  uint64_t memory_wait_ms = 0;  // for memory; 0: refused at once
   wire::Hello hello;
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included

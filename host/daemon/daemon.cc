@@ -71,6 +71,7 @@ absl::Status Daemon::StartWorker(Device* device) {
   worker_options.index = device->index;
   worker_options.cpu_devices = options_.cpu_devices;
   worker_options.scheduler = options_.scheduler;
+  worker_options.memory = options_.memory;
   worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
@@ -375,8 +376,11 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
   append(welcome);
+  const Bytes quota = options_.tenants.Find(connection.tenant).memory_hard;
   for (uint32_t index = 0; index < welcome.device_count; ++index) {
-    append(devices_[index]->info->snapshot);
+    wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
+    if (quota != 0) snapshot.total_bytes = quota;
+    append(snapshot);
   }
   for (const wire::DeviceUse& use : uses) append(use);
   for (const wire::ProcessUse& process : processes) append(process);
@@ -441,7 +445,12 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   open.session = next_session_++;
   SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
-  open.weight = options_.tenants.WeightOf(connection.tenant);
+  const Tenant tenant = options_.tenants.Find(connection.tenant);
+  open.weight = tenant.weight;
+  open.priority = tenant.priority;
+  open.memory_soft = tenant.memory_soft;
+  open.memory_hard = tenant.memory_hard;
+  open.memory_wait_ms = tenant.memory_wait_ms;
   open.hello = hello;
   open.window_base = window->base;
   open.window_bytes = window->bytes;

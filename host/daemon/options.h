@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
@@ -28,6 +29,17 @@ struct AdminOptions {
   bool metrics_by_default = true;  // nobody asked for that address: a taken port is no error
 };
 
+// Of each device.
+struct MemoryOptions {
+  Bytes device_bytes = 0;  // for programs; 0: all of it
+  std::string admission = "fifo";
+  // Where contents lie that are not on the device; all 0: no swapping.
+  Bytes swap_pinned = 0;
+  Bytes swap_pageable = 0;
+  Bytes swap_file = 0;
+  std::string swap_folder;  // of the file
+};
+
 struct DaemonOptions {
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
@@ -41,6 +53,7 @@ struct DaemonOptions {
   std::string cpu_devices;
   std::string account_path;       // empty: no account file
   std::string scheduler = "tfs";  // a policy's name, or none
+  MemoryOptions memory;
   TenantsFile tenants;
   std::string worker_path;  // consort-worker's binary
   int verbosity = 0;

@@ -23,7 +23,9 @@
 #include "base/status_macros.h"
 #include "host/control/messages.h"
 #include "host/limits.h"
+#include "host/memory/size_text.h"
 #include "host/scheduler/scheduler.h"
+#include "policies/admission/admission.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -44,6 +46,13 @@ class Reader {
           return Error(node.source(), absl::StrCat("there is no scheduler ", file.scheduler,
                                                    "; known: none, ", PolicyList()));
         }
+      } else if (key == "admission") {
+        ASSIGN_OR_RETURN(file.admission, Text(key, node));
+        if (!admission::OrderByName(file.admission).has_value()) {
+          return Error(node.source(), absl::StrCat("there is no admission ", file.admission,
+                                                   "; known: fifo, mmu, "
+                                                   "priority-fifo, priority-mmu"));
+        }
       } else if (key == "tenant") {
         const toml::array* array = node.as_array();
         if (array == nullptr || !array->is_homogeneous(toml::node_type::table)) {
@@ -55,7 +64,7 @@ class Reader {
         }
       } else {
         return Error(key.source(), absl::StrCat("unknown key ", View(key.str()),
-                                                "; known: scheduler, [[tenant]]"));
+                                                "; known: scheduler, admission, [[tenant]]"));
       }
     }
     return file;
@@ -80,6 +89,15 @@ class Reader {
     return *text;
   }
 
+  absl::StatusOr<Bytes> Size(const toml::key& key, const toml::node& node) {
+    const std::optional<std::string> text = node.value_exact<std::string>();
+    const std::optional<Bytes> size = text.has_value() ? ParseSize(*text) : std::nullopt;
+    if (!size.has_value() || *size == 0) {
+      return Error(node.source(), absl::StrCat(View(key.str()), " wants a size such as \"16GiB\""));
+    }
+    return *size;
+  }
+
   absl::StatusOr<Tenant> ReadTenant(const toml::table& table) {
     Tenant tenant;
     for (const auto& [key, node] : table) {
@@ -100,6 +118,25 @@ class Reader {
                        absl::StrCat("weight wants a whole number from 1 to ", kTenantWeightMax));
         }
         tenant.weight = static_cast<uint32_t>(*weight);
+      } else if (key == "memory_soft") {
+        ASSIGN_OR_RETURN(tenant.memory_soft, Size(key, node));
+      } else if (key == "memory_hard") {
+        ASSIGN_OR_RETURN(tenant.memory_hard, Size(key, node));
+      } else if (key == "memory_wait_seconds") {
+        const std::optional<double> seconds = node.value<double>();
+        if (!seconds.has_value() || !(*seconds >= 0) ||
+            *seconds > static_cast<double>(kMemoryWaitMax / kSecond)) {
+          return Error(node.source(), absl::StrCat("memory_wait_seconds wants a number from 0 to ",
+                                                   kMemoryWaitMax / kSecond));
+        }
+        tenant.memory_wait_ms = static_cast<uint64_t>(*seconds * 1000);
+      } else if (key == "priority") {
+        const std::optional<int64_t> priority = node.value_exact<int64_t>();
+        if (!priority.has_value() || *priority < 0 || *priority > int64_t{kTenantPriorityMax}) {
+          return Error(node.source(), absl::StrCat("priority wants a whole number from 0 to ",
+                                                   kTenantPriorityMax));
+        }
+        tenant.priority = static_cast<uint32_t>(*priority);
       } else if (key == "socket") {
         ASSIGN_OR_RETURN(tenant.socket_path, Text(key, node));
         if (tenant.socket_path[0] != '/' ||
@@ -111,9 +148,14 @@ class Reader {
           return Error(node.source(), "two tenants have this socket; give each its own");
         }
       } else {
-        return Error(key.source(), absl::StrCat("unknown key ", View(key.str()),
-                                                "; a tenant has name, weight and socket"));
+        return Error(key.source(),
+                     absl::StrCat("unknown key ", View(key.str()),
+                                  "; a tenant has name, weight, socket, memory_soft, memory_hard, "
+                                  "memory_wait_seconds and priority"));
       }
+    }
+    if (tenant.memory_hard != 0 && tenant.memory_soft > tenant.memory_hard) {
+      return Error(table.source(), "memory_soft is more than memory_hard");
     }
     if (tenant.name.empty()) {
       return Error(table.source(), "a tenant without a name; add a line name = \"...\"");
@@ -128,11 +170,13 @@ class Reader {
 
 }  // namespace
 
-uint32_t TenantsFile::WeightOf(std::string_view tenant) const {
+Tenant TenantsFile::Find(std::string_view name) const {
   for (const Tenant& each : tenants) {
-    if (each.name == tenant) return each.weight;
+    if (each.name == name) return each;
   }
-  return 1;
+  Tenant unknown;
+  unknown.name = name;
+  return unknown;
 }
 
 absl::StatusOr<TenantsFile> ParseTenants(const std::string& path, std::string_view text) {

@@ -20,12 +20,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/units.h"
 
 namespace consort::host {
 
 struct Tenant {
   std::string name;
   uint32_t weight = 1;
+  // Memory of each device. 0: no quota; no wait: refused at once.
+  Bytes memory_soft = 0;
+  Bytes memory_hard = 0;
+  uint64_t memory_wait_ms = 0;
+  uint32_t priority = 0;    // among those that wait for memory; higher first
   std::string socket_path;  // empty: none of its own
 };
 
@@ -33,7 +39,10 @@ struct TenantsFile {
   std::string scheduler;  // empty: not said
   std::vector<Tenant> tenants;
 
-  uint32_t WeightOf(std::string_view tenant) const;
+  std::string admission;  // likewise
+
+  // The tenant of that name, or one with nothing but the name.
+  Tenant Find(std::string_view name) const;
 };
 
 // Reads `text`, the contents of the file `path`. kInvalidArgument names file, line and column, and

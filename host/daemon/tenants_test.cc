@@ -34,22 +34,22 @@ name = "cid-3"
   EXPECT_EQ(file->scheduler, "las");
   ASSERT_EQ(file->tenants.size(), 2u);
   EXPECT_EQ(file->tenants[0].socket_path, "/run/consort/web-1.sock");
-  EXPECT_EQ(file->WeightOf("web-1"), 2u);
-  EXPECT_EQ(file->WeightOf("cid-3"), 1u);
-  EXPECT_EQ(file->WeightOf("nobody"), 1u);
+  EXPECT_EQ(file->Find("web-1").weight, 2u);
+  EXPECT_EQ(file->Find("cid-3").weight, 1u);
+  EXPECT_EQ(file->Find("nobody").weight, 1u);
 }
 
 TEST(Tenants, AnEmptyFileIsAFile) {
   const auto file = ParseTenants("t.toml", "# nobody yet\n");
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->WeightOf("local"), 1u);
+  EXPECT_EQ(file->Find("local").weight, 1u);
 }
 
 TEST(Tenants, WeightsReachTheirBoundAndNoFurther) {
   const std::string line = "[[tenant]]\nname = \"a\"\nweight = ";
   const auto most = ParseTenants("t.toml", line + std::to_string(kTenantWeightMax));
   ASSERT_TRUE(most.ok()) << most.status();
-  EXPECT_EQ(most->WeightOf("a"), kTenantWeightMax);
+  EXPECT_EQ(most->Find("a").weight, kTenantWeightMax);
   for (const std::string& weight : {std::to_string(kTenantWeightMax + 1), std::string("0"),
                                     std::string("-1"), std::string("1.5"), std::string("\"2\"")}) {
     EXPECT_THAT(ErrorOf(line + weight), StartsWith("t.toml:3:10: weight wants a whole number"));
@@ -76,6 +76,38 @@ TEST(Tenants, ErrorsSayWhereAndWhatToDo) {
 
 TEST(Tenants, AMissingFileIsNoBadFile) {
   EXPECT_EQ(ReadTenants("/nonexistent/tenants.toml").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Tenants, HaveMemory) {
+  const auto file = ParseTenants("t.toml", R"(
+admission = "priority-mmu"
+[[tenant]]
+name = "a"
+memory_soft = "10GiB"
+memory_hard = "16 GiB"
+memory_wait_seconds = 2.5
+priority = 3
+)");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->admission, "priority-mmu");
+  const Tenant tenant = file->Find("a");
+  EXPECT_EQ(tenant.memory_soft, 10 * kGiB);
+  EXPECT_EQ(tenant.memory_hard, 16 * kGiB);
+  EXPECT_EQ(tenant.memory_wait_ms, 2500u);
+  EXPECT_EQ(tenant.priority, 3u);
+  EXPECT_EQ(file->Find("b").memory_hard, 0u);
+}
+
+TEST(Tenants, RefuseMemoryThatMeansNothing) {
+  for (const char* line :
+       {"memory_hard = \"16GB\"", "memory_hard = 16", "memory_soft = \"0\"",
+        "memory_soft = \"2GiB\"\nmemory_hard = \"1GiB\"", "memory_wait_seconds = -1",
+        "memory_wait_seconds = 86401", "priority = -1", "priority = 1001"}) {
+    const auto file =
+        ParseTenants("t.toml", std::string("[[tenant]]\nname = \"a\"\n") + line + "\n");
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << line;
+  }
+  EXPECT_FALSE(ParseTenants("t.toml", "admission = \"lifo\"").ok());
 }
 
 }  // namespace

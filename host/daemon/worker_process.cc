@@ -29,12 +29,19 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     std::function<void(WorkerProcess*)> on_gone) {
   ASSIGN_OR_RETURN(auto pair, ControlSocket::MakePair());
 
-  std::vector<std::string> arguments = {options.binary,
-                                        absl::StrCat("--control=", kControlDescriptor),
-                                        absl::StrCat("--device=", options.device),
-                                        absl::StrCat("--index=", options.index),
-                                        absl::StrCat("--scheduler=", options.scheduler),
-                                        absl::StrCat("--verbose=", options.verbosity)};
+  std::vector<std::string> arguments = {
+      options.binary,
+      absl::StrCat("--control=", kControlDescriptor),
+      absl::StrCat("--device=", options.device),
+      absl::StrCat("--index=", options.index),
+      absl::StrCat("--scheduler=", options.scheduler),
+      absl::StrCat("--memory=", options.memory.device_bytes),
+      absl::StrCat("--swap-pinned=", options.memory.swap_pinned),
+      absl::StrCat("--swap-pageable=", options.memory.swap_pageable),
+      absl::StrCat("--swap-file=", options.memory.swap_file),
+      absl::StrCat("--swap-folder=", options.memory.swap_folder),
+      absl::StrCat("--admission=", options.memory.admission),
+      absl::StrCat("--verbose=", options.verbosity)};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

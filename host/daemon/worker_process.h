@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "host/control/control_socket.h"
 #include "host/daemon/event_loop.h"
+#include "host/daemon/options.h"
 
 namespace consort::host {
 
@@ -29,6 +30,7 @@ struct WorkerOptions {
   uint32_t index = 0;
   std::string scheduler;
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
+  MemoryOptions memory;
   int verbosity = 0;
 };
 

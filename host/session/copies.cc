@@ -64,6 +64,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   CUresult result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   account_.bytes_to_device += bytes;
+  NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
 
   const bool contiguous = IsContiguous(request.dst_pitch, request.width, request.rows);
   const bool pinned = !registered_rings_.empty() && !replaying_;
@@ -215,6 +216,7 @@ CUresult Session::CopyRows(const wire::FrameHeader& header, const wire::CopyRows
   const CUresult result = UseStream(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t bytes = request.width * request.rows;
+  NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
   if (shared_host_ != nullptr) {
     const bool from_host = shared_host_->Contains(request.src, 1);
     const bool to_host = shared_host_->Contains(request.dst, 1);

@@ -242,7 +242,9 @@ CUresult Session::FindEvent(uint64_t id, CUevent* event) {
 }
 
 CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
-  return bytes == 0 || Reachable(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (bytes != 0 && !Reachable(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  NoteWrite(address, bytes);
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
@@ -407,6 +409,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   // guest's hands either way.
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(request.params.data()),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
+  if (residency_->swaps()) window_->NoteWriteAnywhere();
   device_time_.BeginLaunch(kernel->time, stream, /*may_sample=*/config.numAttrs == 0);
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
                                     parameter_bytes != 0 ? extra : nullptr);
@@ -495,37 +498,6 @@ CUresult Session::OccupancyClusters(const wire::FrameHeader&,
 }
 
 // --- Memory
-
-CUresult Session::MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request,
-                           wire::MemAllocReply* reply) {
-  CUresult result = window_->Allocate(request.bytes, &reply->address);
-  // cuMemFree waits for the device; here it does not, so the wait comes when the memory is missed.
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ + frees_held_ != 0 && !failed() &&
-         device_result() == CUDA_SUCCESS) {
-    TurnWhileStalled();
-    result = window_->Allocate(request.bytes, &reply->address);
-  }
-  if (result == CUDA_SUCCESS) allocations_.emplace(reply->address, header.value);
-  return result;
-}
-
-CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,
-                             wire::MemGetInfoReply* reply) {
-  // Frees whose work has finished count.
-  if (frees_pending_ != 0) pending_.Poll();
-  size_t free = 0;
-  size_t total = 0;
-  const CUresult result = driver_.cuMemGetInfo_v2(&free, &total);
-  reply->free = free + window_->cached_bytes();
-  reply->total = total;
-  return result;
-}
-
-CUresult Session::MemFree(const wire::FrameHeader&, const wire::MemFreeRequest& request) {
-  if (allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
-  ++frees_pending_;
-  return AfterAllWork(PendingItem::Kind::kMemFree, request.address);
-}
 
 CUresult Session::HostAlloc(const wire::FrameHeader& header, const wire::HostAllocRequest& request,
                             wire::HostAllocReply* reply) {

@@ -27,6 +27,16 @@ bool IsFree(uint16_t opcode) {
          opcode == static_cast<uint16_t>(wire::Opcode::kContextDestroy);
 }
 
+MemoryTerms TermsOf(const OpenSession& open) {
+  MemoryTerms terms;
+  terms.tenant = GetText(open.tenant);
+  terms.soft = open.memory_soft;
+  terms.hard = open.memory_hard;
+  terms.wait = static_cast<Nanos>(open.memory_wait_ms) * kMillisecond;
+  terms.priority = open.priority;
+  return terms;
+}
+
 void SleepFor(Nanos nanos) {
   const timespec time = {nanos / kSecond, nanos % kSecond};
   nanosleep(&time, nullptr);
@@ -35,13 +45,15 @@ void SleepFor(Nanos nanos) {
 }  // namespace
 
 Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
-                 const OpenSession& open, UniqueFd connection)
+                 MemoryBroker* broker, const OpenSession& open, UniqueFd connection)
     : device_(device),
       driver_(device.driver()),
       health_(health),
       open_(open),
       connection_(std::move(connection)),
       events_(driver_, CU_EVENT_DISABLE_TIMING),
+      memory_client_(broker->Join(TermsOf(open))),
+      residency_(std::make_unique<Residency>(memory_client_.get())),
       staging_(driver_),
       modules_(driver_, device.device()),
       streams_(driver_, &events_),
@@ -74,6 +86,7 @@ bool Session::Run(SessionEnded* ended) {
                  << " not opened: " << opened;
     end_reason_ = std::string(opened.message());
   }
+  memory_client_->Retire();
   const bool clean = Drain();
   gate_.Leave();
   device_time_.Poll();
@@ -93,11 +106,20 @@ absl::Status Session::Open() {
   CUresult result = health_->result();
   if (result == CUDA_SUCCESS) result = device_.MakeCurrent();
   if (result == CUDA_SUCCESS) {
-    result = memmgr::AddressWindow::Create(driver_, device_.device(), open_.window_base,
-                                           device_bytes, &window_);
+    memmgr::WindowOptions options;
+    options.device = device_.device();
+    options.base = open_.window_base;
+    options.bytes = device_bytes;
+    options.budget = memory_client_.get();
+    options.may_be_away = memory_client_->swaps();
+    options.chunk_granules = memory_client_->chunk_granules();
+    result = memmgr::AddressWindow::Create(driver_, options, &window_);
   }
   if (result == CUDA_SUCCESS) {
-    virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get());
+    memory_client_->set_window(window_.get());
+    residency_->set_window(window_.get());
+    virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get(),
+                                                      memory_client_.get());
   }
   if (result != CUDA_SUCCESS) {
     status = absl::UnavailableError(
@@ -169,6 +191,7 @@ void Session::Loop() {
     progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
     if (!progress) signalled_ = false;
     PublishUsage();
+    if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
     if (progress) {
       last_progress_ = MonotonicNow();
       sleep_ = kPollSleepFirst;
@@ -185,7 +208,9 @@ bool Session::CanReplay() const {
          staging_.Has(kStagingSmallPieceBytes);
 }
 
-bool Session::CanProcess() const { return stalled_ == 0 && !held_.walking() && CanReplay(); }
+bool Session::CanProcess() const {
+  return stalled_ == 0 && !held_.walking() && !held_next_.has_value() && CanReplay();
+}
 
 bool Session::HoldBack(const Frame& frame) {
   HeldWork::Request request;
@@ -215,15 +240,23 @@ bool Session::HoldBack(const Frame& frame) {
 
 bool Session::ReplayHeld() {
   bool any = false;
-  HeldWork::Request request;
   // A turn that what is next does not need comes to nothing.
-  while (!failed() && CanReplay() && held_.walking() && MayGo(RequestCost::kCopy) &&
-         held_.Next(&request)) {
+  while (!failed() && CanReplay() && (held_.walking() || held_next_.has_value()) &&
+         MayGo(RequestCost::kCopy)) {
+    if (!held_next_.has_value()) {
+      HeldWork::Request next;
+      if (!held_.Next(&next)) break;
+      held_next_ = std::move(next);
+      any = true;
+    }
+    Frame frame;
+    frame.header = held_next_->header;
+    frame.body = held_next_->body;
+    if (!MemoryReady(frame)) break;
+    const HeldWork::Request request = *std::exchange(held_next_, std::nullopt);
+    frame.body = request.body;
     any = true;
     if (IsFree(request.header.opcode)) --frees_held_;
-    Frame frame;
-    frame.header = request.header;
-    frame.body = request.body;
     const Frame* const outer_frame = std::exchange(frame_, &frame);
     const bool outer_replaying = std::exchange(replaying_, true);
     CHECK(DispatchWork(frame)) << "a request that was decoded before";
@@ -234,12 +267,13 @@ bool Session::ReplayHeld() {
 }
 
 bool Session::Receive() {
+  memory_waiting_ = held_next_.has_value();
   uint32_t count = 0;
   for (; count < kRequestsPerTurn && !failed(); ++count) {
     Frame frame;
     bool can_process = CanProcess();
     if (can_process && !backlog_.empty())
-      can_process = MayGo(CostOf(backlog_.front().header.opcode));
+      can_process = MemoryReady(backlog_.front()) && MayGo(CostOf(backlog_.front().header.opcode));
     if (can_process && !backlog_.empty()) {
       frame = backlog_.front();
       backlog_.pop_front();
@@ -250,7 +284,7 @@ bool Session::Receive() {
         end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";
         break;
       }
-      if (can_process) can_process = MayGo(CostOf(frame.header.opcode));
+      if (can_process) can_process = MemoryReady(frame) && MayGo(CostOf(frame.header.opcode));
       if (!can_process &&
           frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kHostFunctionDone)) {
         backlog_.push_back(frame);
@@ -269,6 +303,7 @@ void Session::Process(const Frame& frame) {
   const bool outer_keep = std::exchange(keep_frame_, false);
   if (held_.active() && frame.header.flags == 0 && HoldBack(frame)) {
     // Answered, or carried out later.
+    refused_ = false;
   } else if (frame.header.flags != 0 || !DispatchWork(frame)) {
     const char* name = wire::OpcodeName(frame.header.opcode);
     Fail(absl::StrCat("malformed request ", frame.header.opcode, " (",
@@ -284,6 +319,14 @@ bool Session::MayGo(RequestCost cost) {
 }
 
 bool Session::DispatchWork(const Frame& frame) {
+  if (std::exchange(refused_, false)) {
+    if (frame.header.call != 0) {
+      ReplyNow(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+    } else {
+      Failed(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    return true;
+  }
   // In the middle of a copy to the host only what is no device work comes through.
   if (in_work_ != RequestCost::kNone) return Dispatch(frame, driver_, *this);
   in_work_ = CostOf(frame.header.opcode);
@@ -308,11 +351,16 @@ void Session::EndDeviceWork() {
 }
 
 void Session::Wait() {
+  if (memory_waiting_) {
+    channel_->Wait(Channel::kReadable, 0, kGatePoll);
+    return;
+  }
   if (gate_.waiting()) {
     gate_.Await(std::min(sleep_, kGatePoll));
     sleep_ = std::min(2 * sleep_, kPollSleepLast);
     return;
   }
+  const Nanos sleep_max = std::min(gate_.sleep_max(), MemorySleepMax());
   // The outbox may have become empty since requests were last looked at.
   if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
   const uint32_t events =
@@ -320,14 +368,14 @@ void Session::Wait() {
   const bool spin = MonotonicNow() - last_progress_ < kPollSpin;
   if (pending_.empty() && !copy_to_host_.active) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
-    channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, gate_.sleep_max()));
+    channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, sleep_max));
     return;
   }
   if (spin) {
     __builtin_ia32_pause();
     return;
   }
-  channel_->Wait(events, 0, std::min(sleep_, gate_.sleep_max()));
+  channel_->Wait(events, 0, std::min(sleep_, sleep_max));
   sleep_ = std::min(2 * sleep_, kPollSleepLast);
 }
 

@@ -23,6 +23,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,12 +35,14 @@
 #include "base/unique_fd.h"
 #include "gen/host/handlers.h"
 #include "host/control/messages.h"
+#include "host/memory/memory_broker.h"
 #include "host/session/device_time.h"
 #include "host/session/event_pool.h"
 #include "host/session/held_work.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
 #include "host/session/pending.h"
+#include "host/session/residency.h"
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
 #include "host/session/streams.h"
@@ -54,9 +57,9 @@ namespace consort::host {
 class Session final : private Handlers, private PendingSink {
  public:
   // For the guest behind `connection`, whose Hello was read and accepted by consortd. `device`,
-  // `health` and `scheduler` are borrowed for the session's life.
+  // `health`, `scheduler` and `broker` are borrowed for the session's life.
   Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
-          const OpenSession& open, UniqueFd connection);
+          MemoryBroker* broker, const OpenSession& open, UniqueFd connection);
   ~Session() override;
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
@@ -110,6 +113,34 @@ class Session final : private Handlers, private PendingSink {
   void AnnounceFailure();
   CUresult device_result() const { return health_->result(); }
 
+  // --- Device memory. memory.cc
+  enum class Touches { kNothing, kTable, kContents };
+  Touches TouchesOf(const Frame& frame, MemoryNeed* need) const;
+  // Whether what the request needs is on the device. False: it waits.
+  bool MemoryReady(const Frame& frame);
+  // Takes up allocations that waited, and lets memory be moved while nothing uses it.
+  void TendMemory();
+  Nanos MemorySleepMax() const;
+  void NoteWrite(uint64_t address, uint64_t bytes) {
+    if (residency_->swaps() && window_->Contains(address, bytes)) {
+      window_->NoteWrite({address, bytes});
+    }
+  }
+  // An allocation whose reply is not sent yet.
+  struct WaitingAllocation {
+    wire::FrameHeader header;
+    Bytes bytes = 0;
+    uint64_t memory = 0;  // the guest's name of memory without an address; 0: with one
+    uint64_t number = 0;  // in the broker's queue
+    Nanos deadline = 0;
+    bool granted = false;
+  };
+  CUresult TryAllocate(const WaitingAllocation& wanted, uint64_t* address);
+  void BeginAllocation(WaitingAllocation wanted);
+  bool QueueAllocation(WaitingAllocation* wanted);
+  void RetryAllocations(Nanos now);
+  void EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address);
+
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
   CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) override;
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
@@ -145,8 +176,7 @@ class Session final : private Handlers, private PendingSink {
   CUresult OccupancyClusters(const wire::FrameHeader& header,
                              const wire::OccupancyClustersRequest& request,
                              wire::OccupancyClustersReply* reply) override;
-  CUresult MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request,
-                    wire::MemAllocReply* reply) override;
+  void MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request) override;
   CUresult MemGetInfo(const wire::FrameHeader& header, const wire::MemGetInfoRequest& request,
                       wire::MemGetInfoReply* reply) override;
   CUresult MemFree(const wire::FrameHeader& header, const wire::MemFreeRequest& request) override;
@@ -189,8 +219,8 @@ class Session final : private Handlers, private PendingSink {
                           wire::VirtualReserveReply* reply) override;
   CUresult VirtualFree(const wire::FrameHeader& header,
                        const wire::VirtualFreeRequest& request) override;
-  CUresult MemoryCreate(const wire::FrameHeader& header,
-                        const wire::MemoryCreateRequest& request) override;
+  void MemoryCreate(const wire::FrameHeader& header,
+                    const wire::MemoryCreateRequest& request) override;
   CUresult MemoryRelease(const wire::FrameHeader& header,
                          const wire::MemoryReleaseRequest& request) override;
   CUresult VirtualMap(const wire::FrameHeader& header,
@@ -256,6 +286,8 @@ class Session final : private Handlers, private PendingSink {
 
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;
+  std::unique_ptr<MemoryClient> memory_client_;
+  std::unique_ptr<Residency> residency_;
   std::unique_ptr<memmgr::AddressWindow> window_;
   std::unique_ptr<VirtualMemory> virtual_memory_;  // in window_
   std::unique_ptr<SharedHost> shared_host_;        // null where the channel cannot share memory
@@ -274,6 +306,11 @@ class Session final : private Handlers, private PendingSink {
   CUtensorMap tensor_map_ = {};  // of the reply that is made at present
 
   std::deque<Frame> backlog_;
+  std::vector<WaitingAllocation> waiting_allocations_;
+  bool memory_waiting_ = false;  // the next request's memory is not on the device
+  bool refused_ = false;         // the next request's memory cannot be there
+  // Of held_, taken out and not carried out: its memory was not on the device.
+  std::optional<HeldWork::Request> held_next_;
   RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted
   uint64_t bytes_before_ = 0;                 // copied before it
   uint64_t untracked_kernel_nanos_ = 0;       // by samples, while nobody else was active

@@ -43,6 +43,15 @@ Scheduler* NoScheduler() {
   return scheduler;
 }
 
+MemoryBroker* NoBroker() {
+  static auto* const broker = [] {
+    MemoryRules rules;
+    rules.capacity = CpuDevice().snapshot().total_bytes;
+    return new MemoryBroker(CpuDevice().driver(), rules, nullptr, nullptr);
+  }();
+  return broker;
+}
+
 SessionPeer::SessionPeer(const PeerOptions& options) {
   static std::atomic<int> count{0};
   const std::string path = ::testing::TempDir() + "/consort-session-" + std::to_string(getpid()) +
@@ -69,12 +78,16 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   open.hello = *hello;
   SetText(open.tenant, options.tenant);
   open.weight = options.weight;
+  open.memory_soft = options.memory_soft;
+  open.memory_hard = options.memory_hard;
+  open.memory_wait_ms = options.memory_wait_ms;
+  open.priority = options.priority;
   open.window_base = NextWindow();
   open.window_bytes = kWindowSlotBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
-  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler, open,
-                                       std::move(accepted->socket));
+  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler,
+                                       options.broker, open, std::move(accepted->socket));
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {

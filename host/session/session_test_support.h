@@ -29,6 +29,9 @@ const WorkerDevice& CpuDevice();
 // Lets everybody go; kept.
 Scheduler* NoScheduler();
 
+// Limits nobody; kept.
+MemoryBroker* NoBroker();
+
 // A guest id as the guest library makes it.
 constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
   return uint64_t{kind} << 56 | uint64_t{1} << 32 | index;
@@ -38,6 +41,11 @@ struct PeerOptions {
   bool rings = true;
   Bytes shared_host_bytes = 64 * kMiB;
   Scheduler* scheduler = NoScheduler();  // borrowed for the peer's life
+  MemoryBroker* broker = NoBroker();     // likewise
+  Bytes memory_soft = 0;
+  Bytes memory_hard = 0;
+  uint64_t memory_wait_ms = 0;
+  uint32_t priority = 0;
   std::string tenant = "test";
   uint32_t weight = 1;
 };

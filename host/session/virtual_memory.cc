@@ -2,6 +2,7 @@
 #include "host/session/virtual_memory.h"
 
 #include <iterator>
+#include <utility>
 
 #include "base/log.h"
 #include "host/limits.h"
@@ -17,7 +18,7 @@ bool Granular(uint64_t value) { return value % memmgr::kGranuleBytes == 0; }
 
 VirtualMemory::~VirtualMemory() {
   // Only a broken context makes these fail, and then everything goes with the process.
-  for (const auto& [address, bytes] : mappings_) driver_.cuMemUnmap(address, bytes);
+  for (const auto& [address, mapping] : mappings_) driver_.cuMemUnmap(address, mapping.bytes);
   for (const auto& [name, memory] : memory_) driver_.cuMemRelease(memory.handle);
   for (const auto& [address, bytes] : reservations_) window_->ReturnRange(address, bytes);
 }
@@ -48,15 +49,23 @@ CUresult VirtualMemory::Create(uint64_t name, Bytes bytes) {
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
   Memory memory;
   memory.bytes = bytes;
-  CUresult result = driver_.cuMemCreate(&memory.handle, bytes, &properties, 0);
+  CUresult result = Make(&memory, properties);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && window_->cached_bytes() != 0) {
     window_->Trim();
-    result = driver_.cuMemCreate(&memory.handle, bytes, &properties, 0);
+    result = Make(&memory, properties);
   }
   if (result != CUDA_SUCCESS) return result;
-  memory_.emplace(name, memory);
+  memory_.emplace(name, std::move(memory));
   memory_bytes_ += bytes;
   return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Make(Memory* memory, const CUmemAllocationProp& properties) {
+  memory->share = memmgr::BudgetShare::Take(budget_, memory->bytes);
+  if (memory->share == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = driver_.cuMemCreate(&memory->handle, memory->bytes, &properties, 0);
+  if (result != CUDA_SUCCESS) memory->share.reset();
+  return result;
 }
 
 CUresult VirtualMemory::Release(uint64_t name) {
@@ -73,16 +82,16 @@ bool VirtualMemory::AnyMapping(uint64_t address, Bytes bytes) const {
   if (it != mappings_.end() && it->first - address < bytes) return true;
   if (it == mappings_.begin()) return false;
   --it;
-  return address - it->first < it->second;
+  return address - it->first < it->second.bytes;
 }
 
 bool VirtualMemory::WholeMappings(uint64_t address, Bytes bytes) const {
   if (bytes == 0) return false;
   while (bytes != 0) {
     const auto it = mappings_.find(address);
-    if (it == mappings_.end() || it->second > bytes) return false;
-    address += it->second;
-    bytes -= it->second;
+    if (it == mappings_.end() || it->second.bytes > bytes) return false;
+    address += it->second.bytes;
+    bytes -= it->second.bytes;
   }
   return true;
 }
@@ -101,7 +110,7 @@ CUresult VirtualMemory::Map(uint64_t address, Bytes bytes, uint64_t name) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const CUresult result = driver_.cuMemMap(address, bytes, 0, memory->second.handle, 0);
-  if (result == CUDA_SUCCESS) mappings_.emplace(address, bytes);
+  if (result == CUDA_SUCCESS) mappings_.emplace(address, Mapping{bytes, memory->second.share});
   return result;
 }
 
@@ -109,7 +118,7 @@ CUresult VirtualMemory::Unmap(uint64_t address, Bytes bytes) {
   if (!WholeMappings(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   while (bytes != 0) {
     const auto it = mappings_.find(address);
-    const Bytes mapped = it->second;
+    const Bytes mapped = it->second.bytes;
     const CUresult result = driver_.cuMemUnmap(address, mapped);
     if (result != CUDA_SUCCESS) return result;
     mappings_.erase(it);
@@ -138,17 +147,6 @@ CUresult Session::VirtualReserve(const wire::FrameHeader&,
 
 CUresult Session::VirtualFree(const wire::FrameHeader&, const wire::VirtualFreeRequest& request) {
   return virtual_memory_->Free(request.address, request.bytes);
-}
-
-CUresult Session::MemoryCreate(const wire::FrameHeader&, const wire::MemoryCreateRequest& request) {
-  CUresult result = virtual_memory_->Create(request.memory, request.bytes);
-  // As for MemAlloc: what is freed comes back when its work has ended.
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ != 0 && !failed() &&
-         device_result() == CUDA_SUCCESS) {
-    TurnWhileStalled();
-    result = virtual_memory_->Create(request.memory, request.bytes);
-  }
-  return result;
 }
 
 CUresult Session::MemoryRelease(const wire::FrameHeader&,

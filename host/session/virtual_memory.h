@@ -5,6 +5,8 @@
 //   memory       physical memory of the device, named by the guest
 //   mapping      memory at an address inside one reservation
 //
+// It counts against quotas, and is always on the device: it is not swapped.
+//
 // Nothing that the guest says is trusted: ranges lie in its own reservations, names are looked up,
 // numbers are bounded. Owned by the session loop; calls need the worker's context. Results are the
 // driver's. Everything is released in the destructor, before the window.
@@ -14,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
@@ -24,9 +27,10 @@ namespace consort::host {
 
 class VirtualMemory {
  public:
-  // `driver` and `window` are borrowed for this object's life.
-  VirtualMemory(const device::DriverTable& driver, CUdevice device, memmgr::AddressWindow* window)
-      : driver_(driver), device_(device), window_(window) {}
+  // All are borrowed for this object's life.
+  VirtualMemory(const device::DriverTable& driver, CUdevice device, memmgr::AddressWindow* window,
+                memmgr::MemoryBudget* budget)
+      : driver_(driver), device_(device), window_(window), budget_(budget) {}
   ~VirtualMemory();
   VirtualMemory(const VirtualMemory&) = delete;
   VirtualMemory& operator=(const VirtualMemory&) = delete;
@@ -49,7 +53,14 @@ class VirtualMemory {
   struct Memory {
     CUmemGenericAllocationHandle handle = 0;
     Bytes bytes = 0;
+    // Shared: memory that was released lives on where it is mapped.
+    std::shared_ptr<memmgr::BudgetShare> share;
   };
+  struct Mapping {
+    Bytes bytes = 0;
+    std::shared_ptr<memmgr::BudgetShare> share;
+  };
+  CUresult Make(Memory* memory, const CUmemAllocationProp& properties);
   // Whether [address, address + bytes) is one or several whole mappings without a gap.
   bool WholeMappings(uint64_t address, Bytes bytes) const;
   bool AnyMapping(uint64_t address, Bytes bytes) const;
@@ -57,8 +68,9 @@ class VirtualMemory {
   const device::DriverTable& driver_;
   const CUdevice device_;
   memmgr::AddressWindow* const window_;
+  memmgr::MemoryBudget* const budget_;
   std::map<uint64_t, Bytes> reservations_;  // by address
-  std::map<uint64_t, Bytes> mappings_;      // by address
+  std::map<uint64_t, Mapping> mappings_;    // by address
   absl::flat_hash_map<uint64_t, Memory> memory_;
   Bytes memory_bytes_ = 0;
 };

@@ -19,19 +19,21 @@ namespace consort::host {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(ControlSocket* control,
                                                        const WorkerDevice* device,
-                                                       Scheduler* scheduler) {
+                                                       Scheduler* scheduler, MemoryBroker* broker) {
   UniqueFd ended_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!ended_event.valid()) {
     return absl::InternalError(absl::StrCat("eventfd: ", strerror(errno)));
   }
-  return std::unique_ptr<Worker>(new Worker(control, device, scheduler, std::move(ended_event)));
+  return std::unique_ptr<Worker>(
+      new Worker(control, device, scheduler, broker, std::move(ended_event)));
 }
 
 Worker::Worker(ControlSocket* control, const WorkerDevice* device, Scheduler* scheduler,
-               UniqueFd ended_event)
+               MemoryBroker* broker, UniqueFd ended_event)
     : control_(control),
       device_(device),
       scheduler_(scheduler),
+      broker_(broker),
       ended_event_(std::move(ended_event)),
       health_([this](const std::string& reason) {
         LOG(ERROR) << "no new sessions here: " << reason;
@@ -86,8 +88,8 @@ bool Worker::HandlePacket() {
 }
 
 void Worker::Open(const OpenSession& open, UniqueFd connection) {
-  auto session =
-      std::make_unique<Session>(*device_, &health_, scheduler_, open, std::move(connection));
+  auto session = std::make_unique<Session>(*device_, &health_, scheduler_, broker_, open,
+                                           std::move(connection));
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];

@@ -31,7 +31,7 @@ class Worker {
   // All are borrowed for the worker's life.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(ControlSocket* control,
                                                         const WorkerDevice* device,
-                                                        Scheduler* scheduler);
+                                                        Scheduler* scheduler, MemoryBroker* broker);
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -47,7 +47,7 @@ class Worker {
   };
 
   Worker(ControlSocket* control, const WorkerDevice* device, Scheduler* scheduler,
-         UniqueFd ended_event);
+         MemoryBroker* broker, UniqueFd ended_event);
   // False: consortd is gone or says to end.
   bool HandlePacket();
   void Open(const OpenSession& open, UniqueFd connection);
@@ -67,6 +67,7 @@ class Worker {
   ControlSocket* const control_;
   const WorkerDevice* const device_;
   Scheduler* const scheduler_;
+  MemoryBroker* const broker_;
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   Nanos next_report_ = 0;

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of one session: allocations, which may have to wait for room, and what requests
+// need to be on the device.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/saturating.h"
+#include "gen/wire/opcodes.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+#include "memmgr/limits.h"
+#include "vmsock/deadline.h"
+
+namespace consort::host {
+namespace {
+
+using Range = memmgr::AddressWindow::Range;
+
+template <class Request>
+bool DecodeBody(const Frame& frame, Request* request) {
+  wire::Decoder decoder(frame.body);
+  return request->Decode(decoder);
+}
+
+Range Rows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t rows) {
+  if (rows == 0) return {address, 0};
+  return {address, (Saturating(pitch) * (Saturating(rows) - 1) + Saturating(width)).value()};
+}
+
+// The ranges of a fill, by its request's field names.
+template <class Request>
+bool AddFill(const Frame& frame, uint64_t element, MemoryNeed* need) {
+  Request request;
+  if (!DecodeBody(frame, &request)) return false;
+  need->ranges.push_back({request.dstDevice, (Saturating(request.N) * element).value()});
+  return true;
+}
+template <class Request>
+bool AddFill2D(const Frame& frame, uint64_t element, MemoryNeed* need) {
+  Request request;
+  if (!DecodeBody(frame, &request)) return false;
+  need->ranges.push_back(Rows(request.dstDevice, request.dstPitch,
+                              (Saturating(request.Width) * element).value(), request.Height));
+  return true;
+}
+template <class Request>
+bool AddWord(const Frame& frame, MemoryNeed* need) {
+  Request request;
+  if (!DecodeBody(frame, &request)) return false;
+  need->ranges.push_back({request.addr, 8});
+  return true;
+}
+
+}  // namespace
+
+// What the frame needs; nothing: it touches no device memory. A frame that does not decode is
+// Dispatch's business.
+Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const {
+  using wire::Opcode;
+  bool decoded = true;
+  switch (static_cast<Opcode>(frame.header.opcode)) {
+    case Opcode::kMemAlloc:
+    case Opcode::kMemFree:
+    case Opcode::kMemoryCreate:
+    case Opcode::kMemoryRelease:
+    case Opcode::kVirtualReserve:
+    case Opcode::kVirtualFree:
+    case Opcode::kVirtualMap:
+    case Opcode::kVirtualUnmap:
+    case Opcode::kVirtualSetAccess:
+    case Opcode::kContextDestroy:
+      return Touches::kTable;
+    case Opcode::kLaunch: {
+      need->everything = true;
+      return Touches::kContents;
+    }
+    case Opcode::kCopyToDevice: {
+      wire::CopyToDeviceRequest request;
+      decoded = DecodeBody(frame, &request);
+      need->ranges.push_back(Rows(request.dst, request.dst_pitch, request.width, request.rows));
+      break;
+    }
+    case Opcode::kCopyToHost: {
+      wire::CopyToHostRequest request;
+      decoded = DecodeBody(frame, &request);
+      need->ranges.push_back(Rows(request.src, request.src_pitch, request.width, request.rows));
+      break;
+    }
+    case Opcode::kCopyRows: {
+      wire::CopyRowsRequest request;
+      decoded = DecodeBody(frame, &request);
+      need->ranges.push_back(Rows(request.src, request.src_pitch, request.width, request.rows));
+      need->ranges.push_back(Rows(request.dst, request.dst_pitch, request.width, request.rows));
+      break;
+    }
+    case Opcode::kcuMemsetD8Async:
+      decoded = AddFill<wire::cuMemsetD8AsyncRequest>(frame, 1, need);
+      break;
+    case Opcode::kcuMemsetD16Async:
+      decoded = AddFill<wire::cuMemsetD16AsyncRequest>(frame, 2, need);
+      break;
+    case Opcode::kcuMemsetD32Async:
+      decoded = AddFill<wire::cuMemsetD32AsyncRequest>(frame, 4, need);
+      break;
+    case Opcode::kcuMemsetD2D8Async:
+      decoded = AddFill2D<wire::cuMemsetD2D8AsyncRequest>(frame, 1, need);
+      break;
+    case Opcode::kcuMemsetD2D16Async:
+      decoded = AddFill2D<wire::cuMemsetD2D16AsyncRequest>(frame, 2, need);
+      break;
+    case Opcode::kcuMemsetD2D32Async:
+      decoded = AddFill2D<wire::cuMemsetD2D32AsyncRequest>(frame, 4, need);
+      break;
+    case Opcode::kcuStreamWaitValue32_v2:
+      decoded = AddWord<wire::cuStreamWaitValue32_v2Request>(frame, need);
+      break;
+    case Opcode::kcuStreamWaitValue64_v2:
+      decoded = AddWord<wire::cuStreamWaitValue64_v2Request>(frame, need);
+      break;
+    case Opcode::kcuStreamWriteValue32_v2:
+      decoded = AddWord<wire::cuStreamWriteValue32_v2Request>(frame, need);
+      break;
+    case Opcode::kcuStreamWriteValue64_v2:
+      decoded = AddWord<wire::cuStreamWriteValue64_v2Request>(frame, need);
+      break;
+    default:
+      // Whatever else is work on the device may touch anything.
+      need->everything = true;
+      return CostOf(frame.header.opcode) == RequestCost::kNone ? Touches::kNothing
+                                                               : Touches::kContents;
+  }
+  return decoded ? Touches::kContents : Touches::kNothing;
+}
+
+bool Session::MemoryReady(const Frame& frame) {
+  memory_waiting_ = refused_ = false;
+  if (residency_->at_hand() || device_result() != CUDA_SUCCESS) return true;
+  MemoryNeed need;
+  const Touches touches = TouchesOf(frame, &need);
+  if (touches == Touches::kNothing) return true;
+  const Residency::Verdict verdict = touches == Touches::kTable
+                                         ? residency_->CheckTable(MonotonicNow())
+                                         : residency_->Check(need, MonotonicNow());
+  if (residency_->failure() != CUDA_SUCCESS) {
+    // Nothing that this session computes from here on can be trusted.
+    NoteResult(residency_->failure(), "swapping");
+    Fail(absl::StrCat("contents of swapped memory are lost: ",
+                      device::ResultName(driver_, residency_->failure())));
+    return false;
+  }
+  memory_waiting_ = verdict == Residency::Verdict::kWait;
+  refused_ = verdict == Residency::Verdict::kRefuse;
+  return !memory_waiting_;
+}
+
+void Session::TendMemory() {
+  memory_waiting_ = false;
+  const Nanos now = MonotonicNow();
+  if (!residency_->swaps()) {
+    // Somebody waits for room that this cache takes.
+    if (memory_client_->leave_asked() && window_->cached_bytes() != 0) window_->Trim();
+  }
+  RetryAllocations(now);
+  if (!residency_->swaps() || !residency_->in_use() || device_result() != CUDA_SUCCESS) return;
+  if (!residency_->wants_rest() && now - last_progress_ < kRestAfter) return;
+  if (!pending_.empty() || copy_to_host_.active || in_work_ != RequestCost::kNone) return;
+  std::shared_ptr<Fence> fence;
+  if (streams_.FenceAll(&fence) != CUDA_SUCCESS || !fence->Reached()) return;
+  if (fence->result() != CUDA_SUCCESS) return NoteResult(fence->result(), "work on the device");
+  residency_->Rest(now);
+}
+
+Nanos Session::MemorySleepMax() const {
+  if (!waiting_allocations_.empty()) return kGatePoll;
+  return residency_->swaps() && residency_->in_use() ? kRestAfter : INT64_MAX;
+}
+
+// --- Allocations
+
+CUresult Session::TryAllocate(const WaitingAllocation& wanted, uint64_t* address) {
+  // What could never be on the device in one piece is of no use to any work.
+  if (residency_->swaps() && wanted.bytes > memory_client_->device_bytes_max()) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (wanted.memory != 0) return virtual_memory_->Create(wanted.memory, wanted.bytes);
+  const CUresult result = window_->Allocate(wanted.bytes, address);
+  if (result == CUDA_SUCCESS) allocations_.emplace(*address, wanted.header.value);
+  return result;
+}
+
+// Allocates or waits; replies in any case, perhaps later.
+void Session::BeginAllocation(WaitingAllocation wanted) {
+  uint64_t address = 0;
+  CUresult result = TryAllocate(wanted, &address);
+  // cuMemFree waits for the device; here it does not, so the wait comes when the memory is missed.
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && frees_pending_ + frees_held_ != 0 && !failed() &&
+         device_result() == CUDA_SUCCESS) {
+    TurnWhileStalled();
+    result = TryAllocate(wanted, &address);
+  }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && QueueAllocation(&wanted)) return;
+  EndAllocation(wanted, result, address);
+}
+
+// False: it is not to wait.
+bool Session::QueueAllocation(WaitingAllocation* wanted) {
+  const MemoryClient::Refusal why = memory_client_->refusal();
+  const Bytes bytes = AlignUp(wanted->bytes, memmgr::kGranuleBytes);
+  if (wanted->deadline == 0) {
+    Nanos wait = static_cast<Nanos>(open_.memory_wait_ms) * kMillisecond;
+    // The broker moves others' memory away for it; there is nothing to decide for the tenant.
+    if (why == MemoryClient::Refusal::kDevice) wait = std::max(wait, kBringWaitLeast);
+    wanted->deadline = MonotonicNow() + wait;
+  }
+  const Nanos now = MonotonicNow();
+  if ((why != MemoryClient::Refusal::kShort && why != MemoryClient::Refusal::kDevice) ||
+      wanted->deadline <= now || !memory_client_->CouldHave(bytes) ||
+      waiting_allocations_.size() >= kPendingPerSession) {
+    return false;
+  }
+  wanted->number = memory_client_->Queue(bytes, why, now, wanted->deadline - now);
+  waiting_allocations_.push_back(*wanted);
+  return true;
+}
+
+void Session::RetryAllocations(Nanos now) {
+  for (auto it = waiting_allocations_.begin(); it != waiting_allocations_.end();) {
+    MemoryClient::Answer answer =
+        it->granted ? MemoryClient::Answer::kYes : memory_client_->Ask(it->number, now);
+    if (device_result() != CUDA_SUCCESS) answer = MemoryClient::Answer::kNo;
+    if (answer == MemoryClient::Answer::kYes) {
+      it->granted = true;
+      if (residency_->CheckTable(now) != Residency::Verdict::kGo)
+        answer = MemoryClient::Answer::kWaiting;
+    }
+    if (answer == MemoryClient::Answer::kWaiting) {
+      ++it;
+      continue;
+    }
+    WaitingAllocation wanted = *it;
+    it = waiting_allocations_.erase(it);
+    if (answer == MemoryClient::Answer::kNo) {
+      EndAllocation(wanted, CUDA_ERROR_OUT_OF_MEMORY, 0);
+      continue;
+    }
+    wanted.granted = false;
+    uint64_t address = 0;
+    const CUresult result = TryAllocate(wanted, &address);
+    memory_client_->Redeemed();
+    // The rest of the time that it may wait, for what is short now.
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && QueueAllocation(&wanted)) return;
+    EndAllocation(wanted, result, address);
+  }
+}
+
+void Session::EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address) {
+  if (wanted.memory != 0 || result != CUDA_SUCCESS) return ReplyNow(wanted.header, result);
+  wire::MemAllocReply reply;
+  reply.address = address;
+  wire::Encoder encoder(BeginReply(wanted.header, result, reply.BodyBytes()), reply.BodyBytes());
+  reply.Encode(encoder);
+  EndReply();
+}
+
+void Session::MemAlloc(const wire::FrameHeader& header, const wire::MemAllocRequest& request) {
+  WaitingAllocation wanted;
+  wanted.header = header;
+  wanted.bytes = request.bytes;
+  BeginAllocation(wanted);
+}
+
+void Session::MemoryCreate(const wire::FrameHeader& header,
+                           const wire::MemoryCreateRequest& request) {
+  if (request.memory == 0) return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
+  WaitingAllocation wanted;
+  wanted.header = header;
+  wanted.bytes = request.bytes;
+  wanted.memory = request.memory;
+  BeginAllocation(wanted);
+}
+
+CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,
+                             wire::MemGetInfoReply* reply) {
+  // Frees whose work has finished count.
+  if (frees_pending_ != 0) pending_.Poll();
+  size_t free = 0;
+  size_t total = 0;
+  const CUresult result = driver_.cuMemGetInfo_v2(&free, &total);
+  const MemoryClient::Info info = memory_client_->Tell(free, total, window_->cached_bytes());
+  reply->free = info.free;
+  reply->total = info.total;
+  return result;
+}
+
+CUresult Session::MemFree(const wire::FrameHeader&, const wire::MemFreeRequest& request) {
+  if (allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  ++frees_pending_;
+  return AfterAllWork(PendingItem::Kind::kMemFree, request.address);
+}
+
+}  // namespace consort::host

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memmgr/mover.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace consort::memmgr {
+namespace {
+
+// Between two looks at a copy; a chunk of 64 MiB takes 1.2 ms (measured, H200).
+constexpr timespec kLookEvery = {0, 50'000};
+
+}  // namespace
+
+CUresult Mover::Create(const device::DriverTable& driver, std::unique_ptr<Mover>* mover) {
+  std::unique_ptr<Mover> made(new Mover(driver));
+  const CUresult result =
+      driver.cuStreamCreateWithPriority(&made->stream_, CU_STREAM_NON_BLOCKING, 0);
+  if (result == CUDA_SUCCESS) *mover = std::move(made);
+  return result;
+}
+
+Mover::~Mover() {
+  for (const Pending& pending : pending_) {
+    if (pending.event != nullptr) driver_.cuEventDestroy_v2(pending.event);
+  }
+  for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
+  for (CUevent event : buffer_events_) {
+    if (event != nullptr) driver_.cuEventDestroy_v2(event);
+  }
+  for (std::byte* buffer : buffers_) {
+    if (buffer != nullptr) driver_.cuMemFreeHost(buffer);
+  }
+  if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
+}
+
+// Asks and sleeps: the driver's own waiting may keep others out.
+CUresult Mover::Await(CUevent event) {
+  CUresult state;
+  while ((state = driver_.cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
+    nanosleep(&kLookEvery, nullptr);
+  }
+  return state;
+}
+
+CUresult Mover::Record(std::function<CUresult()> done) {
+  Pending pending;
+  pending.done = std::move(done);
+  if (!events_.empty()) {
+    pending.event = events_.back();
+    events_.pop_back();
+  } else {
+    const CUresult made = driver_.cuEventCreate(&pending.event, CU_EVENT_DISABLE_TIMING);
+    if (made != CUDA_SUCCESS) return made;
+  }
+  const CUresult recorded = driver_.cuEventRecord(pending.event, stream_);
+  if (recorded != CUDA_SUCCESS) {
+    events_.push_back(pending.event);
+    return recorded;
+  }
+  pending_.push_back(std::move(pending));
+  return CUDA_SUCCESS;
+}
+
+CUresult Mover::CompleteFirst() {
+  Pending pending = std::move(pending_[first_]);
+  pending_[first_].event = nullptr;
+  ++first_;
+  CUresult result = Await(pending.event);
+  events_.push_back(pending.event);
+  if (result == CUDA_SUCCESS && pending.done != nullptr) result = pending.done();
+  return result;
+}
+
+CUresult Mover::Out(const Piece& piece, std::function<CUresult()> done) {
+  if (piece.slot->tier() != SwapTier::kPinned) {
+    const CUresult copied = StagedOut(piece);
+    return copied == CUDA_SUCCESS ? done() : copied;
+  }
+  CUresult result = driver_.cuMemcpyDtoHAsync_v2(piece.slot->memory(), piece.address,
+                                                 piece.slot->bytes(), stream_);
+  if (result == CUDA_SUCCESS) result = Record(std::move(done));
+  while (result == CUDA_SUCCESS && pending_.size() - first_ > kInFlightMax) {
+    result = CompleteFirst();
+  }
+  return result;
+}
+
+CUresult Mover::In(const Piece& piece) {
+  if (piece.slot->tier() != SwapTier::kPinned) return StagedIn(piece);
+  return driver_.cuMemcpyHtoDAsync_v2(piece.address, piece.slot->memory(), piece.slot->bytes(),
+                                      stream_);
+}
+
+CUresult Mover::Clear(uint64_t address, Bytes bytes) {
+  return driver_.cuMemsetD8Async(address, 0, bytes, stream_);
+}
+
+CUresult Mover::Finish() {
+  CUresult result = CUDA_SUCCESS;
+  // What failed leaves the rest unfinished: their memory must stay until the device is done.
+  const CUresult recorded = Record(nullptr);
+  while (first_ < pending_.size()) {
+    Pending& pending = pending_[first_];
+    if (result != CUDA_SUCCESS) pending.done = nullptr;
+    const CUresult one = CompleteFirst();
+    if (result == CUDA_SUCCESS) result = one;
+  }
+  pending_.clear();
+  first_ = 0;
+  return result != CUDA_SUCCESS ? result : recorded;
+}
+
+CUresult Mover::MakeBuffers() {
+  for (size_t i = 0; i < kBuffers; ++i) {
+    if (buffers_[i] == nullptr) {
+      void* memory = nullptr;
+      const CUresult made = driver_.cuMemHostAlloc(&memory, kBufferBytes, CU_MEMHOSTALLOC_PORTABLE);
+      if (made != CUDA_SUCCESS) return made;
+      buffers_[i] = static_cast<std::byte*>(memory);
+    }
+    if (buffer_events_[i] == nullptr) {
+      const CUresult made = driver_.cuEventCreate(&buffer_events_[i], CU_EVENT_DISABLE_TIMING);
+      if (made != CUDA_SUCCESS) return made;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Mover::StagedOut(const Piece& piece) {
+  CUresult result = MakeBuffers();
+  const Bytes bytes = piece.slot->bytes();
+  const uint64_t count = (bytes + kBufferBytes - 1) / kBufferBytes;
+  for (uint64_t i = 0; result == CUDA_SUCCESS && i <= count; ++i) {
+    if (i < count) {
+      const Bytes length = std::min(kBufferBytes, bytes - i * kBufferBytes);
+      result = driver_.cuMemcpyDtoHAsync_v2(buffers_[i % kBuffers],
+                                            piece.address + i * kBufferBytes, length, stream_);
+      if (result == CUDA_SUCCESS)
+        result = driver_.cuEventRecord(buffer_events_[i % kBuffers], stream_);
+    }
+    if (i == 0 || result != CUDA_SUCCESS) continue;
+    const Bytes offset = (i - 1) * kBufferBytes;
+    const Bytes length = std::min(kBufferBytes, bytes - offset);
+    const std::byte* const buffer = buffers_[(i - 1) % kBuffers];
+    result = Await(buffer_events_[(i - 1) % kBuffers]);
+    if (result != CUDA_SUCCESS) break;
+    if (piece.slot->tier() == SwapTier::kPageable) {
+      std::memcpy(piece.slot->memory() + offset, buffer, length);
+      continue;
+    }
+    for (Bytes at = 0; at < length; at += SwapStore::kFilePieceBytes) {
+      const absl::Status written = piece.slot->Write(
+          (offset + at) / SwapStore::kFilePieceBytes,
+          {buffer + at, std::min<Bytes>(SwapStore::kFilePieceBytes, length - at)});
+      if (!written.ok()) {
+        LOG(ERROR) << written;
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+        break;
+      }
+    }
+  }
+  // The next user of the buffers must not meet a copy that still writes to them.
+  const CUresult drained = driver_.cuEventRecord(buffer_events_[0], stream_);
+  if (drained == CUDA_SUCCESS) Await(buffer_events_[0]);
+  return result;
+}
+
+CUresult Mover::StagedIn(const Piece& piece) {
+  CUresult result = MakeBuffers();
+  const Bytes bytes = piece.slot->bytes();
+  for (Bytes offset = 0; result == CUDA_SUCCESS && offset < bytes; offset += kBufferBytes) {
+    const size_t which = offset / kBufferBytes % kBuffers;
+    const Bytes length = std::min(kBufferBytes, bytes - offset);
+    // Its last copy to the device; an event that was never recorded counts as passed.
+    result = Await(buffer_events_[which]);
+    if (result != CUDA_SUCCESS) break;
+    if (piece.slot->tier() == SwapTier::kPageable) {
+      std::memcpy(buffers_[which], piece.slot->memory() + offset, length);
+    } else {
+      for (Bytes at = 0; at < length; at += SwapStore::kFilePieceBytes) {
+        const absl::Status read = piece.slot->Read(
+            (offset + at) / SwapStore::kFilePieceBytes,
+            {buffers_[which] + at, std::min<Bytes>(SwapStore::kFilePieceBytes, length - at)});
+        if (!read.ok()) {
+          LOG(ERROR) << read;
+          return CUDA_ERROR_UNKNOWN;
+        }
+      }
+    }
+    result = driver_.cuMemcpyHtoDAsync_v2(piece.address + offset, buffers_[which], length, stream_);
+    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord(buffer_events_[which], stream_);
+  }
+  return result;
+}
+
+}  // namespace consort::memmgr

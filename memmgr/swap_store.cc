@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memmgr/swap_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace consort::memmgr {
+namespace {
+
+// The fastest: the disk is slower still.
+constexpr int kCompressionLevel = 1;
+
+// Of one piece, compressed badly; blocks are whole.
+size_t WorstPieceBytes(Bytes block) {
+  return AlignUp(ZSTD_compressBound(SwapStore::kFilePieceBytes), block);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SwapStore>> SwapStore::Open(const device::DriverTable& driver,
+                                                           const SwapOptions& options) {
+  std::unique_ptr<SwapStore> store(new SwapStore(driver, options));
+  if (options.file_bytes != 0) {
+    // Without a name: nobody else opens it, and it goes with this process.
+    store->file_ =
+        UniqueFd(open(options.file_folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (!store->file_.valid()) {
+      return absl::UnavailableError(
+          absl::StrCat("a swap file in ", options.file_folder, ": ", strerror(errno)));
+    }
+  }
+  return store;
+}
+
+SwapStore::SwapStore(const device::DriverTable& driver, const SwapOptions& options)
+    : driver_(driver), options_(options) {
+  // What compresses badly takes a little more than its size. And of each tier a part that is
+  // smaller than the largest chunk may stay unused.
+  const Bytes in_file = options.file_bytes / WorstPieceBytes(kBlockBytes) * kFilePieceBytes;
+  for (const Bytes tier : {options.pinned_bytes, options.pageable_bytes, in_file}) {
+    const Bytes unused = options.chunk_bytes - kGranuleBytes;
+    capacity_ += tier - std::min(tier, unused);
+  }
+}
+
+SwapStore::~SwapStore() {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [bytes, memory] : pinned_free_) driver_.cuMemFreeHost(memory);
+}
+
+// Nothing of the driver is called under the lock: making pinned memory takes its time.
+std::byte* SwapStore::TakePinned(Bytes bytes) {
+  std::vector<std::byte*> drop;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto fit = pinned_free_.find(bytes); fit != pinned_free_.end()) {
+      std::byte* memory = fit->second;
+      pinned_free_.erase(fit);
+      return memory;
+    }
+    // Free memory of other sizes makes room.
+    while (pinned_made_ + bytes > options_.pinned_bytes && !pinned_free_.empty()) {
+      drop.push_back(pinned_free_.begin()->second);
+      pinned_made_ -= pinned_free_.begin()->first;
+      pinned_free_.erase(pinned_free_.begin());
+    }
+    if (pinned_made_ + bytes <= options_.pinned_bytes) {
+      pinned_made_ += bytes;
+    } else {
+      bytes = 0;
+    }
+  }
+  for (std::byte* memory : drop) driver_.cuMemFreeHost(memory);
+  if (bytes == 0) return nullptr;
+  void* memory = nullptr;
+  if (driver_.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS) {
+    return static_cast<std::byte*>(memory);
+  }
+  absl::MutexLock lock(&mutex_);
+  pinned_made_ -= bytes;
+  return nullptr;
+}
+
+bool SwapStore::Prepare(Bytes bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (pinned_made_ + bytes > options_.pinned_bytes) return false;
+    pinned_made_ += bytes;
+  }
+  void* memory = nullptr;
+  const CUresult made = driver_.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  absl::MutexLock lock(&mutex_);
+  if (made != CUDA_SUCCESS) {
+    pinned_made_ -= bytes;
+    return false;
+  }
+  pinned_free_.emplace(bytes, static_cast<std::byte*>(memory));
+  return true;
+}
+
+std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes) {
+  std::unique_ptr<Slot> slot;
+  if (options_.pinned_bytes != 0) {
+    if (std::byte* memory = TakePinned(bytes); memory != nullptr) {
+      slot.reset(new Slot(this, SwapTier::kPinned, bytes));
+      slot->memory_ = memory;
+      absl::MutexLock lock(&mutex_);
+      used_[0] += bytes;
+      return slot;
+    }
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    Bytes& used = used_[static_cast<size_t>(SwapTier::kPageable)];
+    if (used + bytes <= options_.pageable_bytes) {
+      void* memory =
+          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (memory != MAP_FAILED) {
+        slot.reset(new Slot(this, SwapTier::kPageable, bytes));
+        slot->memory_ = static_cast<std::byte*>(memory);
+        used += bytes;
+        return slot;
+      }
+    }
+  }
+  const size_t pieces = (bytes + kFilePieceBytes - 1) / kFilePieceBytes;
+  absl::MutexLock lock(&mutex_);
+  Bytes& used = used_[static_cast<size_t>(SwapTier::kFile)];
+  const Bytes whole = options_.file_bytes / WorstPieceBytes(kBlockBytes) * kFilePieceBytes;
+  if (used + pieces * kFilePieceBytes > whole) return nullptr;
+  slot.reset(new Slot(this, SwapTier::kFile, bytes));
+  slot->pieces_.resize(pieces);
+  used += pieces * kFilePieceBytes;
+  return slot;
+}
+
+SwapStore::Slot::~Slot() { store_->Return(this); }
+
+void SwapStore::Return(Slot* slot) {
+  if (slot->tier_ == SwapTier::kPageable) munmap(slot->memory_, slot->bytes_);
+  absl::MutexLock lock(&mutex_);
+  Bytes& used = used_[static_cast<size_t>(slot->tier_)];
+  used -= slot->tier_ == SwapTier::kFile ? slot->pieces_.size() * kFilePieceBytes : slot->bytes_;
+  if (slot->tier_ == SwapTier::kPinned) pinned_free_.emplace(slot->bytes_, slot->memory_);
+  for (const Slot::Piece& piece : slot->pieces_) {
+    blocks_free_.insert(blocks_free_.end(), piece.blocks.begin(), piece.blocks.end());
+  }
+}
+
+Bytes SwapStore::used(SwapTier tier) const {
+  absl::MutexLock lock(&mutex_);
+  return used_[static_cast<size_t>(tier)];
+}
+
+absl::Status SwapStore::Slot::Write(size_t index, std::span<const std::byte> data) {
+  std::vector<std::byte> packed(ZSTD_compressBound(data.size()));
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  if (context == nullptr) return absl::ResourceExhaustedError("no memory to compress with");
+  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kCompressionLevel);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  const size_t bytes =
+      ZSTD_compress2(context, packed.data(), packed.size(), data.data(), data.size());
+  ZSTD_freeCCtx(context);
+  if (ZSTD_isError(bytes)) return absl::InternalError(ZSTD_getErrorName(bytes));
+
+  Piece& piece = pieces_[index];
+  const size_t wanted = (bytes + kBlockBytes - 1) / kBlockBytes;
+  {
+    absl::MutexLock lock(&store_->mutex_);
+    while (piece.blocks.size() > wanted) {
+      store_->blocks_free_.push_back(piece.blocks.back());
+      piece.blocks.pop_back();
+    }
+    while (piece.blocks.size() < wanted) {
+      if (store_->blocks_free_.empty()) {
+        piece.blocks.push_back(store_->blocks_made_++);
+      } else {
+        piece.blocks.push_back(store_->blocks_free_.back());
+        store_->blocks_free_.pop_back();
+      }
+    }
+  }
+  piece.bytes = bytes;
+  for (size_t at = 0; at < bytes;) {
+    const size_t length = std::min<size_t>(kBlockBytes - at % kBlockBytes, bytes - at);
+    const auto offset =
+        static_cast<off_t>(piece.blocks[at / kBlockBytes] * kBlockBytes + at % kBlockBytes);
+    const ssize_t written = pwrite(store_->file_.get(), packed.data() + at, length, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return absl::UnavailableError(absl::StrCat("swap file: ", strerror(errno)));
+    at += static_cast<size_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SwapStore::Slot::Read(size_t index, std::span<std::byte> data) {
+  const Piece& piece = pieces_[index];
+  std::vector<std::byte> packed(piece.bytes);
+  for (size_t at = 0; at < packed.size();) {
+    const size_t length = std::min<size_t>(kBlockBytes - at % kBlockBytes, packed.size() - at);
+    const auto offset =
+        static_cast<off_t>(piece.blocks[at / kBlockBytes] * kBlockBytes + at % kBlockBytes);
+    const ssize_t got = pread(store_->file_.get(), packed.data() + at, length, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return absl::DataLossError(absl::StrCat("swap file: ", strerror(errno)));
+    at += static_cast<size_t>(got);
+  }
+  const size_t bytes = ZSTD_decompress(data.data(), data.size(), packed.data(), packed.size());
+  if (ZSTD_isError(bytes)) {
+    return absl::DataLossError(absl::StrCat("swap file: ", ZSTD_getErrorName(bytes)));
+  }
+  if (bytes != data.size()) return absl::DataLossError("swap file: a piece of another size");
+  return absl::OkStatus();
+}
+
+}  // namespace consort::memmgr
