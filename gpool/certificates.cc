@@ -116,8 +116,9 @@ absl::Status MakeAuthority(const std::string& folder) {
   for (const std::string& path : {AuthorityCertificate(folder), AuthorityKey(folder)}) {
     if (std::filesystem::exists(path, error)) {
       return absl::AlreadyExistsError(
-          absl::StrCat(path, " is there already: with another authority no node would know its "
-                             "pool any more"));
+          absl::StrCat(path,
+                       " is there already: with another authority no node would know its "
+                       "pool any more"));
     }
   }
   const Key key(EVP_EC_gen("P-256"), &EVP_PKEY_free);

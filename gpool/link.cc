@@ -128,9 +128,8 @@ absl::StatusOr<std::unique_ptr<TlsStream>> DialLink(const TlsContext& tls,
   const Nanos deadline = MonotonicNow() + kLinkGreetingTimeout;
   auto stream = tls.Connect(std::move(fd), node, deadline);
   if (!stream.ok()) {
-    return absl::Status(
-        stream.status().code(),
-        absl::StrCat("node ", node, " at ", address, ": ", stream.status().message()));
+    return absl::Status(stream.status().code(), absl::StrCat("node ", node, " at ", address, ": ",
+                                                             stream.status().message()));
   }
   std::span<const std::byte> left = std::as_bytes(std::span(&hello, 1));
   while (!left.empty()) {

@@ -126,9 +126,12 @@ TEST_F(LinkTest, CarriesManyBytesBothWaysAtOnceAndTheEndAfterThem) {
   auto [near, application] = Pair();
   std::string head;
   std::thread relay([&, plain = near.get(), stream = link->get()] {
-    Relay(plain, stream, {4096, [&](std::span<const std::byte> bytes) {
-            head.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-          }, -1});
+    Relay(plain, stream,
+          {4096,
+           [&](std::span<const std::byte> bytes) {
+             head.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+           },
+           -1});
   });
   const UniqueFd far = FarEnd();
   const std::string there = Pattern(32 << 20);
@@ -145,8 +148,7 @@ TEST_F(LinkTest, CarriesManyBytesBothWaysAtOnceAndTheEndAfterThem) {
   });
   size_t read_back = 0;
   while (read_back < got.size()) {
-    const ssize_t count =
-        read(application.get(), got.data() + read_back, got.size() - read_back);
+    const ssize_t count = read(application.get(), got.data() + read_back, got.size() - read_back);
     ASSERT_GT(count, 0);
     read_back += static_cast<size_t>(count);
   }
@@ -231,14 +233,13 @@ TEST_F(LinkTest, ARefusedLinkEnds) {
 }
 
 TEST_F(LinkTest, SaysWhatIsWrong) {
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      DialLink(*a_, "somewhere", "b", LinkHello()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(DialLink(*a_, "somewhere", "b", LinkHello()).status()));
   EXPECT_TRUE(absl::IsUnavailable(DialLink(*a_, "127.0.0.1:1", "b", LinkHello()).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      LinkServer::Listen(b_.get(), "localhost:0", nullptr).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(LinkServer::Listen(b_.get(), "localhost:0", nullptr).status()));
   Listen();
-  EXPECT_TRUE(absl::IsAlreadyExists(
-      LinkServer::Listen(b_.get(), server_->address(), nullptr).status()));
+  EXPECT_TRUE(
+      absl::IsAlreadyExists(LinkServer::Listen(b_.get(), server_->address(), nullptr).status()));
   TlsFiles files = NodeFiles(folder_, "a");
   files.key = NodeFiles(folder_, "b").key;
   EXPECT_THAT(std::string(TlsContext::Load(files).status().message()), HasSubstr("b.key"));

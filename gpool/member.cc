@@ -41,8 +41,7 @@ std::optional<MapperRecord> ParseMapper(const KeyValue& entry) {
 
 std::optional<uint32_t> ParseWeight(const std::string& value) {
   const Json object = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("weight") ||
-      !object["weight"].is_number_unsigned()) {
+  if (!object.is_object() || !object.contains("weight") || !object["weight"].is_number_unsigned()) {
     return std::nullopt;
   }
   const auto weight = object["weight"].get<uint64_t>();
@@ -118,8 +117,8 @@ Member::~Member() {
   }
   if (lease != 0) {
     const absl::Status revoked = store_->Revoke(lease);
-    LOG_IF(WARNING, !revoked.ok()) << "the pool forgets this node when its lease lapses: "
-                                   << revoked.message();
+    LOG_IF(WARNING, !revoked.ok())
+        << "the pool forgets this node when its lease lapses: " << revoked.message();
   }
 }
 
@@ -235,8 +234,7 @@ absl::StatusOr<std::vector<GpuRecord>> Member::TakeGids() {
   const std::string folder = Key("gids/");
   ASSIGN_OR_RETURN(Entries taken, store_->List(folder));
   for (GpuRecord& gpu : gpus) {
-    const std::string whose =
-        absl::StrCat(options_.node, "/", gpu.device, "/", gpu.uuid);
+    const std::string whose = absl::StrCat(options_.node, "/", gpu.device, "/", gpu.uuid);
     while (gpu.gid == 0) {
       Gid last = 0;
       for (const auto& [key, entry] : taken) {
@@ -268,9 +266,11 @@ absl::Status Member::Join() {
     const absl::Status revoked = store_->Revoke(lease);
     if (!made.ok()) return made.status();
     if (!revoked.ok()) return revoked;
-    return absl::AlreadyExistsError(absl::StrCat(
-        "a node ", options_.node, " is in the pool; if that is this daemon's predecessor, it "
-        "leaves within ", kNodeLeaseSeconds, " s"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("a node ", options_.node,
+                     " is in the pool; if that is this daemon's predecessor, it "
+                     "leaves within ",
+                     kNodeLeaseSeconds, " s"));
   }
   absl::MutexLock lock(&mutex_);
   lease_ = lease;
@@ -284,8 +284,7 @@ void Member::TryToMap(LeaseId lease) {
   const Json value = {{"node", options_.node}, {"address", options_.address}, {"boot", boot_}};
   // Whoever makes the key is the mapper; the watch tells everybody, us included. An answer that is
   // lost costs a round.
-  const auto made =
-      store_->Commit({{Key("mapper"), 0}}, {{Key("mapper"), value.dump(), lease}});
+  const auto made = store_->Commit({{Key("mapper"), 0}}, {{Key("mapper"), value.dump(), lease}});
   LOG_IF(WARNING, !made.ok()) << "becoming the pool's mapper: " << made.status().message();
 }
 

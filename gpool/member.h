@@ -39,9 +39,9 @@
 namespace consort::gpool {
 
 struct MemberOptions {
-  std::string pool;     // its name in the store
-  std::string node;     // ours
-  std::string address;  // where our links are taken
+  std::string pool;             // its name in the store
+  std::string node;             // ours
+  std::string address;          // where our links are taken
   std::vector<GpuRecord> gpus;  // ours; their gids are given here
 };
 

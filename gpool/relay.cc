@@ -21,7 +21,9 @@ using Result = TlsStream::Result;
 class Buffer {
  public:
   std::span<std::byte> Room() { return std::span(bytes_).subspan(end_); }
-  std::span<const std::byte> Held() const { return std::span(bytes_).subspan(begin_, end_ - begin_); }
+  std::span<const std::byte> Held() const {
+    return std::span(bytes_).subspan(begin_, end_ - begin_);
+  }
   void Add(size_t count) { end_ += count; }
   void Take(size_t count) {
     begin_ += count;
@@ -134,8 +136,7 @@ class Pump {
     if (!head_done_) return;
     while (!to_plain_.empty()) {
       const std::span<const std::byte> held = to_plain_.Held();
-      const ssize_t count =
-          send(plain_, held.data(), held.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      const ssize_t count = send(plain_, held.data(), held.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (count > 0) {
         to_plain_.Take(static_cast<size_t>(count));
         continue;

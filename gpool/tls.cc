@@ -92,8 +92,8 @@ absl::Status TlsStream::Shake(bool connect, const std::string& node, Nanos deadl
     const Result result = After(returned);
     if (result == Result::kEnded) {
       const long verified = SSL_get_verify_result(ssl_);
-      const std::string text = verified != X509_V_OK ? X509_verify_cert_error_string(verified)
-                                                     : Errors();
+      const std::string text =
+          verified != X509_V_OK ? X509_verify_cert_error_string(verified) : Errors();
       ERR_clear_error();
       return absl::UnauthenticatedError(text);
     }
