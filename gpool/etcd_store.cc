@@ -248,13 +248,16 @@ class EtcdStore::EtcdWatch final : public Watch {
   std::thread thread_;
 };
 
-absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Connect(const EtcdOptions& options) {
+std::unique_ptr<EtcdStore> EtcdStore::Make(const EtcdOptions& options) {
   CHECK(!options.endpoints.empty());
   StartCurl();
-  std::unique_ptr<EtcdStore> store(new EtcdStore(options));
-  // Any call would do; this one tells whether there is a gateway, and has no effect.
-  const absl::StatusOr<Entries> read = store->List("consort/probe");
-  if (!read.ok()) return read.status();
+  return std::unique_ptr<EtcdStore>(new EtcdStore(options));
+}
+
+absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Connect(const EtcdOptions& options) {
+  std::unique_ptr<EtcdStore> store = Make(options);
+  // Any call would do; this one has no effect.
+  RETURN_IF_ERROR(store->List("consort/probe").status());
   return store;
 }
 

@@ -28,8 +28,10 @@ struct EtcdOptions {
 
 class EtcdStore final : public Store {
  public:
-  // Asks the members for their version. kUnavailable: none of them answers. kFailedPrecondition:
-  // what answers is no etcd with a gateway.
+  // Asks nobody yet: kFailedPrecondition of a call says that what answers is no etcd with a
+  // gateway.
+  static std::unique_ptr<EtcdStore> Make(const EtcdOptions& options);
+  // The same, if a member answers now.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Connect(const EtcdOptions& options);
   ~EtcdStore() override;
 

@@ -24,6 +24,30 @@ inline constexpr Nanos kStoreRetry = 500 * kMillisecond;
 // An answer of a store: a thousand nodes of eight GPUs take some MiB.
 inline constexpr size_t kStoreAnswerBytesMax = 64 * kMiB;
 
+// A node that does not keep its lease alive is out of the pool after so long. Below five seconds a
+// change of etcd's own leader looks like the death of a node.
+inline constexpr int kNodeLeaseSeconds = 5;
+// A tenant's weight, as in a daemon's own file of tenants.
+inline constexpr uint32_t kPoolWeightMax = 10000;
+
+// Links between nodes (link.h). A thread each: 16 devices of 64 sessions, and a few for requests.
+inline constexpr uint32_t kLinksMax = 16 * 64 + 64;
+// Of them, those that have not said who they are. More wait in the kernel's queue.
+inline constexpr uint32_t kLinkGreetingsMax = 64;
+// To connect, and for the greetings after that. A round trip over the widest network takes 0.3 s.
+inline constexpr Nanos kLinkConnectTimeout = 3 * kSecond;
+inline constexpr Nanos kLinkGreetingTimeout = 5 * kSecond;
+// A peer that does not acknowledge is gone: after so long with bytes under way; asked so often, so
+// many times, with none. A network that is cut ends its sessions within this time.
+inline constexpr Nanos kLinkSilence = 10 * kSecond;
+inline constexpr int kLinkProbeSeconds = 2;
+inline constexpr int kLinkProbes = 4;
+// Each direction of a relay: two of the largest frames, so that one is written while the next is
+// read.
+inline constexpr size_t kRelayBufferBytes = 2 * 513 * kKiB;
+// What the other node gets to take the last bytes of a session.
+inline constexpr Nanos kRelayLinger = 10 * kSecond;
+
 }  // namespace consort::gpool
 
 #endif  // CONSORT_GPOOL_LIMITS_H_

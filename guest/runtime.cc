@@ -30,8 +30,9 @@ std::atomic<Session*> first_session{nullptr};
 Mutex init_mutex;
 std::atomic<uint32_t> next_context_wire_id{1};
 
-// What the daemon is asked for in one query.
+// What the daemon is asked for in one query, and what it calls its answer. Written by it only.
 wire::DeviceSnapshot snapshots[kDevicesMax];
+uint64_t assembly = 0;
 
 void InForkedChild() {
   if (runtime.load(std::memory_order_relaxed) != nullptr)
@@ -55,6 +56,7 @@ DialOptions Options(uint32_t device) {
   options.endpoint = GetConfig().endpoint;
   options.description_hash = wire::kDescriptionHash;
   options.device = device;
+  options.assembly = assembly;
   options.application = ApplicationName();
   options.rings = GetConfig().rings;
   options.connect_timeout = GetConfig().connect_timeout_ms * kMillisecond;
@@ -148,6 +150,7 @@ CUresult InitialiseLocked() {
     return result.error == DialError::kVersionMismatch ? CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
                                                        : CUDA_ERROR_NO_DEVICE;
   }
+  assembly = result.welcome.assembly;
   uint32_t order[kDevicesMax];
   const int host_count =
       result.welcome.device_count < kDevicesMax ? result.welcome.device_count : kDevicesMax;

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "gpool/certificates.h"
 #include "host/ctl/admin_client.h"
+#include "host/ctl/pool_commands.h"
 #include "host/ctl/status_table.h"
 #include "host/ctl/vm_commands.h"
 #include "host/limits.h"
@@ -25,6 +27,8 @@ struct Options {
   std::string output = "table";
   std::string libvirt_uri = "qemu:///system";
   AttachOptions attach;
+  std::string certificates = "/etc/consort/pool";
+  std::string node;
 };
 
 int Fail(const absl::Status& status) {
@@ -44,6 +48,20 @@ int ShowStatus(const Options& options) {
     std::cout << status->dump(2) << "\n";
   } else {
     std::cout << StatusTables(*status, static_cast<uint64_t>(time(nullptr)));
+  }
+  return EXIT_SUCCESS;
+}
+
+int ShowPool(const Options& options, const char* part,
+             std::string (*table)(const nlohmann::ordered_json&)) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const auto pool = PoolOf(*status);
+  if (!pool.ok()) return Fail(pool.status());
+  if (options.output == "json") {
+    std::cout << pool->at(part).dump(2) << "\n";
+  } else {
+    std::cout << table(*pool);
   }
   return EXIT_SUCCESS;
 }
@@ -103,6 +121,18 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
 
   CLI::App* status = app.add_subcommand("status", "devices, tenants and open sessions");
+  CLI::App* nodes = app.add_subcommand("nodes", "hosts of the pool");
+  CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool");
+  CLI::App* slice = app.add_subcommand("slice", "which GPUs of the pool this host's programs have");
+  CLI::App* pool = app.add_subcommand("pool", "certificates of a pool's hosts");
+  pool->require_subcommand(1);
+  pool->fallthrough();
+  CLI::App* init = pool->add_subcommand("init", "makes the authority of a new pool");
+  CLI::App* certificate = pool->add_subcommand("certificate", "makes a host's certificate and key");
+  certificate->add_option("node", options.node, "the host's name")->required();
+  for (CLI::App* make : {init, certificate}) {
+    make->add_option("--folder", options.certificates, "where they lie")->capture_default_str();
+  }
   CLI::App* vm = app.add_subcommand("vm", "which virtual machines of libvirt have vGPUs");
   vm->require_subcommand(1);
   vm->fallthrough();
@@ -136,6 +166,13 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : EX_USAGE;
   }
   if (status->parsed()) return ShowStatus(options);
+  if (nodes->parsed()) return ShowPool(options, "nodes", &NodesTable);
+  if (gpus->parsed()) return ShowPool(options, "gpus", &GpusTable);
+  if (slice->parsed()) return ShowPool(options, "assemblies", &SlicesTable);
+  if (init->parsed()) return Done(gpool::MakeAuthority(options.certificates));
+  if (certificate->parsed()) {
+    return Done(gpool::MakeNodeCertificate(options.certificates, options.node));
+  }
   const auto domains = LibvirtDomains::Connect(options.libvirt_uri);
   if (!domains.ok()) return Fail(domains.status());
   if (attach->parsed()) {

@@ -87,6 +87,17 @@ inline constexpr uint32_t kHttpConnectionsMax = 32;
 // One that says nothing for so long is closed.
 inline constexpr Nanos kHttpTimeout = 30 * kSecond;
 
+// Devices that one program sees, on all nodes: as many as the guest library takes.
+inline constexpr uint32_t kVgpusMax = 64;
+// Applications of this host whose devices on the pool are remembered, open ones included: some
+// kilobytes each.
+inline constexpr uint32_t kAssembliesMax = 4096;
+// An application without a session holds its places on the pool for so long: a program asks which
+// devices there are and takes one soon, or never.
+inline constexpr Nanos kAssemblyIdle = 30 * kSecond;
+// Sessions of this host's applications on other nodes: a thread each.
+inline constexpr uint32_t kRemoteSessionsMax = 1024;
+
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
 

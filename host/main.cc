@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <grp.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +17,15 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "gpool/certificates.h"
 #include "host/daemon/daemon.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
@@ -51,7 +56,8 @@ constexpr char kUsage[] =
   --vm-sockets FOLDER   where the sockets of those are made (default: vms beside --socket)
   --vm-group GROUP      may connect to the VMs' sockets, beside consortd's own user
   --vsock-port N|off    port of the kernel's vsock for guests of vhost-vsock (default 7000)
-  --device KIND         auto, nvidia or cpu (default auto: NVIDIA's driver if it has a device)
+  --device KIND         auto, nvidia, cpu or none (default auto: NVIDIA's driver if it has a
+                        device; none needs --pool)
   --devices N|FILE      how many devices the CPU driver presents, or a file that describes them
                         (docs/CPU_DEVICE.md)
   --admin-socket PATH|off   where consortctl connects (default: beside --socket,
@@ -68,6 +74,16 @@ constexpr char kUsage[] =
   --swap-file FOLDER=SIZE   then in a compressed file; of each device (default: no swapping)
   --tenants FILE        names and weights of tenants (default /etc/consort/tenants.toml, if it
                         is there)
+  --pool URL[,URL...]   members of the etcd that holds a pool of several hosts' GPUs, as
+                        http://10.0.0.1:2379; https uses the certificates below
+  --pool-name NAME      which of the pools of that etcd (default: default)
+  --pool-listen ADDRESS:PORT      where other hosts connect (default 0.0.0.0:7010)
+  --pool-advertise ADDRESS:PORT   the same as others see it; needed if --pool-listen is no
+                        address that they can reach
+  --pool-certificates FOLDER      authority.crt, NODE.crt and NODE.key (default
+                        /etc/consort/pool); consortctl pool makes them
+  --pool-vgpus N        how many GPUs a program sees whose VM's file does not say (default: all)
+  --node NAME           this host's name in the pool (default: its host name)
   --account FILE        append one line of JSON for each session that ends
   --verbose N           more in the log
   --help
@@ -84,6 +100,56 @@ std::string DefaultSocketPath() {
 int UsageError(const std::string& what) {
   fprintf(stderr, "consortd: %s\nTry consortd --help.\n", what.c_str());
   return kExitUsage;
+}
+
+struct PoolFlags {
+  std::vector<std::string> endpoints;  // empty: no pool
+  std::string name = "default";
+  std::string listen = "0.0.0.0:7010";
+  std::string advertise;
+  std::string certificates = "/etc/consort/pool";
+  std::string node;
+  std::optional<uint32_t> vgpus;
+};
+
+// Sets options->pool. What is wrong with the flags; empty: nothing.
+std::string SetPool(const PoolFlags& flags, DaemonOptions* options) {
+  std::string node = flags.node;
+  if (node.empty()) {
+    char name[HOST_NAME_MAX + 1];
+    if (gethostname(name, sizeof(name)) == 0) node = name;
+  }
+  if (!gpool::IsNodeName(node)) {
+    return "--node wants a name of letters, digits, '-' and '.', not " + node;
+  }
+  if (!gpool::IsNodeName(flags.name)) {
+    return "--pool-name wants a name of letters, digits, '-' and '.', not " + flags.name;
+  }
+  bool secure = false;
+  for (const std::string& endpoint : flags.endpoints) {
+    const bool https = absl::StartsWith(endpoint, "https://");
+    if (!https && !absl::StartsWith(endpoint, "http://")) {
+      return "--pool wants http://ADDRESS:PORT of etcd's members, not " + endpoint;
+    }
+    secure = secure || https;
+  }
+  if (flags.advertise.empty() && absl::StartsWith(flags.listen, "0.0.0.0:")) {
+    return "--pool-advertise is missing: others cannot dial 0.0.0.0";
+  }
+  PoolMemberOptions& member = options->pool.emplace();
+  member.vgpus = flags.vgpus;
+  member.pool.name = flags.name;
+  member.pool.node = node;
+  member.pool.listen = flags.listen;
+  member.pool.advertise = flags.advertise;
+  member.pool.tls = gpool::NodeFiles(flags.certificates, node);
+  member.pool.etcd.endpoints = flags.endpoints;
+  if (secure) {
+    member.pool.etcd.authority_file = member.pool.tls.authority;
+    member.pool.etcd.certificate_file = member.pool.tls.certificate;
+    member.pool.etcd.key_file = member.pool.tls.key;
+  }
+  return "";
 }
 
 // 0, or the exit status to end with at once (negative: after --help).
@@ -106,6 +172,13 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
                                  {"swap-pinned", required_argument, nullptr, 'W'},
                                  {"swap-pageable", required_argument, nullptr, 'X'},
                                  {"swap-file", required_argument, nullptr, 'Y'},
+                                 {"pool", required_argument, nullptr, 1},
+                                 {"pool-name", required_argument, nullptr, 2},
+                                 {"pool-listen", required_argument, nullptr, 3},
+                                 {"pool-advertise", required_argument, nullptr, 4},
+                                 {"pool-certificates", required_argument, nullptr, 5},
+                                 {"pool-vgpus", required_argument, nullptr, 6},
+                                 {"node", required_argument, nullptr, 7},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
@@ -114,6 +187,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
   std::string scheduler;
   std::string tenants_path;
   std::string admission_name;
+  PoolFlags pool;
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
     const std::string value = optarg != nullptr ? optarg : "";
@@ -141,8 +215,8 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
         }
         break;
       case 'd':
-        if (value != "auto" && value != "cpu" && value != "nvidia") {
-          return UsageError("--device wants auto, cpu or nvidia, not " + value);
+        if (value != "auto" && value != "cpu" && value != "nvidia" && value != "none") {
+          return UsageError("--device wants auto, cpu, nvidia or none, not " + value);
         }
         options->device = value;
         break;
@@ -215,6 +289,30 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
         }
         admission_name = value;
         break;
+      case 1:
+        pool.endpoints = absl::StrSplit(value, ',', absl::SkipEmpty());
+        break;
+      case 2:
+        pool.name = value;
+        break;
+      case 3:
+        pool.listen = value;
+        break;
+      case 4:
+        pool.advertise = value;
+        break;
+      case 5:
+        pool.certificates = value;
+        break;
+      case 6:
+        if (!absl::SimpleAtoi(value, &number) || number == 0 || number > kVgpusMax) {
+          return UsageError("--pool-vgpus wants a number from 1 to " + std::to_string(kVgpusMax));
+        }
+        pool.vgpus = number;
+        break;
+      case 7:
+        pool.node = value;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -240,6 +338,12 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
     options->tenants = *std::move(tenants);
   } else if (!tenants_path.empty() || !absl::IsNotFound(tenants.status())) {
     return UsageError(std::string(tenants.status().message()));
+  }
+  if (!pool.endpoints.empty()) {
+    const std::string wrong = SetPool(pool, options);
+    if (!wrong.empty()) return UsageError(wrong);
+  } else if (options->device == "none") {
+    return UsageError("--device none is for a host of a pool: --pool is missing");
   }
   if (!options->tenants.scheduler.empty()) options->scheduler = options->tenants.scheduler;
   if (!scheduler.empty()) options->scheduler = scheduler;

@@ -212,6 +212,7 @@ void OpenSession(const DialOptions& options, DialResult* result,
   const Deadline deadline = HandshakeDeadline(options);
   wire::Hello hello = MakeHello(options, wire::kPurposeSession);
   hello.device = options.device;
+  hello.assembly = options.assembly;
   if (options.rings != RingsWish::kNever && endpoint.family == AF_UNIX) {
     hello.features |= wire::kFeatureRings;
   }

@@ -47,6 +47,7 @@ struct DialOptions {
   const char* endpoint = nullptr;  // borrowed for the call
   uint64_t description_hash = 0;   // see wire::Hello
   uint32_t device = 0;             // OpenSession only
+  uint64_t assembly = 0;           // likewise: of the Welcome of QueryDevices
   const char* application = "";    // for people; cut to 127 bytes; borrowed for the call
   RingsWish rings = RingsWish::kWherePossible;
   Nanos connect_timeout = kConnectTimeout;      // 0 or less: the default

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "host/daemon/window_pool.h"
 
 namespace consort::host {
 
@@ -17,9 +18,12 @@ struct Connection {
   std::string tenant;                 // who pays: "local", a VM's tenant, "cid-3"
   std::string vm;                     // the VM's name; empty: no VM that we know by name
   uint32_t devices_max = UINT32_MAX;  // how many of the host's devices it sees
-  std::string front_door;             // "unix", "vhost-user", "vsock"
+  std::string front_door;             // "unix", "vhost-user", "vsock", "pool"
   std::string peer;                   // for people: "uid 1000 pid 4711", "port 1025"
   bool shares_memory = false;         // descriptors can be passed
+  uint32_t weight = 0;                // of the tenant; 0: as our own files say
+  SlotSet slots_taken = {};           // by other sessions of the application
+  uint64_t assembly = 0;              // of ours, that it belongs to; 0: none
 };
 
 }  // namespace consort::host

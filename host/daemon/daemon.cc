@@ -21,7 +21,8 @@ namespace consort::host {
 Daemon::Daemon(EventLoop* loop, DaemonOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      windows_(kWindowBase, kWindowSlotBytes, kWindowSlots),
+      windows_(kWindowBase, kWindowSlotBytes, kWindowSlots,
+               options_.pool.has_value() ? std::hash<std::string>()(options_.pool->pool.node) : 0),
       greeter_(
           loop,
           [this](Connection connection, const wire::Hello& hello) {
@@ -54,6 +55,10 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   }
   ASSIGN_OR_RETURN(admin_doors_,
                    AdminDoors::Open(loop_, options_.admin, [this] { return Status(); }));
+  if (options_.device == "none") {
+    loop_->Post([this] { CheckAllReady(); });
+    return absl::OkStatus();
+  }
   // Only a driver knows how many devices there are: the first worker tells, the others follow.
   AddDevice(0);
   return StartWorker(devices_[0].get());
@@ -205,7 +210,31 @@ absl::Status Daemon::OpenDoors() {
   }
   vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet);
   for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
-  return OpenVmDoors();
+  RETURN_IF_ERROR(OpenVmDoors());
+  return JoinPool();
+}
+
+absl::Status Daemon::JoinPool() {
+  if (!options_.pool.has_value()) return absl::OkStatus();
+  std::vector<Ready> devices;
+  for (const auto& device : devices_) devices.push_back(*device->info);
+  PoolSessions::Hooks hooks;
+  hooks.open_local = [this](Connection connection, const wire::Hello& hello, uint32_t device) {
+    OpenOn(device, std::move(connection), hello);
+  };
+  hooks.refuse = [this](Connection connection, uint32_t status, const std::string& text) {
+    Refuse(std::move(connection), status, text);
+  };
+  hooks.answer = [this](Connection connection, std::string bytes) {
+    greeter_.Answer(std::move(connection), std::move(bytes));
+  };
+  hooks.weight = [this](const Connection& connection) { return WeightOf(connection); };
+  hooks.answer_alone = [this](Connection connection) {
+    AnswerQuery(std::move(connection), /*status=*/false);
+  };
+  ASSIGN_OR_RETURN(
+      pool_, PoolSessions::Start(loop_, *options_.pool, devices, &windows_, std::move(hooks)));
+  return absl::OkStatus();
 }
 
 // Makes the VMs' doors those of their files.
@@ -332,18 +361,28 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
     return Refuse(std::move(connection), wire::kWelcomeVersionMismatch,
                   std::string(same_build.message()));
   }
-  if (hello.purpose == wire::kPurposeQuery || hello.purpose == wire::kPurposeStatus) {
-    return AnswerQuery(std::move(connection), hello.purpose == wire::kPurposeStatus);
+  const bool status = hello.purpose == wire::kPurposeStatus;
+  if (hello.purpose == wire::kPurposeQuery || status) {
+    if (pool_ != nullptr && !status) return pool_->Query(std::move(connection), hello);
+    return AnswerQuery(std::move(connection), status);
   }
   if (hello.purpose != wire::kPurposeSession) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("unknown purpose ", hello.purpose));
   }
-  if (const uint32_t count = DevicesFor(connection); hello.device >= count) {
+  if (pool_ != nullptr && hello.assembly != 0) return pool_->Open(std::move(connection), hello);
+  OpenOn(hello.device, std::move(connection), hello);
+}
+
+void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& hello) {
+  // Who belongs to an assembly was shown other nodes' devices too.
+  const uint32_t count =
+      connection.assembly != 0 ? static_cast<uint32_t>(devices_.size()) : DevicesFor(connection);
+  if (index >= count) {
     return Refuse(std::move(connection), wire::kWelcomeNoDevice,
-                  absl::StrCat("no device ", hello.device, "; there are ", count));
+                  absl::StrCat("no device ", index, "; there are ", count));
   }
-  Device* device = devices_[hello.device].get();
+  Device* device = devices_[index].get();
   if (device->worker == nullptr || device->worker->state != WorkerProcess::State::kReady) {
     if (device->waiting.size() >= kSessionsPerWorker) {
       return Refuse(std::move(connection), wire::kWelcomeRefused,
@@ -359,11 +398,13 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
 void Daemon::AnswerQuery(Connection connection, bool status) {
   wire::Welcome welcome;
   welcome.device_count = DevicesFor(connection);
-  const Ready& driver = *devices_[0]->info;
-  welcome.driver_version = driver.driver_version;
-  // The CPU driver has no releases of its own.
-  SetText(welcome.driver_release,
-          driver.release[0] != '\0' ? GetText(driver.release) : CONSORT_VERSION);
+  if (!devices_.empty()) {
+    const Ready& driver = *devices_[0]->info;
+    welcome.driver_version = driver.driver_version;
+    // The CPU driver has no releases of its own.
+    SetText(welcome.driver_release,
+            driver.release[0] != '\0' ? GetText(driver.release) : CONSORT_VERSION);
+  }
   std::vector<wire::DeviceUse> uses;
   std::vector<wire::ProcessUse> processes;
   if (status) {
@@ -429,6 +470,14 @@ std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) 
   return processes;
 }
 
+uint32_t Daemon::WeightOf(const Connection& connection) const {
+  if (connection.weight != 0) return connection.weight;
+  if (pool_ != nullptr) {
+    if (const auto weight = pool_->WeightOf(connection.tenant); weight.has_value()) return *weight;
+  }
+  return options_.tenants.WeightOf(connection.tenant);
+}
+
 void Daemon::StartSession(Device* device, Connection connection, const wire::Hello& hello) {
   if (SessionsOf(device->worker) >= kSessionsPerWorker) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
@@ -436,7 +485,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
                                " applications"));
   }
   const std::optional<Window> window = windows_.Take(
-      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes);
+      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes,
+      connection.slots_taken);
   if (!window.has_value()) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("this host has its limit of ", kWindowSlots, " sessions"));
@@ -446,7 +496,7 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
   const Tenant tenant = options_.tenants.Find(connection.tenant);
-  open.weight = tenant.weight;
+  open.weight = WeightOf(connection);
   open.priority = tenant.priority;
   open.memory_soft = tenant.memory_soft;
   open.memory_hard = tenant.memory_hard;
@@ -470,6 +520,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.identity.device = GetText(device->info->snapshot.name);
   session.identity.device_index = device->index;
   session.window = *window;
+  session.assembly = connection.assembly;
+  if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
   session.worker = device->worker;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
@@ -510,6 +562,7 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
   }
   windows_.Return(it->second.window);
+  if (pool_ != nullptr) pool_->LocalEnded(it->second.assembly);
   sessions_.erase(it);
 }
 
@@ -552,6 +605,7 @@ DaemonStatus Daemon::Status() const {
       status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus});
     }
   }
+  if (pool_ != nullptr) status.pool = pool_->Status();
   status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
   status.windows_used = kWindowSlots - windows_.free_slots();
@@ -574,6 +628,7 @@ void Daemon::Stop() {
   vsock_door_.reset();
   vm_doors_.reset();
   admin_doors_.reset();
+  pool_.reset();
   greeter_.Clear();
   for (const auto& device : devices_) {
     if (device->restart != 0) loop_->Cancel(device->restart);

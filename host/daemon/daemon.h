@@ -29,6 +29,7 @@
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/options.h"
+#include "host/daemon/pool_sessions.h"
 #include "host/daemon/recent_use.h"
 #include "host/daemon/status.h"
 #include "host/daemon/usage_book.h"
@@ -75,6 +76,7 @@ class Daemon {
   struct Session {
     SessionIdentity identity;
     Window window;
+    uint64_t assembly;
     WorkerProcess* worker;
     uint64_t started_unix_seconds;
     Nanos started;
@@ -91,6 +93,7 @@ class Daemon {
   void CheckAllReady();
   absl::Status OpenDoors();
   absl::Status OpenVmDoors();
+  absl::Status JoinPool();
   uint32_t DevicesFor(const Connection& connection) const;
 
   void OnHello(Connection connection, const wire::Hello& hello);
@@ -99,6 +102,8 @@ class Daemon {
   // What a kPurposeStatus is told beyond the snapshots.
   std::vector<wire::DeviceUse> UsesOf(const Connection& connection) const;
   std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection) const;
+  void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
+  uint32_t WeightOf(const Connection& connection) const;
   void StartSession(Device* device, Connection connection, const wire::Hello& hello);
   void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Device* device);
@@ -133,6 +138,7 @@ class Daemon {
   bool reload_failed_ = false;
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;
+  std::unique_ptr<PoolSessions> pool_;  // null: this host is in no pool
 };
 
 }  // namespace consort::host

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "gpool/pool.h"
 #include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
@@ -40,6 +41,12 @@ struct MemoryOptions {
   std::string swap_folder;  // of the file
 };
 
+struct PoolMemberOptions {
+  gpool::PoolOptions pool;
+  std::optional<uint32_t>
+      vgpus;  // that a program sees, where its VM's file says nothing; none: all
+};
+
 struct DaemonOptions {
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
@@ -47,7 +54,7 @@ struct DaemonOptions {
   std::string vm_socket_folder;   // of the sockets of those
   std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
-  std::string device = "auto";                            // auto, cpu or nvidia
+  std::string device = "auto";                            // auto, cpu, nvidia or none
   // How many devices the CPU driver presents, or the path of a file that describes them; empty: its
   // own default.
   std::string cpu_devices;
@@ -58,6 +65,7 @@ struct DaemonOptions {
   std::string worker_path;  // consort-worker's binary
   int verbosity = 0;
   AdminOptions admin;
+  std::optional<PoolMemberOptions> pool;  // none: this host's devices only
 };
 
 }  // namespace consort::host

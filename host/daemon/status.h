@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "gpool/gmap.h"
 #include "host/control/messages.h"
 #include "host/daemon/usage_book.h"
 
@@ -46,6 +47,36 @@ struct VmStatus {
   std::optional<uint32_t> vgpus;  // none: all devices
 };
 
+struct VgpuStatus {
+  gpool::Gid gid = 0;
+  std::string node;
+  uint32_t device = 0;  // of that node
+  bool local = false;
+  std::string why;  // it was chosen
+};
+
+// An application of this host that has sessions on the pool.
+struct AssemblyStatus {
+  uint64_t id = 0;
+  std::string tenant;
+  std::string vm;
+  std::string application;  // the guest's word
+  uint32_t pid = 0;         // likewise
+  uint32_t sessions = 0;
+  std::vector<VgpuStatus> vgpus;
+};
+
+struct PoolStatus {
+  std::string pool;
+  std::string node;
+  bool joined = false;
+  std::string problem;  // why not
+  std::string mapper;   // its node; empty: nobody is
+  gpool::Gmap map;
+  std::vector<AssemblyStatus> assemblies;
+  uint32_t remote_sessions = 0;  // of this host's applications on other nodes
+};
+
 struct DaemonStatus {
   std::string version;
   uint64_t started_unix_seconds = 0;
@@ -53,7 +84,8 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
-  bool reload_failed = false;  // the last reading of the VMs' files
+  std::optional<PoolStatus> pool;  // none: this daemon is in no pool
+  bool reload_failed = false;      // the last reading of the VMs' files
   uint32_t windows_used = 0;
   uint32_t windows_max = 0;
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name

@@ -82,6 +82,47 @@ Json TenantsJson(const DaemonStatus& status) {
   return out;
 }
 
+Json PoolJson(const PoolStatus& pool) {
+  Json out;
+  out["pool"] = pool.pool;
+  out["node"] = pool.node;
+  out["joined"] = pool.joined;
+  if (!pool.problem.empty()) out["problem"] = pool.problem;
+  if (!pool.mapper.empty()) out["mapper"] = pool.mapper;
+  out["remote_sessions"] = pool.remote_sessions;
+  out["nodes"] = Json::array();
+  out["gpus"] = Json::array();
+  for (const auto& [name, node] : pool.map.nodes) {
+    out["nodes"].push_back({{"node", name}, {"address", node.address}, {"gpus", node.gpus.size()}});
+    for (const gpool::GpuRecord& gpu : node.gpus) {
+      out["gpus"].push_back({{"gid", gpu.gid},
+                             {"node", name},
+                             {"device", gpu.device},
+                             {"model", gpu.model},
+                             {"uuid", gpu.uuid},
+                             {"memory_total_bytes", gpu.memory_bytes}});
+    }
+  }
+  out["assemblies"] = Json::array();
+  for (const AssemblyStatus& assembly : pool.assemblies) {
+    Json& entry = out["assemblies"].emplace_back();
+    entry["tenant"] = PrintableName(assembly.tenant);
+    entry["vm"] = PrintableName(assembly.vm);
+    entry["application"] = assembly.application;
+    entry["pid"] = assembly.pid;
+    entry["sessions"] = assembly.sessions;
+    entry["vgpus"] = Json::array();
+    for (const VgpuStatus& vgpu : assembly.vgpus) {
+      entry["vgpus"].push_back({{"gid", vgpu.gid},
+                                {"node", vgpu.node},
+                                {"device", vgpu.device},
+                                {"local", vgpu.local},
+                                {"why", vgpu.why}});
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string StatusJson(const DaemonStatus& status) {
@@ -110,6 +151,7 @@ std::string StatusJson(const DaemonStatus& status) {
     if (vm.vgpus.has_value()) entry["vgpus"] = *vm.vgpus;
     entry["socket"] = vm.socket_path;
   }
+  if (status.pool.has_value()) out["pool"] = PoolJson(*status.pool);
   return out.dump() + "\n";
 }
 

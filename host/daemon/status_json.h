@@ -6,7 +6,9 @@
 //                "memory_total_bytes":150754820096,"sessions":1,...}],
 //    "tenants":[{"tenant":"web-1","sessions":1,"calls":4100,...}],
 //    "sessions":[{"id":7,"tenant":"web-1","application":"python3","pid":812,"device":0,...}],
-//    "vms":[{"name":"web-1","socket":"/run/consort/web-1.sock"}]}
+//    "vms":[{"name":"web-1","socket":"/run/consort/web-1.sock"}],
+//    "pool":{"pool":"default","node":"a","joined":true,"mapper":"b","nodes":[...],"gpus":[...],
+//            "assemblies":[...]}}
 // Bytes are whole numbers, times are seconds. What is not known is left out.
 #ifndef CONSORT_HOST_DAEMON_STATUS_JSON_H_
 #define CONSORT_HOST_DAEMON_STATUS_JSON_H_

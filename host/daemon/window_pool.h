@@ -6,9 +6,13 @@
 // windows do not make sessions few. Windows are handed out in turn, so that slots that have just
 // become free are the last to be used again: a stale pointer of an ended session points at nothing
 // for as long as possible.
+//
+// Each node gives the windows of the sessions on its own devices. A session of an application that
+// has others, on other nodes, comes with the slots that those have, and gets none of them.
 #ifndef CONSORT_HOST_DAEMON_WINDOW_POOL_H_
 #define CONSORT_HOST_DAEMON_WINDOW_POOL_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -24,22 +28,30 @@ struct Window {
   friend bool operator==(const Window&, const Window&) = default;
 };
 
+// Slots by number: bit N % 64 of word N / 64.
+using SlotSet = std::array<uint64_t, 4>;
+
 class WindowPool {
  public:
-  // Slots 0 to `count` - 1, each `slot_bytes` long, the first at `base`.
-  WindowPool(uint64_t base, Bytes slot_bytes, uint32_t count);
+  // Slots 0 to `count` - 1, each `slot_bytes` long, the first at `base`; at most 256. The first
+  // that is handed out is `first` % `count`: nodes that begin at different ones seldom hand out the
+  // same, which leaves sessions free to move.
+  WindowPool(uint64_t base, Bytes slot_bytes, uint32_t count, uint64_t first = 0);
 
-  // A window that nobody has, of `wanted` bytes rounded up to slots, or smaller; nothing when all
-  // slots are taken.
-  std::optional<Window> Take(Bytes wanted);
+  // A window that nobody has, of `wanted` bytes rounded up to slots, or smaller, and with no slot
+  // of `except`; nothing when there is none.
+  std::optional<Window> Take(Bytes wanted, const SlotSet& except = {});
   // Gives back what Take gave.
   void Return(const Window& window);
 
   uint32_t free_slots() const { return free_slots_; }
 
+  // Adds the slots of `window`, as far as there are such. Whoever told it need not be believed.
+  void Add(const Window& window, SlotSet* set) const;
+
  private:
   // The first `slots` free ones in a row from next_ on, round about.
-  std::optional<uint32_t> FindRun(uint32_t slots) const;
+  std::optional<uint32_t> FindRun(uint32_t slots, const SlotSet& except) const;
 
   const uint64_t base_;
   const Bytes slot_bytes_;

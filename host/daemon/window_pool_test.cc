@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "host/limits.h"
@@ -51,6 +52,34 @@ TEST(WindowPool, GivesASmallWindowWhereNoLargeOneFits) {
   EXPECT_EQ(pool.Take(0x200), (Window{0x1000, 0x200}));
   pool.Return({0x1000, 0x200});
   EXPECT_EQ(pool.Take(0x300)->bytes, 0x100u);
+}
+
+TEST(WindowPool, PassesOverWhatAnApplicationHasOnOtherNodes) {
+  const WindowPool other(0x1000, 0x100, 200);
+  WindowPool pool(0x1000, 0x100, 200);
+  SlotSet taken = {};
+  other.Add({0x1000, 0x200}, &taken);                // 0 and 1
+  other.Add({0x1000 + 63 * 0x100, 0x200}, &taken);   // 63 and 64
+  other.Add({0x1000 + 199 * 0x100, 0x900}, &taken);  // 199 and what there is not
+  other.Add({0x500, 0x100}, &taken);
+  other.Add({~uint64_t{0} - 0x80, 0x100}, &taken);
+  // Two slots in a row do not reach over one that is taken.
+  EXPECT_EQ(pool.Take(0x200, taken), (Window{0x1200, 0x200}));
+  std::vector<uint64_t> got;
+  while (const auto window = pool.Take(1, taken)) got.push_back((window->base - 0x1000) / 0x100);
+  EXPECT_EQ(got.size(), 193u);
+  for (const uint64_t slot : {0, 1, 63, 64, 199}) {
+    EXPECT_EQ(std::count(got.begin(), got.end(), slot), 0) << slot;
+  }
+  EXPECT_EQ(pool.free_slots(), 5u);
+  EXPECT_TRUE(pool.Take(1).has_value());  // to another application
+}
+
+TEST(WindowPool, BeginsWhereItIsTold) {
+  WindowPool pool(0x1000, 0x100, 3, 5);
+  EXPECT_EQ(pool.Take(1)->base, 0x1200u);
+  EXPECT_EQ(pool.Take(1)->base, 0x1000u);
+  EXPECT_EQ(pool.Take(1)->base, 0x1100u);
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ struct Hello {
   uint32_t features = 0;       // that the guest can do
   uint32_t pid = 0;            // the guest's; for people, never for decisions
   char application[128] = {};  // the guest process's name; for people
-  char reserved[96] = {};
+  uint64_t assembly = 0;       // what the query's Welcome had; kPurposeSession only
+  char reserved[88] = {};
 };
 static_assert(sizeof(Hello) == 256);
 
@@ -72,7 +73,8 @@ struct Welcome {
   uint32_t process_count = 0;  // kPurposeStatus: ProcessUses that follow
   uint32_t reserved_1 = 0;
   char driver_release[64] = {};  // of the host's driver, e.g. 580.159.04
-  char reserved[3696] = {};
+  uint64_t assembly = 0;         // kPurposeQuery: which choice of devices this is; 0: no choice
+  char reserved[3688] = {};
 };
 static_assert(sizeof(Welcome) == 4096);
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpool/pool.h: one daemon's pool, as its owner sees it: GPUs of all nodes, places on them for
+// applications, links to them.
+//
+// Thread safe. Callbacks come from threads of the pool's own.
+#ifndef CONSORT_GPOOL_POOL_H_
+#define CONSORT_GPOOL_POOL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gpool/etcd_store.h"
+#include "gpool/gmap.h"
+#include "gpool/link.h"
+#include "gpool/member.h"
+#include "gpool/store.h"
+#include "gpool/tls.h"
+
+namespace consort::gpool {
+
+struct PoolOptions {
+  std::string name = "default";
+  std::string node;       // ours, as in our certificate
+  std::string listen;     // numeric ADDRESS:PORT of our links
+  std::string advertise;  // what the others dial; empty: as `listen`
+  TlsFiles tls;
+  EtcdOptions etcd;
+};
+
+// One device of an application: the GPU that it is bound to.
+struct Vgpu {
+  Gid gid = 0;
+  std::string node;
+  std::string address;
+  uint32_t device = 0;      // its index on that node
+  std::string description;  // as its owner gave it
+  bool local = false;       // on our node
+  std::string why;          // for an operator
+};
+
+struct PlaceRequest {
+  std::string application;  // the guest's word
+  std::string tenant;
+  uint32_t vgpus = 1;
+};
+
+struct Placement {
+  uint64_t id = 0;
+  std::vector<Vgpu> vgpus;
+};
+
+class Pool {
+ public:
+  // Joins in the background: a store that does not answer is asked again. `gpus` are ours, without
+  // gids. `on_session` gives the socket that a session of another node's application is joined to.
+  // Errors of TlsContext::Load, LinkServer::Listen; kInvalidArgument: the certificate is another
+  // node's.
+  static absl::StatusOr<std::unique_ptr<Pool>> Start(const PoolOptions& options,
+                                                     std::vector<GpuRecord> gpus,
+                                                     LinkServer::OnLink on_session);
+  ~Pool();
+
+  // Where an application of ours should have its devices. `done` is called once, from any thread.
+  // kUnavailable: nobody can tell now. kResourceExhausted: the pool has no such place.
+  void Place(const PlaceRequest& request, std::function<void(absl::StatusOr<Placement>)> done);
+
+  // As DialLink. Blocks.
+  absl::StatusOr<std::unique_ptr<TlsStream>> Dial(const std::string& address,
+                                                  const std::string& node,
+                                                  const LinkHello& hello) const;
+
+  const Member& member() const { return *member_; }
+  const std::string& address() const { return member_options_.address; }
+
+ private:
+  Pool() = default;
+
+  std::unique_ptr<TlsContext> tls_;
+  std::unique_ptr<Store> store_;
+  MemberOptions member_options_;
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<LinkServer> links_;
+};
+
+}  // namespace consort::gpool
+
+#endif  // CONSORT_GPOOL_POOL_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpool/tls.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace consort::gpool {
+namespace {
+
+// The library's errors of this thread, which are taken away.
+std::string Errors() {
+  std::string text;
+  while (const unsigned long error = ERR_get_error()) {
+    const char* reason = ERR_reason_error_string(error);
+    absl::StrAppend(&text, text.empty() ? "" : "; ", reason != nullptr ? reason : "unknown error");
+  }
+  return text.empty() ? "the connection broke" : text;
+}
+
+// The first DNS name of a certificate; empty if it has none.
+std::string NameOf(const X509* certificate) {
+  std::string name;
+  auto* names = static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names) && name.empty(); ++i) {
+    const GENERAL_NAME* entry = sk_GENERAL_NAME_value(names, i);
+    if (entry->type != GEN_DNS) continue;
+    name.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(entry->d.dNSName)),
+                static_cast<size_t>(ASN1_STRING_length(entry->d.dNSName)));
+  }
+  GENERAL_NAMES_free(names);
+  return name;
+}
+
+}  // namespace
+
+Nanos MonotonicNow() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+TlsStream::~TlsStream() { SSL_free(ssl_); }
+
+TlsStream::Result TlsStream::After(int returned) {
+  switch (SSL_get_error(ssl_, returned)) {
+    case SSL_ERROR_WANT_READ:
+      return Result::kWantsRead;
+    case SSL_ERROR_WANT_WRITE:
+      return Result::kWantsWrite;
+    default:
+      return Result::kEnded;
+  }
+}
+
+TlsStream::Result TlsStream::Read(std::span<std::byte> to, size_t* count) {
+  ERR_clear_error();
+  const int returned = SSL_read_ex(ssl_, to.data(), to.size(), count);
+  return returned == 1 ? Result::kDone : After(returned);
+}
+
+TlsStream::Result TlsStream::Write(std::span<const std::byte> from, size_t* count) {
+  ERR_clear_error();
+  const int returned = SSL_write_ex(ssl_, from.data(), from.size(), count);
+  return returned == 1 ? Result::kDone : After(returned);
+}
+
+void TlsStream::EndWriting() {
+  ERR_clear_error();
+  SSL_shutdown(ssl_);  // one message; where there is no room for it the peer sees the end anyway
+  shutdown(fd_.get(), SHUT_WR);
+}
+
+absl::Status TlsStream::Shake(bool connect, const std::string& node, Nanos deadline) {
+  if (connect) SSL_set1_host(ssl_, node.c_str());
+  while (true) {
+    ERR_clear_error();
+    const int returned = connect ? SSL_connect(ssl_) : SSL_accept(ssl_);
+    if (returned == 1) break;
+    const Result result = After(returned);
+    if (result == Result::kEnded) {
+      const long verified = SSL_get_verify_result(ssl_);
+      const std::string text =
+          verified != X509_V_OK ? X509_verify_cert_error_string(verified) : Errors();
+      ERR_clear_error();
+      return absl::UnauthenticatedError(text);
+    }
+    pollfd polled = {fd_.get(), static_cast<short>(result == Result::kWantsRead ? POLLIN : POLLOUT),
+                     0};
+    const Nanos left = deadline - MonotonicNow();
+    if (left <= 0) return absl::DeadlineExceededError("no TLS greeting in time");
+    poll(&polled, 1, static_cast<int>(left / kMillisecond) + 1);
+  }
+  X509* certificate = SSL_get1_peer_certificate(ssl_);
+  if (certificate == nullptr) return absl::UnauthenticatedError("no certificate");
+  peer_ = connect ? node : NameOf(certificate);
+  X509_free(certificate);
+  if (peer_.empty()) return absl::UnauthenticatedError("a certificate without a node's name");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
+  std::unique_ptr<TlsContext> context(new TlsContext(SSL_CTX_new(TLS_method())));
+  SSL_CTX* raw = context->context_;
+  CHECK(raw != nullptr) << Errors();
+  SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION);
+  SSL_CTX_set_verify(raw, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // Each connection is authenticated by itself.
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(raw, 0);
+  SSL_CTX_set_read_ahead(raw, 1);
+  ERR_clear_error();
+  if (SSL_CTX_load_verify_file(raw, files.authority.c_str()) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(files.authority, ": ", Errors()));
+  }
+  if (SSL_CTX_use_certificate_chain_file(raw, files.certificate.c_str()) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(files.certificate, ": ", Errors()));
+  }
+  if (SSL_CTX_use_PrivateKey_file(raw, files.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(raw) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(files.key, ": ", Errors()));
+  }
+  return context;
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+bool TlsContext::Names(const std::string& node) const {
+  return X509_check_host(SSL_CTX_get0_certificate(context_), node.data(), node.size(), 0,
+                         nullptr) == 1;
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsContext::Start(UniqueFd fd) const {
+  SSL* ssl = SSL_new(context_);
+  if (ssl == nullptr) return absl::ResourceExhaustedError(Errors());
+  std::unique_ptr<TlsStream> stream(new TlsStream(std::move(fd), ssl));
+  if (SSL_set_fd(ssl, stream->fd()) != 1) return absl::ResourceExhaustedError(Errors());
+  return stream;
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsContext::Connect(UniqueFd fd, const std::string& node,
+                                                               Nanos deadline) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> stream, Start(std::move(fd)));
+  RETURN_IF_ERROR(stream->Shake(/*connect=*/true, node, deadline));
+  return stream;
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsContext::Accept(UniqueFd fd, Nanos deadline) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> stream, Start(std::move(fd)));
+  RETURN_IF_ERROR(stream->Shake(/*connect=*/false, "", deadline));
+  return stream;
+}
+
+}  // namespace consort::gpool

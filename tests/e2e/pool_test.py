@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/pool_test.py: hosts that pool their GPUs: consortd on hosts of a network of this test's own, etcd,
+unmodified programs, CPU devices. What docs/POOL.md promises an operator."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import network
+import stack
+
+PATIENCE_SECONDS = 60
+
+
+def ctl(daemon, *arguments):
+    done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *arguments],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"consortctl {arguments}: {done.stderr}{daemon.log_tail()}")
+    return done.stdout
+
+
+def pool_of(daemon):
+    return json.loads(ctl(daemon, "status", "-o", "json"))["pool"]
+
+
+def wait_for(wanted, what, *daemons):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not wanted():
+        if time.monotonic() > deadline:
+            logs = "\n".join(daemon.log_tail() for daemon in daemons)
+            raise AssertionError(f"never: {what}\n{logs}")
+        time.sleep(0.1)
+
+
+class Hosts:
+    """Hosts a, b, c, ... with certificates, and consortd on them."""
+
+    NAMES = "abcdef"
+
+    def __init__(self, test, count, members):
+        self.folder = pathlib.Path(test.enterContext(tempfile.TemporaryDirectory(prefix="pool-")))
+        self.test = test
+        self.count = count
+        self.network = test.enterContext(network.Network(count))
+        self.certificates = self.folder / "certificates"
+        for command in (["init"], *(["certificate", self.NAMES[host]] for host in range(count))):
+            subprocess.run([stack.BUILD / "bin" / "consortctl", "pool", *command, "--folder", self.certificates],
+                           check=True)
+        self.etcd = test.enterContext(network.Etcd(self.network, self.folder, range(members)))
+        self.daemons = {}
+
+    def start(self, host, devices, arguments=(), advertise=None, **more):
+        """consortd on a host, with so many CPU devices (0: none)."""
+        name = self.NAMES[host]
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        device = ["--devices", str(devices)] if devices else []
+        daemon = stack.Daemon(
+            folder, device="cpu" if devices else "none", prefix=self.network.command(host, []),
+            arguments=[*device, "--pool", self.etcd.urls(), "--node", name, "--pool-certificates", self.certificates,
+                       "--pool-listen", f"{self.network.address(host)}:7010",
+                       *(["--pool-advertise", advertise] if advertise else []), *arguments], **more)
+        daemon.__enter__()
+        self.test.addCleanup(daemon.__exit__)
+        self.daemons[host] = daemon
+        return daemon
+
+    def wait_for_nodes(self, *hosts):
+        """Until each of them sees all of them, and a mapper among them."""
+        names = {self.NAMES[host] for host in hosts}
+
+        def whole():
+            pools = [pool_of(self.daemons[host]) for host in hosts]
+            return (all({node["node"] for node in pool["nodes"]} == names and pool["joined"] for pool in pools)
+                    and {pool.get("mapper") for pool in pools} <= names
+                    and len({pool.get("mapper") for pool in pools}) == 1)
+        wait_for(whole, f"a pool of {names}", *self.daemons.values())
+
+
+def run(daemon, name, *arguments, timeout=120):
+    return subprocess.run([stack.PROGRAMS / name, *arguments], env=daemon.local_environment(),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+class Busy:
+    """A program that computes until it is told to stop or cannot go on."""
+
+    def __init__(self, test, daemon):
+        self.process = subprocess.Popen([stack.PROGRAMS / "busy", "1000", "100000", "4", "wait"],
+                                        env=daemon.local_environment(), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        test.addCleanup(self.end)
+        self.daemon = daemon
+        line = self.process.stdout.readline().strip()
+        assert line == "ready", line + self.process.stdout.read() + daemon.log_tail()
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def wait_for_error(self, seconds):
+        output, _ = self.process.communicate(timeout=seconds)
+        return output
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@unittest.skipIf(network.why_not(), network.why_not())
+class RemoteVgpus(unittest.TestCase):
+    def test_programs_compute_on_another_host(self):
+        hosts = Hosts(self, 2, members=1)
+        near = hosts.start(0, devices=0)
+        far = hosts.start(1, devices=2)
+        hosts.wait_for_nodes(0, 1)
+        for name in ("vector_add", "copies", "streams", "callbacks", "pinned_memory", "graphs", "threads"):
+            with self.subTest(name):
+                done = run(near, name)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr + near.log_tail() + far.log_tail())
+                self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"], done.stdout)
+        sessions = far.wait_for_account(lambda all: "threads" in [line["application"] for line in all])
+        # One bill, where the GPU is; the tenant is whoever it was on the application's host.
+        self.assertEqual({(line["tenant"], line["channel"]) for line in sessions}, {("local", "pool")})
+        self.assertEqual(near.account(), [])
+        self.assertGreater(sum(line["kernel_launches"] for line in sessions), 0)
+
+    def test_local_and_remote_gpus_are_devices_of_one_program(self):
+        hosts = Hosts(self, 2, members=1)
+        near = hosts.start(0, devices=1)
+        far = hosts.start(1, devices=2)
+        hosts.wait_for_nodes(0, 1)
+        done = run(near, "device_query")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        gpus = json.loads(ctl(near, "gpus", "-o", "json"))
+        self.assertEqual(sorted((gpu["node"], gpu["device"]) for gpu in gpus), [("a", 0), ("b", 0), ("b", 1)])
+        self.assertEqual(len({gpu["gid"] for gpu in gpus}), 3)
+        done = run(near, "many_devices")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + near.log_tail() + far.log_tail())
+        self.assertIn("3 devices", done.stdout)
+        for daemon, devices in ((near, {0}), (far, {0, 1})):
+            daemon.wait_for_account(lambda all, devices=devices: devices == {
+                line["device_index"] for line in all if line["application"] == "many_devices"})
+
+    def test_a_host_that_dies_ends_the_program_with_an_error(self):
+        hosts = Hosts(self, 2, members=1)
+        near = hosts.start(0, devices=0)
+        far = hosts.start(1, devices=1)
+        hosts.wait_for_nodes(0, 1)
+        program = Busy(self, near)
+        far.signal(signal.SIGKILL)
+        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(PATIENCE_SECONDS))
+        wait_for(lambda: [node["node"] for node in pool_of(near)["nodes"]] == ["a"], "b left", near)
+        # Nobody has a GPU now: a program is told so at once.
+        done = run(near, "vector_add")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cudaErrorNoDevice", done.stderr)
+
+    def test_only_synchronisation_waits_for_the_network(self):
+        launches, rounds, late_seconds = 2000, 3, 0.05
+        hosts = Hosts(self, 2, members=1)
+        # Whoever dials host b comes to a proxy on host a.
+        proxy = network.DelayingProxy.start(hosts.network, 0, 7011, f"{hosts.network.address(1)}:7010", late_seconds)
+        self.addCleanup(proxy.communicate)
+        self.addCleanup(proxy.kill)
+        near = hosts.start(0, devices=0)
+        far = hosts.start(1, devices=1, advertise=f"{hosts.network.address(0)}:7011")
+        hosts.wait_for_nodes(0, 1)
+        begin = time.monotonic()
+        done = run(near, "many_launches", str(launches), str(rounds))
+        seconds = time.monotonic() - begin
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        line, = far.wait_for_account(lambda all: len(all) == 1)
+        print(f"\n    {launches * rounds} launches, {line['round_trips']} round trips of {2 * late_seconds} s: "
+              f"{seconds:.1f} s", end="")
+        self.assertEqual(line["kernel_launches"], launches * rounds)
+        # Loading, looking up, the synchronisations, the copy back: none of them grows with the launches.
+        self.assertLess(line["round_trips"], 40)
+        # If each launch had waited, that would have taken ten minutes.
+        self.assertLess(seconds, launches * rounds * 2 * late_seconds / 4)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
