@@ -475,7 +475,7 @@ uint32_t Daemon::WeightOf(const Connection& connection) const {
   if (pool_ != nullptr) {
     if (const auto weight = pool_->WeightOf(connection.tenant); weight.has_value()) return *weight;
   }
-  return options_.tenants.WeightOf(connection.tenant);
+  return options_.tenants.Find(connection.tenant).weight;
 }
 
 void Daemon::StartSession(Device* device, Connection connection, const wire::Hello& hello) {
