@@ -73,7 +73,8 @@ class Call:
     as_call: str                # answered as this generated call, on the default stream
     same_context: bool          # its stream and event must be of one context
     observes: bool              # asks about its stream or events and puts no work there
-    records: bool               # its event is recorded: who waits for that waits for its stream
+    records: bool               # its event is recorded or ends: it comes after what refers to the event, and before
+                                # what refers to it from then on
 
 
 @dataclasses.dataclass

@@ -54,7 +54,7 @@ def handlers(description):
               "  bool all = false;         // after all earlier work of the session",
               "  bool context = false;     // after that of the frame's context",
               "  bool observes = false;    // asks how far the work is, and puts none there",
-              "  bool records = false;     // its events are recorded at its place in the stream",
+              "  bool records = false;     // its events are recorded, or end, at its place in the stream",
               "  bool has_stream = false;",
               "  uint64_t stream = 0;",
               "  size_t event_count = 0;",

@@ -26,14 +26,15 @@ bool HeldWork::Held::Holds(const RequestOrder& order, uint32_t context,
   if (order.context && in_context.contains(context)) return true;
   for (size_t i = 0; i < order.event_count; ++i) {
     if (events.contains(order.events[i])) return true;
+    if (order.records && awaited.contains(order.events[i])) return true;
   }
   return stream.has_value() && Holds(*stream);
 }
 
 void HeldWork::Held::AddOf(const Request& request) {
   if (request.stream.has_value()) Add(*request.stream);
-  if (!request.order.records) return;
-  for (size_t i = 0; i < request.order.event_count; ++i) events.insert(request.order.events[i]);
+  auto& referred = request.order.records ? events : awaited;
+  referred.insert(request.order.events, request.order.events + request.order.event_count);
 }
 
 bool HeldWork::Hold(uint64_t callback, const StreamName& stream) {
@@ -77,6 +78,7 @@ size_t HeldWork::DropRecords(uint64_t event, const std::optional<StreamName>& st
       continue;
     }
     if (walking_ && !restart_ && next_ == it) ++next_;
+    bytes_ -= it->body.size();
     it = requests_.erase(it);
     ++dropped;
   }
@@ -109,7 +111,8 @@ bool HeldWork::Next(Request* request) {
   while (next_ != requests_.end()) {
     // All that was held before is held again: so is the rest of the list.
     if (walked_.streams.size() == all_.streams.size() &&
-        walked_.events.size() == all_.events.size()) {
+        walked_.events.size() == all_.events.size() &&
+        walked_.awaited.size() == all_.awaited.size()) {
       walking_ = false;
       return false;
     }

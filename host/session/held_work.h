@@ -10,10 +10,11 @@
 //   kept:  [launch on s] [record e on s] [free] [t waits for e] [launch on t] [launch on s] ...
 //
 // A request is kept if its stream is held, or ordered with a held one by the rules of the default
-// stream, or if an event of it has a record that is kept; and then its own stream is held too. When
-// a host function is done the list is walked from its beginning with what is held anew, in the
-// order of the program: what need not wait any more comes out, and may hold its stream again. The
-// walk ends early where it has met again all that was held before.
+// stream, or if an event of it has a record that is kept, or if it records or destroys an event
+// that something kept refers to; and then its own stream is held too. When a host function is done
+// the list is walked from its beginning with what is held anew, in the order of the program: what
+// need not wait any more comes out, and may hold its stream again. The walk ends early where it has
+// met again all that was held before.
 //
 // Pure logic: knows no driver and no session. Owned by the session loop.
 #ifndef CONSORT_HOST_SESSION_HELD_WORK_H_
@@ -87,7 +88,8 @@ class HeldWork {
   // What is held, up to some point in the list.
   struct Held {
     absl::flat_hash_map<std::pair<uint32_t, uint64_t>, bool> streams;  // to: blocking
-    absl::flat_hash_set<uint64_t> events;
+    absl::flat_hash_set<uint64_t> events;                              // with records that are kept
+    absl::flat_hash_set<uint64_t> awaited;                // that something else kept refers to
     absl::flat_hash_map<uint32_t, uint32_t> in_context;   // streams
     absl::flat_hash_map<uint32_t, uint32_t> blocking_of;  // a context, but its default stream
 

@@ -45,6 +45,13 @@ HeldWork::Request WaitFor(uint16_t name, std::optional<HeldWork::StreamName> str
   return request;
 }
 
+HeldWork::Request Destroy(uint16_t name, uint64_t event) {
+  HeldWork::Request request = On(name, std::nullopt);
+  request.order.records = true;
+  request.order.events[request.order.event_count++] = event;
+  return request;
+}
+
 HeldWork::Request AfterAll(uint16_t name) {
   HeldWork::Request request = On(name, std::nullopt);
   request.order.all = true;
@@ -105,7 +112,7 @@ TEST(HeldWork, AnEventWhoseRecordIsKeptHoldsWhoWaitsForIt) {
   EXPECT_FALSE(Goes(held, Record(2, kA, 7)));
   EXPECT_FALSE(Goes(held, WaitFor(3, kFreeRunning, 7)));
   EXPECT_FALSE(Goes(held, On(4, kFreeRunning)));
-  EXPECT_FALSE(Goes(held, WaitFor(5, std::nullopt, 7)));  // destroy it
+  EXPECT_FALSE(Goes(held, WaitFor(5, std::nullopt, 7)));
   EXPECT_TRUE(Goes(held, WaitFor(6, std::nullopt, 8)));
   Finish(held, 1);
   EXPECT_EQ(Come(held), (std::vector<int>{2, 3, 4, 5}));
@@ -127,6 +134,22 @@ TEST(HeldWork, ARecordElsewhereReplacesOneThatIsKept) {
   EXPECT_FALSE(Goes(held, Record(7, kFreeRunning, 8)));
   Finish(held, 1);
   EXPECT_EQ(Come(held), (std::vector<int>{4, 5, 6, 7}));
+}
+
+// Who waits for an event waits for the record before it in the program, however late that is.
+TEST(HeldWork, AnEventThatSomethingKeptWaitsForIsNeitherRecordedNorDestroyedBefore) {
+  HeldWork held;
+  ASSERT_TRUE(held.Hold(1, kA));
+  EXPECT_TRUE(Goes(held, Record(1, kFreeRunning, 7)));
+  EXPECT_TRUE(Goes(held, Record(2, kFreeRunning, 8)));
+  EXPECT_FALSE(Goes(held, WaitFor(3, kA, 7)));
+  EXPECT_FALSE(Goes(held, WaitFor(4, kA, 8)));
+  EXPECT_EQ(held.DropRecords(7, kFreeRunning), 0u);
+  EXPECT_FALSE(Goes(held, Record(5, kFreeRunning, 7)));
+  EXPECT_FALSE(Goes(held, Destroy(6, 8)));
+  EXPECT_TRUE(Goes(held, Destroy(7, 9)));
+  Finish(held, 1);
+  EXPECT_EQ(Come(held), (std::vector<int>{3, 4, 5, 6}));
 }
 
 TEST(HeldWork, WhatComesAfterAllWorkWaitsForTheLastHold) {
@@ -210,7 +233,8 @@ TEST(HeldWork, KeepsEveryOrderOfRandomPrograms) {
       std::set<int> after;
     };
     std::map<int, Model> model;
-    std::map<uint64_t, int> recorded;  // event to its last record
+    std::map<uint64_t, int> recorded;            // event to its last record
+    std::map<uint64_t, std::set<int>> referred;  // event to who waits for it, or recorded it
     std::set<int> finished, running;
     const auto carry_out = [&](const HeldWork::Request& request) {
       const int name = request.header.opcode;
@@ -254,6 +278,7 @@ TEST(HeldWork, KeepsEveryOrderOfRandomPrograms) {
         case 3:
           request = WaitFor(static_cast<uint16_t>(name), stream, event);
           if (recorded.contains(event)) entry.after.insert(recorded[event]);
+          referred[event].insert(name);
           break;
         case 4:
           request = AfterAll(static_cast<uint16_t>(name));
@@ -276,6 +301,8 @@ TEST(HeldWork, KeepsEveryOrderOfRandomPrograms) {
         }
       }
       if (request.order.records) {
+        entry.after.insert(referred[event].begin(), referred[event].end());
+        referred[event].insert(name);
         recorded[event] = name;
         entry.records = event;
       }

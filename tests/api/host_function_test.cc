@@ -293,5 +293,31 @@ API_TEST(HostFunctionTest, CallbacksAndHostFunctionsShareTheOrder) {
     EXPECT_EQ(log.entries[static_cast<size_t>(index)], index);
 }
 
+// A wait refers to the record before it, whatever becomes of the event while a host function runs.
+API_TEST(HostFunctionTest, EventsBehindOneMayBeRecordedAnewAndDestroyed) {
+  Stream held;
+  Stream free;
+  DeviceBuffer buffer(64);
+  buffer.Fill(0);
+  Event again(CU_EVENT_DISABLE_TIMING);
+  CUevent gone = nullptr;
+  EXPECT_OK(Drv().cuEventCreate(&gone, CU_EVENT_DISABLE_TIMING));
+  {
+    StreamGate gate(held);
+    EXPECT_OK(Drv().cuEventRecord(again, free));
+    EXPECT_OK(Drv().cuEventRecord(gone, free));
+    EXPECT_OK(Drv().cuStreamWaitEvent(held, again, 0));
+    EXPECT_OK(Drv().cuStreamWaitEvent(held, gone, 0));
+    EXPECT_OK(Drv().cuEventDestroy_v2(gone));
+    EXPECT_OK(Drv().cuEventRecord(again, free));
+    EXPECT_OK(Drv().cuMemsetD8Async(buffer, 7, 64, held));
+    gate.Open();
+    EXPECT_OK(Drv().cuStreamSynchronize(held));
+    EXPECT_OK(Drv().cuStreamSynchronize(free));
+    EXPECT_FALSE(gate.timed_out());
+  }
+  EXPECT_EQ(buffer.ReadWord(), 0x07070707u);
+}
+
 }  // namespace
 }  // namespace consort::tests::api
