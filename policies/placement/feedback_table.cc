@@ -12,12 +12,12 @@ constexpr double kMostOverlap = 4;
 
 bool Sane(const Feedback& feedback) {
   const auto runtime = static_cast<double>(feedback.runtime);
-  return feedback.runtime > 0 && feedback.model < kModelsMax && feedback.gpu_time >= 0 &&
-         feedback.transfer_time >= 0 &&
+  return feedback.runtime > 0 && feedback.runtime <= kRuntimeMax && feedback.model < kModelsMax &&
+         feedback.gpu_time >= 0 && feedback.transfer_time >= 0 &&
          static_cast<double>(feedback.gpu_time) <= kMostOverlap * runtime &&
          static_cast<double>(feedback.transfer_time) <= kMostOverlap * runtime &&
-         std::isfinite(feedback.bandwidth) && feedback.bandwidth >= 0 &&
-         std::isfinite(feedback.sensitivity);
+         feedback.bandwidth >= 0 && feedback.bandwidth <= kBandwidthMax &&
+         feedback.sensitivity >= -1 && feedback.sensitivity <= kSensitivityMax;
 }
 
 Ppm Share(double part, double whole) {

@@ -72,6 +72,7 @@ TEST(FeedbackTable, RefusesWhatCannotBe) {
   FeedbackTable table({});
   EXPECT_FALSE(table.Record(Measured(0, 0), 0));
   EXPECT_FALSE(table.Record(Measured(kSecond, -1), 0));
+  EXPECT_FALSE(table.Record(Measured(kRuntimeMax + 1, 0), 0));
   EXPECT_FALSE(table.Record(Measured(kSecond, 5 * kSecond), 0));
   EXPECT_FALSE(table.Record(Measured(kSecond, 0, kModelsMax), 0));
   Feedback endless = Measured(kSecond, 0);
@@ -81,6 +82,7 @@ TEST(FeedbackTable, RefusesWhatCannotBe) {
   EXPECT_FALSE(table.Record(endless, 0));
   EXPECT_EQ(table.size(), 0u);
   EXPECT_TRUE(table.Record(Measured(kSecond, 0, kModelsMax - 1), 0));
+  EXPECT_TRUE(table.Record(Measured(kRuntimeMax, 0), 0));
 }
 
 TEST(FeedbackTable, ForgetsTheProgramNotMeasuredForLongestAtItsBound) {

@@ -8,7 +8,10 @@
 namespace consort::placement {
 
 std::unique_ptr<Mapper> Mapper::Make(const MapperOptions& options) {
-  if (options.leave > options.enter) return nullptr;
+  if (options.leave > options.enter || options.feedback.half_life <= 0 ||
+      !(options.feedback.enough > 0) || !(options.feedback.weight_max >= 1)) {
+    return nullptr;
+  }
   std::unique_ptr<Mapper> mapper(new Mapper(options));
   mapper->policy_ = MakePolicy(options.policy, &mapper->pool_);
   if (mapper->policy_ == nullptr) return nullptr;

@@ -57,7 +57,8 @@ class MapperRecorder {
 
 class Mapper {
  public:
-  // Null: one of the names is unknown, or `leave` is above `enter`.
+  // Null: one of the names is unknown, `leave` is above `enter`, or a feedback option is out of its
+  // range (half_life and enough above 0, weight_max at least 1).
   static std::unique_ptr<Mapper> Make(const MapperOptions& options);
 
   // `policy` decides instead of the one named in the options (the arbiter's first, or its second

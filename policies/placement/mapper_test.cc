@@ -44,6 +44,9 @@ TEST(Mapper, RefusesOptionsThatMakeNoSense) {
   options = Arbiter();
   options.leave = options.enter + 1;
   EXPECT_EQ(Mapper::Make(options), nullptr);
+  options = Arbiter();
+  options.feedback.half_life = 0;
+  EXPECT_EQ(Mapper::Make(options), nullptr);
 }
 
 TEST(Arbiter, SwitchesToFeedbackWhenHistoryCoversTheArrivals) {

@@ -14,7 +14,7 @@ Bytes Need(const GpuState& state, const Application& application) {
   return std::min(application.memory, state.gpu.memory_total);
 }
 
-bool IsWeight(double weight) { return std::isfinite(weight) && weight > 0; }
+bool IsWeight(double weight) { return weight >= 1 / kWeightMax && weight <= kWeightMax; }
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Pool::Changed(Slot slot) {
 
 bool Pool::AddGpu(const Gpu& gpu) {
   if (gpu.gid == kNoGid || gpu.model >= kModelsMax || !IsWeight(gpu.weight) ||
-      !std::isfinite(gpu.memory_bandwidth) || gpu.memory_bandwidth < 0 ||
+      !(gpu.memory_bandwidth >= 0 && gpu.memory_bandwidth <= kBandwidthMax) ||
       by_gid_.contains(gpu.gid) || by_gid_.size() >= kGpusMax ||
       GpusOf(gpu.node).size() >= kGpusOfNodeMax) {
     return false;
@@ -98,7 +98,7 @@ bool Pool::SetWeight(Gid gid, double weight) {
 
 void Pool::Charge(GpuState* state, const Binding& binding) {
   state->reserved += Need(*state, binding.application);
-  state->runtime += binding.profile.runtime;
+  state->runtime += static_cast<uint64_t>(binding.profile.runtime);
   state->compute += binding.profile.compute;
   state->transfer += binding.profile.transfer;
   state->bandwidth += BandwidthLoad(binding.profile);
@@ -106,7 +106,7 @@ void Pool::Charge(GpuState* state, const Binding& binding) {
 
 void Pool::Discharge(GpuState* state, const Binding& binding) {
   state->reserved -= Need(*state, binding.application);
-  state->runtime -= binding.profile.runtime;
+  state->runtime -= static_cast<uint64_t>(binding.profile.runtime);
   state->compute -= binding.profile.compute;
   state->transfer -= binding.profile.transfer;
   state->bandwidth -= BandwidthLoad(binding.profile);

@@ -27,8 +27,8 @@ struct GpuState {
   Load load = {};
   // Of the applications bound here.
   std::vector<ApplicationId> applications = {};
-  Bytes reserved = 0;  // needs that are known
-  Nanos runtime = 0;
+  Bytes reserved = 0;    // needs that are known
+  uint64_t runtime = 0;  // nanoseconds; unsigned, as thousands that run for months may wrap it
   Ppm compute = 0;
   Ppm transfer = 0;
   Ppm bandwidth = 0;  // bandwidth * compute each

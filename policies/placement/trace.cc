@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -40,6 +41,10 @@ class Words {
   std::string text_;
 };
 
+struct Instant {
+  Nanos* nanos;
+};
+
 // Words from a line. After one that is missing or wrong all others fail as well.
 class Reader {
  public:
@@ -61,6 +66,12 @@ class Reader {
   Reader& operator>>(Application& application) {
     return *this >> application.id >> application.program >> application.tenant >>
            application.node >> application.memory >> application.device >> application.sensitivity;
+  }
+  // A time of a mapper's clock.
+  Reader& operator>>(Instant instant) {
+    *this >> *instant.nanos;
+    good_ = good_ && *instant.nanos >= 0 && *instant.nanos <= std::numeric_limits<Nanos>::max() / 2;
+    return *this;
   }
   // Everything was read, and there is no more.
   bool Over() const { return good_ && text_.empty(); }
@@ -163,15 +174,15 @@ Replay::Result Replay::Line(std::string_view line) {
   Nanos now = 0;
   if (kind == "feedback") {
     Feedback feedback;
-    words >> now >> feedback.program >> feedback.model >> feedback.runtime >> feedback.gpu_time >>
-        feedback.transfer_time >> feedback.transferred >> feedback.bandwidth >>
+    words >> Instant{&now} >> feedback.program >> feedback.model >> feedback.runtime >>
+        feedback.gpu_time >> feedback.transfer_time >> feedback.transferred >> feedback.bandwidth >>
         feedback.sensitivity;
     return words.Over() ? done(mapper_->Record(feedback, now)) : Result::kBadLine;
   }
   Application application;
   Gid gid = kNoGid;
   if (kind == "place") {
-    words >> now >> application;
+    words >> Instant{&now} >> application;
     const std::string_view outcome = words.Word();
     words >> gid;
     const std::string_view policy = words.Word();
@@ -183,7 +194,7 @@ Replay::Result Replay::Line(std::string_view line) {
     return same ? Result::kDone : Result::kDiffers;
   }
   if (kind == "bind") {
-    words >> now >> application >> gid;
+    words >> Instant{&now} >> application >> gid;
     return words.Over() ? done(mapper_->Bind(application, gid, now)) : Result::kBadLine;
   }
   if (kind == "unbind") {

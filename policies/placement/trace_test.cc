@@ -92,7 +92,8 @@ TEST(Trace, RefusesWhatIsNoTrace) {
            "gpu 1 0 0 0 1 5", "gpu 1 0 0 0 1 5 0 0", "gpu x 0 0 0 1 5 0", "gpu -1 0 0 0 1 5 0",
            "gpu 1  0 0 0 1 5 0", "gpu 99999999999 0 0 0 1 5 0", "nosuch 1", " ", "unbind",
            "place 0 1 1 1 1 1 1 1 placed 1", "bind 0 1 1 1 1 1 1 1", "load 1 2", "weight 1",
-           "feedback 1 2", "gone", options}) {
+           "feedback 1 2", "gone", "bind -1 1 1 1 1 1 1 1 1",
+           "bind 9223372036854775807 1 1 1 1 1 1 1 1", options}) {
     Replay replay;
     ASSERT_EQ(replay.Line(head), Replay::Result::kDone);
     ASSERT_EQ(replay.Line(options), Replay::Result::kDone);

@@ -33,6 +33,11 @@ inline constexpr uint32_t kModelsMax = 256;              // each decision looks 
 inline constexpr uint32_t kGpusOfNodeMax = 64;           // each decision looks at the local ones
 inline constexpr uint32_t kApplicationsMax = 4'194'304;  // bound at once
 inline constexpr uint32_t kHistoriesMax = 65'536;        // pairs of program and model
+// Measurements beyond these come of a fault, and are refused.
+inline constexpr Nanos kRuntimeMax = 100 * 24 * 3600 * kSecond;
+inline constexpr double kBandwidthMax = 1e18;  // bytes a second
+inline constexpr double kSensitivityMax = 1e6;
+inline constexpr double kWeightMax = 1e6;  // and its inverse is the least
 
 // What does not change while a GPU is in the pool, but for its weight.
 struct Gpu {
@@ -67,7 +72,7 @@ struct Application {
 struct Feedback {
   ProgramId program = 0;
   ModelId model = 0;
-  Nanos runtime = 0;        // by the wall; > 0
+  Nanos runtime = 0;        // by the wall, without what it waited for others; > 0
   Nanos gpu_time = 0;       // kernels, as if alone
   Nanos transfer_time = 0;  // copies between host and device
   Bytes transferred = 0;

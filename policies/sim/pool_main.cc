@@ -119,6 +119,11 @@ void PrintSummary(const PoolScenario& scenario, const PoolResult& result) {
   printf("Jain's fairness   %.4f of device time over weight, %zu tenants\n",
          squares > 0 ? sum * sum / (static_cast<double>(weights.size()) * squares) : 1,
          weights.size());
+  printf("device time      ");
+  for (size_t i = 0; i < std::min<size_t>(weights.size(), 16); ++i) {
+    printf(" %.3f", result.tenant_seconds[i]);
+  }
+  printf(" s by tenant\n");
 }
 
 int Usage() {

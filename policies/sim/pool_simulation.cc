@@ -19,6 +19,11 @@ using placement::Decision;
 using placement::Gid;
 using schedule::Phase;
 
+// Longer than any simulation, and far from the end of the type.
+constexpr double kLongest = 4e18;
+
+Nanos ToNanos(double nanos) { return static_cast<Nanos>(std::min(nanos, kLongest)); }
+
 double Seconds(Nanos nanos) { return static_cast<double>(nanos) / kSecond; }
 
 // The stages of a cycle, in their order.
@@ -103,6 +108,7 @@ class Simulation {
   PoolResult Run() {
     while (!events_.empty()) {
       const Event event = events_.top();
+      if (scenario_.stop > 0 && event.time > scenario_.stop) break;
       events_.pop();
       now_ = event.time;
       switch (event.what) {
@@ -117,6 +123,7 @@ class Simulation {
           break;
       }
     }
+    if (scenario_.stop > 0) Stop();
     result_.never_placed = pending_.size();
     result_.end = now_;
     for (const auto& gpu : gpus_) {
@@ -132,6 +139,16 @@ class Simulation {
     Nanos next = 0;
   };
 
+  void Stop() {
+    now_ = scenario_.stop;
+    for (const auto& gpu : gpus_) gpu->device.Idle(now_);
+    for (const Live& live : live_) {
+      if (live.gid == placement::kNoGid) continue;
+      result_.tenant_seconds[scenario_.streams[live.stream].tenant] +=
+          gpus_[live.gid - 1]->device.DeviceTime(live.guest) / kSecond;
+    }
+  }
+
   // A calibration would find how fast kernels are that fill the device.
   double WeightOf(const GpuModel& model) const {
     const GpuModel& first = scenario_.models[0];
@@ -144,8 +161,8 @@ class Simulation {
 
   void NextArrival(uint32_t stream) {
     Arrivals& arrivals = arrivals_[stream];
-    arrivals.next += static_cast<Nanos>(
-        arrivals.random.Exponential(scenario_.streams[stream].gap_seconds) * kSecond);
+    const double gap = arrivals.random.Exponential(scenario_.streams[stream].gap_seconds);
+    arrivals.next = ToNanos(static_cast<double>(arrivals.next) + gap * kSecond);
     ++arrivals.made;
     Push(arrivals.next, What::kArrival, stream);
   }
@@ -216,9 +233,13 @@ class Simulation {
       SimulatedGpu::Work work;
       switch (live.stage) {
         case Stage::kCpu: {
-          const Nanos delay =
-              program.cpu + (live.remote ? program.calls * scenario_.round_trip : 0);
-          if (delay > 0) return Push(now_ + delay, What::kCpuOver, index);
+          double delay = static_cast<double>(program.cpu);
+          if (live.remote) {
+            delay += static_cast<double>(program.calls) * static_cast<double>(scenario_.round_trip);
+          }
+          if (delay > 0) {
+            return Push(ToNanos(static_cast<double>(now_) + delay), What::kCpuOver, index);
+          }
           break;
         }
         case Stage::kToDevice:
@@ -304,6 +325,7 @@ class Simulation {
                                     .arrived = live.arrived,
                                     .placed = live.placed,
                                     .ended = now_});
+    live_[index] = Live{};
     free_live_.push_back(index);
     TryPending();
   }
@@ -325,9 +347,9 @@ class Simulation {
     mapper_->Record(
         {.program = scenario_.streams[live.stream].program,
          .model = gpus_[live.gid - 1]->model,
-         .runtime = static_cast<Nanos>(runtime),
-         .gpu_time = static_cast<Nanos>(gpu_time),
-         .transfer_time = static_cast<Nanos>(transfer_time),
+         .runtime = ToNanos(runtime),
+         .gpu_time = ToNanos(gpu_time),
+         .transfer_time = ToNanos(transfer_time),
          .transferred = transferred,
          .bandwidth = gpu_time > 0 ? touched / (gpu_time / kSecond) : 0,
          .sensitivity = static_cast<double>(transferred) / scenario_.network_bandwidth / seconds +
@@ -378,7 +400,7 @@ std::string Fault(const PoolScenario& scenario) {
   }
   for (const StreamModel& stream : scenario.streams) {
     if (stream.program >= scenario.programs.size()) return "a stream of an unknown program";
-    if (!(stream.gap_seconds >= 0) || stream.weight == 0 || stream.start < 0) {
+    if (!(stream.gap_seconds >= 0) || stream.weight == 0 || stream.start < 0 || scenario.stop < 0) {
       return "a stream: a number is out of its range";
     }
   }
@@ -414,7 +436,7 @@ Nanos TimeAlone(const PoolScenario& scenario, const ProgramModel& program, const
       model.copy_bandwidth * kSecond;
   const double cycle =
       static_cast<double>(program.cpu) + copies + KernelOn(scenario, program, model).duration;
-  return static_cast<Nanos>(cycle * program.cycles);
+  return ToNanos(cycle * program.cycles);
 }
 
 PoolResult SimulatePool(const PoolScenario& scenario, placement::MapperRecorder* recorder,

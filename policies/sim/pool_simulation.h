@@ -75,6 +75,7 @@ struct PoolScenario {
   double network_bandwidth = 1.25e9;
   Nanos round_trip = 100 * kMicrosecond;
   uint64_t seed = 1;
+  Nanos stop = 0;  // what has not ended by then is left undone; 0: until everything has ended
 };
 
 // How a kernel of a program is on a GPU of a model, alone.
@@ -99,7 +100,8 @@ struct ApplicationRecord {
 struct PoolResult {
   std::vector<ApplicationRecord> applications;  // in the order of their ends
   std::vector<double> busy_seconds;             // of each GPU: it had work; by gid - 1
-  std::vector<double> tenant_seconds;           // device time, time of several split evenly
+  // Device time, that of several at once split evenly; what has not ended is in it.
+  std::vector<double> tenant_seconds;
   uint64_t decisions = 0;
   uint64_t by_feedback = 0;
   uint64_t remote = 0;
@@ -107,7 +109,7 @@ struct PoolResult {
   Nanos end = 0;
 };
 
-// Null `recorder`: no trace. Empty result with `error` set: the scenario makes no sense.
+// Null `recorder`: no trace. `error` not empty, and an empty result: the scenario makes no sense.
 PoolResult SimulatePool(const PoolScenario& scenario, placement::MapperRecorder* recorder,
                         std::string* error);
 

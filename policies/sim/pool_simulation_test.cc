@@ -203,6 +203,20 @@ TEST(PoolSimulation, ASchedulerDividesTheGpuAmongTenants) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(result.applications[i].stream, 1u);
 }
 
+TEST(PoolSimulation, StopsWhenToldAndCountsWhatIsUnderWay) {
+  PoolScenario scenario = TwoNodes();
+  scenario.nodes = {{0}};
+  scenario.programs[0].cpu = 0;
+  scenario.streams = {{.program = 0, .tenant = 0, .gap_seconds = 0, .count = 2},
+                      {.program = 0, .tenant = 1, .gap_seconds = 0, .count = 2}};
+  scenario.stop = 500 * kMillisecond;
+  const PoolResult result = MustSimulate(scenario);
+  EXPECT_TRUE(result.applications.empty());
+  EXPECT_EQ(result.end, scenario.stop);
+  EXPECT_NEAR(result.busy_seconds[0], 0.5, 0.01);
+  EXPECT_NEAR(result.tenant_seconds[0] + result.tenant_seconds[1], result.busy_seconds[0], 1e-6);
+}
+
 TEST(PoolSimulation, RefusesWhatMakesNoSense) {
   const auto error_of = [](auto change) {
     PoolScenario scenario = TwoNodes();

@@ -30,6 +30,7 @@ class Reader {
     // In this order whatever the file's: streams name programs, nodes name models.
     RETURN_IF_ERROR(Table(root, "",
                           {{"seed", Whole(&scenario_.seed)},
+                           {"stop_seconds", Seconds(&scenario_.stop)},
                            {"mode", Mode()},
                            {"scheduler", Text(&scenario_.scheduler)},
                            {"context_switch_us", Micros(&scenario_.context_switch)},

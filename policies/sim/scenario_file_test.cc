@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kGood[] = R"(
 seed = 7
+stop_seconds = 100
 mode = "process"
 scheduler = "tfs"
 context_switch_us = 250
@@ -73,6 +74,7 @@ TEST(ScenarioFile, ReadsEveryKey) {
   const auto read = ParseScenario("s.toml", kGood);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->seed, 7u);
+  EXPECT_EQ(read->stop, 100 * kSecond);
   EXPECT_FALSE(read->packed);
   EXPECT_EQ(read->scheduler, "tfs");
   EXPECT_EQ(read->context_switch, 250 * kMicrosecond);

@@ -60,7 +60,7 @@ void SimulatedGpu::Submit(Guest guest, const Work& work, Nanos now) {
   PassTo(now);
   guests_[guest].work = work;
   if (policy_ != nullptr) {
-    policy_->Wait(guest, {work.phase, static_cast<Nanos>(work.length)}, now);
+    policy_->Wait(guest, {work.phase, static_cast<Nanos>(std::min(work.length, 1e18))}, now);
   } else {
     waiting_.push_back(guest);
   }
@@ -122,7 +122,9 @@ Nanos SimulatedGpu::NextEnd() const {
   for (const int engine : {kToDevice, kToHost}) {
     for (const Running& each : running_[engine]) next = std::min(next, each.end);
   }
-  if (next == INFINITY) return kNever;
+  // Beyond that no simulation comes; it is far from the end of the type.
+  constexpr double kLongest = 4e18;
+  if (next > kLongest) return kNever;
   return std::max(last_, static_cast<Nanos>(std::ceil(next)));
 }
 

@@ -44,8 +44,10 @@ class SimulatedGpu {
 
   Guest Join(uint32_t tenant, uint32_t weight, Nanos now);
   void Leave(Guest guest, Nanos now);
-  // Device time of a guest that is here.
+  // Device time of a guest that is here, up to the latest call with a time.
   double DeviceTime(Guest guest) const { return guests_[guest].device_time; }
+  // Nothing happens up to `now`, which is at most NextEnd().
+  void Idle(Nanos now) { PassTo(now); }
 
   // The guest has work, and none other on the way.
   void Submit(Guest guest, const Work& work, Nanos now);

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments of docs/EXPERIMENTS.md, in the simulator.
+
+  run.py --sim build/release/bin/consort-sim --out FOLDER [--quick] [--seeds N]
+
+Writes results.csv (a line a pair, variant, load and seed), summary.md (the tables) and, where python3-matplotlib is
+installed, plots. Speedup is T(CUDA) / T(variant), time from arrival to end, the mean over the applications of a program
+and then over the two programs of a pair; CUDA is `static` with a context an application.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import csv
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import workloads
+
+CUDA = ("cuda", dict(packed=False, policy="static"))
+FEEDBACK = ("rtf", "guf", "dtf", "mbf")
+
+
+def variants():
+    """name: what it is, in the order of the tables."""
+    table = dict([CUDA])
+    for policy in ("grr", "gmin", "gwtmin"):
+        table[f"{policy}-process"] = dict(packed=False, policy=policy)
+        table[f"{policy}-packed"] = dict(packed=True, policy=policy)
+    for scheduler in ("tfs", "las", "ps"):
+        table[f"gwtmin-{scheduler}-process"] = dict(packed=False, policy="gwtmin", scheduler=scheduler)
+        table[f"gwtmin-{scheduler}-packed"] = dict(packed=True, policy="gwtmin", scheduler=scheduler)
+    for policy in FEEDBACK:
+        table[f"{policy}-process"] = dict(packed=False, policy="gwtmin", feedback_policy=policy)
+        table[f"{policy}-packed"] = dict(packed=True, policy="gwtmin", feedback_policy=policy)
+    return table
+
+
+def simulate(sim, text, applications):
+    """The simulator's summary; where `applications`, also the times of every application by (stream, arrival)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "scenario.toml")
+        path.write_text(text)
+        ended = pathlib.Path(folder, "ended.csv")
+        command = [sim, "pool", str(path), *(["--applications", str(ended)] if applications else [])]
+        summary = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        times = {}
+        if applications:
+            with open(ended, newline="") as file:
+                for row in csv.DictReader(file):
+                    key = (int(row["stream"]), row["arrived_s"])
+                    times[key] = float(row["ended_s"]) - float(row["arrived_s"])
+        return summary, times
+
+
+def speedup(cuda, variant):
+    """Both by (stream, arrival): arrivals do not depend on the variant."""
+    if cuda.keys() != variant.keys():
+        raise RuntimeError("two runs of one scenario do not have the same arrivals")
+    by_stream = collections.defaultdict(list)
+    for key, time in cuda.items():
+        by_stream[key[0]].append(time / variant[key])
+    return statistics.fmean(statistics.fmean(each) for each in by_stream.values())
+
+
+def run_pair(sim, pair, nodes, load, seed, long_count):
+    """{variant: speedup} of one pair."""
+    results = {}
+    cuda = None
+    for name, what in variants().items():
+        _, times = simulate(sim, workloads.scenario(pair, nodes, load=load, seed=seed, long_count=long_count, **what), True)
+        if name == CUDA[0]:
+            cuda = times
+        results[name] = speedup(cuda, times)
+    return results
+
+
+def fairness(sim, pair, packed, scheduler):
+    summary, _ = simulate(sim, workloads.fairness_scenario(pair, packed=packed, scheduler=scheduler), False)
+    line = next(line for line in summary.splitlines() if line.startswith("Jain"))
+    return float(line.split()[2])
+
+
+def run(options):
+    pairs = workloads.PAIRS[::5] if options.quick else workloads.PAIRS
+    loads = [2.0] if options.quick else [1.0, 2.0, 4.0]
+    places = {"one node": [workloads.NODE_A], "two nodes": [workloads.NODE_A, workloads.NODE_B]}
+    long_count = 15 if options.quick else 40
+    rows = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        jobs = {}
+        for place, nodes in places.items():
+            for load in loads:
+                for seed in range(1, options.seeds + 1):
+                    for pair in pairs:
+                        jobs[(place, load, seed, pair)] = pool.submit(run_pair, options.sim, pair, nodes, load, seed,
+                                                                      long_count)
+        for (place, load, seed, pair), job in jobs.items():
+            for variant, value in job.result().items():
+                rows.append((place, load, seed, f"{pair[0].name}-{pair[1].name}", variant, value))
+        fair = {}
+        for pair in pairs:
+            for packed in (False, True):
+                for scheduler in ("none", "tfs"):
+                    name = f"{scheduler}-{'packed' if packed else 'process'}"
+                    fair[(f"{pair[0].name}-{pair[1].name}", name)] = pool.submit(fairness, options.sim, pair, packed,
+                                                                                 scheduler)
+        fair = {key: job.result() for key, job in fair.items()}
+    return rows, fair
+
+
+def means(rows):
+    """{(place, variant): {load: (mean over pairs and seeds, standard deviation of the seeds' means)}}"""
+    values = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
+    for place, load, seed, _, variant, value in rows:
+        values[(place, variant)][load][seed].append(value)
+    table = collections.defaultdict(dict)
+    for key, by_load in values.items():
+        for load, by_seed in by_load.items():
+            of_seeds = [statistics.fmean(each) for each in by_seed.values()]
+            spread = statistics.stdev(of_seeds) if len(of_seeds) > 1 else 0.0
+            table[key][load] = (statistics.fmean(of_seeds), spread)
+    return table
+
+
+def summary(table, fair):
+    loads = sorted(next(iter(table.values())))
+    lines = []
+    for place in dict.fromkeys(place for place, _ in table):
+        lines += [f"### Speedup over CUDA, {place}", "",
+                  "| variant | " + " | ".join(f"load {load:g}" for load in loads) + " |",
+                  "|---|" + "---|" * len(loads)]
+        for (where, variant), by_load in table.items():
+            if where == place:
+                cells = " | ".join(f"{by_load[load][0]:.2f} ± {by_load[load][1]:.2f}" for load in loads)
+                lines.append(f"| {variant} | {cells} |")
+        lines.append("")
+    lines += ["### Jain's fairness of two tenants on one GPU", "", "| variant | mean over pairs | least |", "|---|---|---|"]
+    for variant in dict.fromkeys(variant for _, variant in fair):
+        values = [value for (_, each), value in fair.items() if each == variant]
+        lines.append(f"| {variant} | {statistics.fmean(values):.3f} | {min(values):.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(table, fair, out):
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plots: python3-matplotlib is not installed", file=sys.stderr)
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    for place in dict.fromkeys(place for place, _ in table):
+        variants_here = [variant for where, variant in table if where == place]
+        loads = sorted(table[(place, variants_here[0])])
+        figure, axes = pyplot.subplots(figsize=(11, 4.5), constrained_layout=True)
+        width = 0.8 / len(loads)
+        for i, load in enumerate(loads):
+            axes.bar([j + (i - (len(loads) - 1) / 2) * width for j in range(len(variants_here))],
+                     [table[(place, variant)][load][0] for variant in variants_here], width, label=f"load {load:g}",
+                     yerr=[table[(place, variant)][load][1] for variant in variants_here])
+        axes.set_xticks(range(len(variants_here)), variants_here, rotation=60, ha="right")
+        axes.set_ylabel("speedup over CUDA")
+        axes.set_title(place)
+        axes.legend()
+        figure.savefig(out / f"speedup_{place.replace(' ', '_')}.svg")
+        pyplot.close(figure)
+    names = list(dict.fromkeys(variant for _, variant in fair))
+    figure, axes = pyplot.subplots(figsize=(6, 4), constrained_layout=True)
+    axes.boxplot([[value for (_, each), value in fair.items() if each == name] for name in names])
+    axes.set_xticks(range(1, len(names) + 1), names)
+    axes.set_ylabel("Jain's fairness")
+    figure.savefig(out / "fairness.svg")
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sim", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows, fair = run(options)
+    with open(options.out / "results.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["place", "load", "seed", "pair", "variant", "value"])
+        writer.writerows(rows)
+        writer.writerows(("one GPU", "", 1, pair, f"fairness {variant}", value) for (pair, variant), value in fair.items())
+    table = means(rows)
+    text = summary(table, fair)
+    (options.out / "summary.md").write_text(text)
+    print(text)
+    plot(table, fair, options.out)
+
+
+if __name__ == "__main__":
+    main()
