@@ -83,9 +83,8 @@ CUresult Post(Context* context, const Request& request) {
       result != CUDA_SUCCESS || captured) {
     return result;
   }
-  const CUresult result = context->device->session->Post(context->wire_id, request);
-  if (result == CUDA_SUCCESS) AfterPost(context, request);
-  return result;
+  BeforePost(context, request);
+  return context->device->session->Post(context->wire_id, request);
 }
 
 template <class Request>
@@ -93,8 +92,11 @@ CUresult Ask(Context* context, const Request& request, typename Request::Reply* 
   bool captured = false;  // never true of a request with a reply
   CUresult result = CaptureRequest(context, request, &captured);
   if (result != CUDA_SUCCESS) return result;
-  if (!AnsweredAtHome(context, request, &result))
-    result = context->device->session->Ask(context->wire_id, request, reply);
+  if (!AnsweredAtHome(context, request, &result)) {
+    do {
+      result = context->device->session->Ask(context->wire_id, request, reply);
+    } while (result == CUDA_ERROR_NOT_READY && IsAboutToBeReady(context, request));
+  }
   if constexpr (kSynchronises<Request>) {
     if (result == CUDA_SUCCESS) AfterSynchronise(context, request);
   }

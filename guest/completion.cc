@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/completion.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include "guest/call.h"
@@ -10,8 +11,11 @@
 namespace consort::guest {
 namespace {
 
-// What a wait may last to end here; longer ones ask, and sleep.
-constexpr long kSpinNanos = 20'000;
+// What a wait may last to end here; longer ones ask, and sleep. Where cores are spare, waiting as
+// the driver does it, which spins for good: a sleeper sees the end some 100 us late.
+constexpr int64_t kSpinNanos = 20'000;
+constexpr int64_t kLongSpinNanos = 1'000'000;
+constexpr int kLongSpinCores = 4;
 constexpr int kLooksBetweenClocks = 32;
 // Every so many queries in a row that find nothing, the host is asked: it knows of errors.
 constexpr uint32_t kQueriesBetweenAsks = 16;
@@ -24,8 +28,26 @@ int64_t NanosNow() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// Whether the word shows the number in time, and no error beside it.
-bool Await(const Completion& completion, uint32_t word, uint64_t number) {
+bool Sleeps(const Context* context) {
+  const unsigned flags = context->flags.load(std::memory_order_relaxed);
+  return (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
+int Cores() {
+  static std::atomic<int> known{0};
+  int cores = known.load(std::memory_order_relaxed);
+  if (cores == 0) {
+    cpu_set_t cpus;
+    cores = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    known.store(cores, std::memory_order_relaxed);
+  }
+  return cores;
+}
+
+// Whether the word shows the number in time, and no error beside it. `sleeps`: the program has said
+// that its threads sleep while they wait.
+bool Await(const Completion& completion, uint32_t word, uint64_t number, bool sleeps) {
+  const int64_t spin_nanos = !sleeps && Cores() >= kLongSpinCores ? kLongSpinNanos : kSpinNanos;
   const int64_t begin = NanosNow();
   while (true) {
     for (int i = 0; i < kLooksBetweenClocks; ++i) {
@@ -33,7 +55,7 @@ bool Await(const Completion& completion, uint32_t word, uint64_t number) {
       if (state != Completion::State::kPending) return state == Completion::State::kReached;
       __builtin_ia32_pause();
     }
-    if (NanosNow() - begin > kSpinNanos) return false;
+    if (NanosNow() - begin > spin_nanos) return false;
   }
 }
 
@@ -49,6 +71,21 @@ void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
   }
   __atomic_store_n(&event->signal, number, __ATOMIC_RELEASE);
   __atomic_store_n(&event->queries, 0, __ATOMIC_RELAXED);
+}
+
+// By its word, or else as the host says.
+bool HasCompleted(Context* context, uint64_t event_id) {
+  const Event* event = GetRuntime()->events.Find(event_id);
+  if (event == nullptr) return false;
+  const uint64_t number = __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE);
+  if (number != 0) {
+    return Completion::Of(context->device)->Look(Completion::WordOfEvent(event_id), number) ==
+           Completion::State::kReached;
+  }
+  wire::cuEventQueryRequest request;
+  wire::EmptyReply reply;
+  request.hEvent = event_id;
+  return context->device->session->Ask(context->wire_id, request, &reply) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -104,12 +141,20 @@ CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t
   return context->device->session->Post(context->wire_id, request);
 }
 
-void AfterPost(Context* context, const wire::cuEventRecordRequest& request) {
+void BeforePost(Context* context, const wire::cuEventRecordRequest& request) {
   SignalEvent(context, request.hEvent, request.hStream);
 }
 
-void AfterPost(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
+void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
   SignalEvent(context, request.hEvent, request.hStream);
+}
+
+bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTimeRequest& request) {
+  return HasCompleted(context, request.hStart) && HasCompleted(context, request.hEnd);
+}
+
+bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTime_v2Request& request) {
+  return HasCompleted(context, request.hStart) && HasCompleted(context, request.hEnd);
 }
 
 bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
@@ -122,7 +167,7 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
   }
   uint64_t number = 0;
   *result = completion->Signal(context, request.stream, word, &number);
-  return *result != CUDA_SUCCESS || Await(*completion, word, number);
+  return *result != CUDA_SUCCESS || Await(*completion, word, number, Sleeps(context));
 }
 
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
@@ -131,7 +176,9 @@ bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& reque
   const uint64_t number = event != nullptr ? __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE) : 0;
   if (number == 0 || !Completion::TellsAll(context->device->session)) return false;
   *result = CUDA_SUCCESS;
-  return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number);
+  const bool sleeps = Sleeps(context) || (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
+  return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number,
+               sleeps);
 }
 
 bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result) {

@@ -10,7 +10,9 @@
 //
 // Words belong to contexts (for their legacy stream), streams and events, by the index in their
 // handles; objects beyond the table's end do without. An event gets its signals from the first time
-// on that the program has asked for its state. Made by a device's first use; thread safe.
+// on that the program has asked for its state, each before the record that it stands for: so who
+// knows of the record, by whatever way, finds the word written. Made by a device's first use;
+// thread safe.
 #ifndef CONSORT_GUEST_COMPLETION_H_
 #define CONSORT_GUEST_COMPLETION_H_
 
@@ -70,13 +72,15 @@ class Completion {
   std::atomic<uint64_t> issued_[kWords] = {};
 };
 
-// Hooks of Post and Ask in guest/call.h, by the type of the request: after it was sent, and before
-// it is, where true means that `*result` is the answer.
-template <class Request>
-void AfterPost(Context*, const Request&) {}
-void AfterPost(Context* context, const wire::cuEventRecordRequest& request);
-void AfterPost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
+// Hooks of Post and Ask in guest/call.h, by the type of the request.
 
+// Before a request is sent that is not part of a capture.
+template <class Request>
+void BeforePost(Context*, const Request&) {}
+void BeforePost(Context* context, const wire::cuEventRecordRequest& request);
+void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
+
+// Before a question is sent. True: `*result` is the answer.
 template <class Request>
 bool AnsweredAtHome(Context*, const Request&, CUresult*) {
   return false;
@@ -86,6 +90,15 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
                     CUresult* result);
 bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result);
+
+// After the answer CUDA_ERROR_NOT_READY. True: the events are known to have completed, so that the
+// host will know in a moment.
+template <class Request>
+bool IsAboutToBeReady(Context*, const Request&) {
+  return false;
+}
+bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTimeRequest& request);
+bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTime_v2Request& request);
 
 }  // namespace consort::guest
 

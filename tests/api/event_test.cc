@@ -289,6 +289,40 @@ API_TEST(EventTest, PolledEventsTellOfTheirLatestRecord) {
   }
 }
 
+// However a program comes to know that an event has completed, all other ways agree.
+API_TEST(EventTest, CompletedIsCompletedForEveryCall) {
+  Stream stream;
+  Stream other;
+  Event begin;
+  Event end;
+  float millis = 0;
+  for (int round = 0; round < 300; ++round) {
+    ASSERT_OK(Drv().cuEventRecord(begin, stream));
+    ASSERT_OK(Drv().cuEventRecord(end, stream));
+    switch (round % 4) {
+      case 0: {
+        CUresult state = CUDA_ERROR_NOT_READY;
+        while (state == CUDA_ERROR_NOT_READY) state = Drv().cuEventQuery(end);
+        ASSERT_OK(state);
+        break;
+      }
+      case 1:
+        ASSERT_OK(Drv().cuEventSynchronize(end));
+        break;
+      case 2:
+        ASSERT_OK(Drv().cuStreamWaitEvent(other, end, 0));
+        ASSERT_OK(Drv().cuStreamSynchronize(other));
+        break;
+      default:
+        ASSERT_OK(Drv().cuStreamSynchronize(stream));
+    }
+    ASSERT_OK(Drv().cuEventElapsedTime(&millis, begin, end));
+    ASSERT_OK(Drv().cuEventQuery(end));
+    ASSERT_OK(Drv().cuEventQuery(begin));
+    ASSERT_OK(Drv().cuEventSynchronize(end));
+  }
+}
+
 API_TEST(EventTest, PolledEventsTellOfRecordsOfGraphs) {
   Stream held;
   Event event(CU_EVENT_DISABLE_TIMING);

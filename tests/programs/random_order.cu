@@ -163,15 +163,19 @@ class World {
   uint32_t NextValue() { return ++value_; }
   bool Ordered(int stream) const { return legacy_ && stream < 3; }
 
-  // What the stream's next work comes after; to be asked before each submission.
+  // What the stream's next kernel, copy, fill or host function comes after; to be asked before each
+  // submission. Records and waits are no work for this: the rules of the legacy stream do not order
+  // them (seen on driver 580).
   Clock& Before(int stream) {
     if (Ordered(stream)) {
       for (int other = 0; other < 3; ++other) {
-        if ((stream == 0) != (other == 0)) clocks_[stream].Join(clocks_[other]);
+        if ((stream == 0) != (other == 0)) clocks_[stream].Join(worked_[other]);
       }
     }
     return clocks_[stream];
   }
+  void Worked(int stream) { worked_[stream] = clocks_[stream]; }
+
   // What has been done when everything that was submitted to the stream so far has. Waiting for
   // that and asking is no work, so what would come before the next work does not count.
   const Clock& Submitted(int stream) const { return clocks_[stream]; }
@@ -183,6 +187,7 @@ class World {
     Append<<<1, 1, 0, streams_[stream]>>>(device_, stream, other, value, source);
     CUDA_OK(cudaGetLastError());
     before.at[stream] = static_cast<uint32_t>(expected_[stream].size());
+    Worked(stream);
   }
 
   uint32_t* NextCell(int stream) {
@@ -236,6 +241,7 @@ class World {
     Before(stream);
     CUDA_OK(cudaMemcpyAsync(cell, &value, sizeof value, cudaMemcpyHostToDevice, streams_[stream]));
     CUDA_OK(cudaMemcpyAsync(&back, cell, sizeof back, cudaMemcpyDeviceToHost, streams_[stream]));
+    Worked(stream);
     EXPECT(back == value, "stream %d: %u came back, expected %u", stream, back, value);
     host_.Join(Submitted(stream));
     CheckReached();
@@ -251,6 +257,7 @@ class World {
                             streams_[stream]));
     CUDA_OK(cudaMemcpyAsync(back.data(), large_, kLargeBytes, cudaMemcpyDeviceToHost,
                             streams_[stream]));
+    Worked(stream);
     EXPECT(back == data, "stream %d: a large copy is wrong", stream);
     host_.Join(Submitted(stream));
     CheckReached();
@@ -258,14 +265,12 @@ class World {
 
   void Record(int stream) {
     const int event = Below(kEvents);
-    Before(stream);
     CUDA_OK(cudaEventRecord(events_[event], streams_[stream]));
     recorded_[event] = Submitted(stream);
   }
 
   void WaitFor(int stream) {
     const int event = Below(kEvents);
-    Before(stream);
     CUDA_OK(cudaStreamWaitEvent(streams_[stream], events_[event], 0));
     clocks_[stream].Join(recorded_[event]);
   }
@@ -320,6 +325,7 @@ class World {
     }
     for (auto& expected : expected_) expected.clear();
     for (Clock& clock : clocks_) clock = Clock();
+    for (Clock& clock : worked_) clock = Clock();
     for (Clock& clock : recorded_) clock = Clock();
     host_ = Clock();
     writes_.clear();
@@ -340,6 +346,7 @@ class World {
   std::vector<Expected> expected_[kStreams];
   std::vector<std::unique_ptr<HostWrite>> writes_;
   Clock clocks_[kStreams];   // what each stream's next work comes after
+  Clock worked_[kStreams];   // the same when it last got work
   Clock recorded_[kEvents];  // what each event's latest record comes after
   Clock host_;
   uint32_t value_ = 0;
