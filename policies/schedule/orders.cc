@@ -34,12 +34,12 @@ void PhaseSelection::OnStart(ApplicationId id, Phase phase) {
   phases_[id].push_back(phase);
 }
 
-void PhaseSelection::OnFinish(ApplicationId id) {
+void PhaseSelection::OnFinish(ApplicationId id, Nanos) {
   --in_flight_[Index(phases_[id].front())];
   phases_[id].pop_front();
 }
 
-ApplicationId PhaseSelection::Pick(Nanos) {
+std::optional<ApplicationId> PhaseSelection::Pick(Nanos) {
   const std::set<Key>* first = nullptr;
   for (const Phase phase : kPhaseOrder) {
     const std::set<Key>& waiting = waiting_[Index(phase)];
@@ -82,7 +82,7 @@ void LeastAttained::OnCharge(ApplicationId id, Nanos device_time, Nanos now) {
   if (waits) waiting_.insert(KeyOf(id));
 }
 
-ApplicationId LeastAttained::Pick(Nanos now) {
+std::optional<ApplicationId> LeastAttained::Pick(Nanos now) {
   CloseEpochs(now);
   return std::get<2>(*waiting_.begin());
 }
@@ -123,6 +123,11 @@ void Credit::OnLeave(ApplicationId id, Nanos) {
   if (--accounts_[tenant].applications == 0) accounts_.erase(tenant);
 }
 
+void Credit::OnSetWeight(TenantId tenant, uint32_t weight, Nanos now) {
+  CloseEpochs(now);
+  accounts_[tenant].weight = weight;
+}
+
 void Credit::OnWait(ApplicationId id, Nanos now) {
   CloseEpochs(now);
   waiting_.insert(KeyOf(id));
@@ -140,9 +145,32 @@ void Credit::OnCharge(ApplicationId id, Nanos device_time, Nanos now) {
   SetCredit(&account, account.credit - static_cast<double>(device_time));
 }
 
-ApplicationId Credit::Pick(Nanos now) {
+std::optional<ApplicationId> Credit::Pick(Nanos now) {
   CloseEpochs(now);
   return std::get<2>(*waiting_.begin());
+}
+
+void MaximumIdle::OnLeave(ApplicationId id, Nanos) {
+  if (owner_ == id) owner_.reset();
+}
+
+void MaximumIdle::OnFinish(ApplicationId id, Nanos now) {
+  if (owner_ == id && roster_.at(id).in_flight == 0) idle_since_ = now;
+}
+
+std::optional<ApplicationId> MaximumIdle::Pick(Nanos now) {
+  if (owner_.has_value()) {
+    const Roster::Entry& owner = roster_.at(*owner_);
+    if (owner.waits) return owner_;
+    if (owner.in_flight == 0 && now - idle_since_ >= options_.idle_max) owner_.reset();
+  }
+  if (!owner_.has_value()) {
+    owner_ = oldest();
+    idle_since_ = now;
+    return owner_;
+  }
+  if (roster_.in_flight() != 0) return std::nullopt;
+  return oldest();
 }
 
 }  // namespace consort::schedule

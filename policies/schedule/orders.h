@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // policies/schedule/orders.h: first come first served, shortest batch first, phase selection, least
-// attained service and credit: policies that differ in the order of batches. Thread compatible.
+// attained service, credit and maximum idle time: policies that differ in the order of batches.
+// Thread compatible.
 //
 // After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on Accelerator-based Systems"
 // (SC 2014): PS and LAS. Credit: Xen's credit scheduler, without its boost.
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -26,7 +28,7 @@ class FirstCome final : public BatchOrder {
   explicit FirstCome(const Options& options) : BatchOrder(options) {}
 
  private:
-  ApplicationId Pick(Nanos) override { return oldest(); }
+  std::optional<ApplicationId> Pick(Nanos) override { return oldest(); }
 };
 
 // The batch with the smallest estimate first; one of which nothing is known counts as small, so
@@ -43,7 +45,7 @@ class ShortestFirst final : public BatchOrder {
   }
   void OnWait(ApplicationId id, Nanos) override { waiting_.insert(KeyOf(id)); }
   void OnWaitOver(ApplicationId id, Nanos) override { waiting_.erase(KeyOf(id)); }
-  ApplicationId Pick(Nanos) override { return std::get<2>(*waiting_.begin()); }
+  std::optional<ApplicationId> Pick(Nanos) override { return std::get<2>(*waiting_.begin()); }
 
   std::set<Key> waiting_;
 };
@@ -54,6 +56,7 @@ class ShortestFirst final : public BatchOrder {
 class PhaseSelection final : public BatchOrder {
  public:
   explicit PhaseSelection(const Options& options) : BatchOrder(options) {}
+  bool tells_phases_apart() const override { return true; }
 
  private:
   using Key = std::pair<uint64_t, ApplicationId>;
@@ -61,8 +64,8 @@ class PhaseSelection final : public BatchOrder {
   void OnWait(ApplicationId id, Nanos) override;
   void OnWaitOver(ApplicationId id, Nanos) override;
   void OnStart(ApplicationId id, Phase phase) override;
-  void OnFinish(ApplicationId id) override;
-  ApplicationId Pick(Nanos) override;
+  void OnFinish(ApplicationId id, Nanos) override;
+  std::optional<ApplicationId> Pick(Nanos) override;
 
   std::array<std::set<Key>, kPhases> waiting_;
   std::array<uint32_t, kPhases> in_flight_ = {};
@@ -94,7 +97,7 @@ class LeastAttained final : public BatchOrder {
   void OnWait(ApplicationId id, Nanos now) override;
   void OnWaitOver(ApplicationId id, Nanos) override { waiting_.erase(KeyOf(id)); }
   void OnCharge(ApplicationId id, Nanos device_time, Nanos now) override;
-  ApplicationId Pick(Nanos now) override;
+  std::optional<ApplicationId> Pick(Nanos now) override;
 
   std::map<ApplicationId, Service> service_;
   std::set<Key> waiting_;
@@ -122,14 +125,31 @@ class Credit final : public BatchOrder {
   void SetCredit(Account* account, double credit);
   void OnJoin(ApplicationId id, Nanos now) override;
   void OnLeave(ApplicationId id, Nanos) override;
+  void OnSetWeight(TenantId tenant, uint32_t weight, Nanos now) override;
   void OnWait(ApplicationId id, Nanos now) override;
   void OnWaitOver(ApplicationId id, Nanos) override;
   void OnCharge(ApplicationId id, Nanos device_time, Nanos now) override;
-  ApplicationId Pick(Nanos now) override;
+  std::optional<ApplicationId> Pick(Nanos now) override;
 
   std::map<TenantId, Account> accounts_;
   std::set<Key> waiting_;
   Nanos epoch_begin_ = 0;
+};
+
+// One application has the device to itself until it has left it idle for `idle_max` while another
+// waited; then the one that has waited longest gets it. Until then the others' batches run one at a
+// time while the owner has none, and its next one comes before theirs.
+class MaximumIdle final : public BatchOrder {
+ public:
+  explicit MaximumIdle(const Options& options) : BatchOrder(options) {}
+
+ private:
+  void OnLeave(ApplicationId id, Nanos) override;
+  void OnFinish(ApplicationId id, Nanos now) override;
+  std::optional<ApplicationId> Pick(Nanos now) override;
+
+  std::optional<ApplicationId> owner_;
+  Nanos idle_since_ = 0;  // of the owner, while it has nothing in flight
 };
 
 }  // namespace consort::schedule
