@@ -75,22 +75,18 @@ class PhaseSelection final : public BatchOrder {
 
 // The application with the least service of late first: at the end of epoch n,
 // CGS_n = k * GS_n + (1 - k) * CGS_(n-1), with GS_n the device time of the epoch and k = 0.8;
-// within an epoch counts what CGS would be if it ended now. An epoch's end is O(applications).
+// within an epoch counts what CGS would be if it ended now. The end of an epoch makes all of these
+// smaller by the same factor, so it is kept once for all.
 class LeastAttained final : public BatchOrder {
  public:
   explicit LeastAttained(const Options& options) : BatchOrder(options) {}
 
  private:
   static constexpr double kNewest = 0.8;
-  struct Service {
-    double attained = 0;  // CGS of the last closed epoch
-    Nanos this_epoch = 0;
-    double key() const {
-      return kNewest * static_cast<double>(this_epoch) + (1 - kNewest) * attained;
-    }
-  };
+  // Below it numbers are brought to scale 1 again: O(applications), once in 143 epochs at most.
+  static constexpr double kScaleLeast = 1e-100;
   using Key = std::tuple<double, uint64_t, ApplicationId>;
-  Key KeyOf(ApplicationId id) { return {service_[id].key(), roster_.at(id).sequence, id}; }
+  Key KeyOf(ApplicationId id) { return {service_[id], roster_.at(id).sequence, id}; }
   void CloseEpochs(Nanos now);
   void OnJoin(ApplicationId id, Nanos now) override;
   void OnLeave(ApplicationId id, Nanos) override { service_.erase(id); }
@@ -99,14 +95,15 @@ class LeastAttained final : public BatchOrder {
   void OnCharge(ApplicationId id, Nanos device_time, Nanos now) override;
   std::optional<ApplicationId> Pick(Nanos now) override;
 
-  std::map<ApplicationId, Service> service_;
+  std::map<ApplicationId, double> service_;  // times scale_: nanoseconds
+  double scale_ = 1;
   std::set<Key> waiting_;
   Nanos epoch_begin_ = 0;
 };
 
 // Each epoch a tenant gets credit for device time by weight and pays for what it used. Tenants with
-// credit go before those without, and within both groups first come goes first. An epoch's end is
-// O(applications).
+// credit go before those without, and within both groups first come goes first. What a unit of weight
+// has got so far is kept once for all; a tenant's account is brought up to date when it is looked at.
 class Credit final : public BatchOrder {
  public:
   explicit Credit(const Options& options) : BatchOrder(options) {}
@@ -116,13 +113,18 @@ class Credit final : public BatchOrder {
   struct Account {
     uint32_t weight = 1;
     uint32_t applications = 0;
-    double credit = 0;
+    double credit = 0;  // when what a unit of weight has got was `paid_to`
+    double paid_to = 0;
+    bool over = false;  // has no credit
     std::set<std::pair<uint64_t, ApplicationId>> waiting;
+    double out_of_debt_at() const { return paid_to - credit / weight; }
   };
-  bool Over(ApplicationId id) { return accounts_[roster_.at(id).application.tenant].credit < 0; }
-  Key KeyOf(ApplicationId id) { return {Over(id), roster_.at(id).sequence, id}; }
+  Account& AccountOf(ApplicationId id) { return accounts_[roster_.at(id).application.tenant]; }
+  Key KeyOf(ApplicationId id) { return {AccountOf(id).over, roster_.at(id).sequence, id}; }
   void CloseEpochs(Nanos now);
-  void SetCredit(Account* account, double credit);
+  // Every change of an account goes through here: `change` finds it up to date.
+  template <class Function>
+  void Change(TenantId tenant, Function change);
   void OnJoin(ApplicationId id, Nanos now) override;
   void OnLeave(ApplicationId id, Nanos) override;
   void OnSetWeight(TenantId tenant, uint32_t weight, Nanos now) override;
@@ -132,6 +134,9 @@ class Credit final : public BatchOrder {
   std::optional<ApplicationId> Pick(Nanos now) override;
 
   std::map<TenantId, Account> accounts_;
+  std::set<std::pair<double, TenantId>> over_;  // by out_of_debt_at
+  uint64_t weights_ = 0;                        // of all accounts
+  double paid_ = 0;                             // to a unit of weight, since the beginning
   std::set<Key> waiting_;
   Nanos epoch_begin_ = 0;
 };
