@@ -74,7 +74,7 @@ struct OpenSession {
   uint32_t priority = 0;     // of the tenant, for memory
   uint64_t memory_soft = 0;  // quotas of the tenant on this device; 0: none
   uint64_t memory_hard = 0;
-  uint64_t memory_wait_ms = 0;  // for memory; 0: refused at once
+  uint64_t memory_wait_ms = 0;   // for memory; 0: refused at once
   uint32_t stream_priority = 1;  // of the tenant: a PriorityLevel (host/session/stream_priority.h)
   PartitionRange partition;
   wire::Hello hello;

@@ -54,8 +54,8 @@ class Daemon final : private AdminActions {
   // Reaps ended children. Call when SIGCHLD arrived.
   void OnChildSignal();
   // Reads the tenants' file and the VMs' files again: weights and the policy go to the workers,
-  // sockets are opened, changed and closed accordingly; isolation and priority are for sessions that
-  // begin later. A mistake in a file is logged, and what it says stays as it was.
+  // sockets are opened, changed and closed accordingly; isolation and priority are for sessions
+  // that begin later. A mistake in a file is logged, and what it says stays as it was.
   void Reload();
   // How things are now.
   DaemonStatus Status() const override;

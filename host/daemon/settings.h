@@ -30,9 +30,9 @@ inline constexpr char kDefaultPolicy[] = "tfs";
 
 class Settings {
  public:
-  // `policy`: of the flags; empty: what `tenants` says, or kDefaultPolicy. `state_path`: of the state
-  // file, which need not be there yet; empty: nothing is kept. kInvalidArgument: the state file is
-  // none of ours; the text names it.
+  // `policy`: of the flags; empty: what `tenants` says, or kDefaultPolicy. `state_path`: of the
+  // state file, which need not be there yet; empty: nothing is kept. kInvalidArgument: the state
+  // file is none of ours; the text names it.
   static absl::StatusOr<Settings> Load(TenantsFile tenants, std::string policy,
                                        std::string state_path);
   // The tenants' file has been read again.

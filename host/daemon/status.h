@@ -98,7 +98,7 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
-  std::optional<PoolStatus> pool;  // none: this daemon is in no pool
+  std::optional<PoolStatus> pool;           // none: this daemon is in no pool
   std::string policy;                       // of the scheduler
   std::map<std::string, uint32_t> weights;  // of tenants that are known
   std::vector<TenantShare> shares;          // of tenants that have sessions

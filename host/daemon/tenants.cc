@@ -143,8 +143,8 @@ class Reader {
           return Error(node.source(), "stream_priority wants \"low\", \"normal\" or \"high\"");
         }
         tenant.stream_priority = level == "low"    ? PriorityLevel::kLow
-                          : level == "high" ? PriorityLevel::kHigh
-                                            : PriorityLevel::kNormal;
+                                 : level == "high" ? PriorityLevel::kHigh
+                                                   : PriorityLevel::kNormal;
       } else if (key == "isolation") {
         ASSIGN_OR_RETURN(const std::string mode, Text(key, node));
         if (mode != "packed" && mode != "process" && mode != "partition") {
@@ -164,10 +164,11 @@ class Reader {
           return Error(node.source(), "two tenants have this socket; give each its own");
         }
       } else {
-        return Error(key.source(),
-                     absl::StrCat("unknown key ", View(key.str()),
-                                  "; a tenant has name, weight, stream_priority, isolation, socket, "
-                                  "memory_soft, memory_hard, memory_wait_seconds and priority"));
+        return Error(
+            key.source(),
+            absl::StrCat("unknown key ", View(key.str()),
+                         "; a tenant has name, weight, stream_priority, isolation, socket, "
+                         "memory_soft, memory_hard, memory_wait_seconds and priority"));
       }
     }
     if (tenant.memory_hard != 0 && tenant.memory_soft > tenant.memory_hard) {

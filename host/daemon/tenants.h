@@ -45,7 +45,7 @@ struct Tenant {
   Bytes memory_soft = 0;
   Bytes memory_hard = 0;
   uint64_t memory_wait_ms = 0;
-  uint32_t priority = 0;    // among those that wait for memory; higher first
+  uint32_t priority = 0;  // among those that wait for memory; higher first
   PriorityLevel stream_priority = PriorityLevel::kNormal;
   Isolation isolation = Isolation::kPacked;
   std::string socket_path;  // empty: none of its own

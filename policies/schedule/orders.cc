@@ -161,9 +161,8 @@ void Credit::OnWaitOver(ApplicationId id, Nanos) {
 
 void Credit::OnCharge(ApplicationId id, Nanos device_time, Nanos now) {
   CloseEpochs(now);
-  Change(roster_.at(id).application.tenant, [&](Account* account) {
-    account->credit -= static_cast<double>(device_time);
-  });
+  Change(roster_.at(id).application.tenant,
+         [&](Account* account) { account->credit -= static_cast<double>(device_time); });
 }
 
 std::optional<ApplicationId> Credit::Pick(Nanos now) {

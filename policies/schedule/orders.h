@@ -102,8 +102,9 @@ class LeastAttained final : public BatchOrder {
 };
 
 // Each epoch a tenant gets credit for device time by weight and pays for what it used. Tenants with
-// credit go before those without, and within both groups first come goes first. What a unit of weight
-// has got so far is kept once for all; a tenant's account is brought up to date when it is looked at.
+// credit go before those without, and within both groups first come goes first. What a unit of
+// weight has got so far is kept once for all; a tenant's account is brought up to date when it is
+// looked at.
 class Credit final : public BatchOrder {
  public:
   explicit Credit(const Options& options) : BatchOrder(options) {}

@@ -214,19 +214,21 @@ def eight(options):
 
 
 def interactive(options):
-    print("interactive: 100 us every 10 ms beside a flood of 2 ms kernels; us from launch to end")
-    for policy, lines in (("none", ""), ("tfs", ""), ("tfs", 'stream_priority = "high"')):
+    print("interactive: 100 us every 10 ms beside a flood of 2 ms kernels, which fill the GPU or half of it; us from "
+          "launch to end")
+    for policy, lines, blocks in (("none", "", 1056), ("tfs", 'stream_priority = "high"', 1056), ("none", "", 528),
+                                  ("tfs", "", 528), ("tfs", 'stream_priority = "high"', 528)):
         with contextlib.ExitStack() as stack:
             consort = stack.enter_context(Consort(options, {"person": lines, "batch": ""}, policy))
             person = stack.enter_context(consort.program("person", "us=100 blocks=66 period=10000"))
-            batch = stack.enter_context(consort.program("batch", "us=2000 depth=16"))
+            batch = stack.enter_context(consort.program("batch", f"us=2000 depth=16 blocks={blocks}"))
             quiet = person.run(f"time {options.seconds / 2}")
             before = rate(batch.run(f"time {options.seconds / 2}"))
             batch.begin(f"time {options.seconds + 0.5}")
             time.sleep(0.2)
             beside = person.run(f"time {options.seconds}")
             after = rate(batch.end())
-            print(f"  {policy:5} {lines or 'priority as asked':20} alone p50 {quiet[2]:6.0f} p99 {quiet[3]:6.0f}   "
+            print(f"  {blocks:4} blocks {policy:5} {lines or 'priority as asked':25} alone p50 {quiet[2]:6.0f} p99 {quiet[3]:6.0f}   "
                   f"beside p50 {beside[2]:6.0f} p99 {beside[3]:6.0f}   batch loses {100 * (1 - after / before):.1f} %",
                   flush=True)
 
