@@ -3,9 +3,11 @@
 //
 // Exit status: 0 done, 1 failed or check found something, 64 usage, 69 consortd or libvirt cannot
 // be reached, 77 not allowed. Numbers as in sysexits.h.
+#include <poll.h>
 #include <stdlib.h>
 #include <sysexits.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -29,6 +31,11 @@ struct Options {
   AttachOptions attach;
   std::string certificates = "/etc/consort/pool";
   std::string node;
+  std::string policy;
+  std::string tenant;
+  uint32_t weight = 0;
+  bool once = false;
+  double interval_seconds = 1;
 };
 
 int Fail(const absl::Status& status) {
@@ -64,6 +71,60 @@ int ShowPool(const Options& options, const char* part,
     std::cout << table(*pool);
   }
   return EXIT_SUCCESS;
+}
+
+// For a person until it is interrupted, each time over the last one; for a program a line each
+// time.
+int Top(const Options& options) {
+  const bool json = options.output == "json";
+  const bool redraw = !json && !options.once && isatty(STDOUT_FILENO);
+  while (true) {
+    const auto status = AdminStatus(options.paths.admin_socket);
+    if (!status.ok()) return Fail(status.status());
+    if (redraw) std::cout << "\033[H\033[2J";  // to the corner, and clear
+    std::cout << (json ? TopJson(*status).dump(options.once ? 2 : -1) + "\n" : TopTables(*status))
+              << std::flush;
+    if (options.once) return EXIT_SUCCESS;
+    if (!std::cout) return EXIT_FAILURE;  // nobody reads any more
+    poll(nullptr, 0, static_cast<int>(options.interval_seconds * 1000));
+  }
+}
+
+int Policy(const Options& options) {
+  if (options.policy.empty()) {
+    const auto status = AdminStatus(options.paths.admin_socket);
+    if (!status.ok()) return Fail(status.status());
+    const std::string name = status->value("policy", std::string());
+    if (options.output == "json") {
+      std::cout << nlohmann::ordered_json({{"policy", name}}).dump(2) << "\n";
+    } else {
+      std::cout << name << "\n";
+    }
+    return EXIT_SUCCESS;
+  }
+  nlohmann::ordered_json body;
+  body["policy"] = nullptr;
+  if (options.policy != "default") body["policy"] = options.policy;
+  return Done(AdminPut(options.paths.admin_socket, "/api/v1/scheduler", body));
+}
+
+int ListTenants(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  if (options.output == "json") {
+    std::cout << status->value("tenants", nlohmann::ordered_json::array()).dump(2) << "\n";
+  } else {
+    std::cout << TenantTable(*status);
+  }
+  return EXIT_SUCCESS;
+}
+
+// No weight: that of the file.
+int SetTenant(const Options& options) {
+  nlohmann::ordered_json body = {{"tenant", options.tenant}};
+  body["weight"] = nullptr;
+  if (options.weight != 0) body["weight"] = options.weight;
+  return Done(AdminPut(options.paths.admin_socket, "/api/v1/tenants", body));
 }
 
 int List(const LibvirtDomains& domains, const Options& options) {
@@ -133,6 +194,26 @@ int Main(int argc, char** argv) {
   for (CLI::App* make : {init, certificate}) {
     make->add_option("--folder", options.certificates, "where they lie")->capture_default_str();
   }
+  CLI::App* top = app.add_subcommand("top", "how devices are shared, as it goes");
+  top->add_flag("--once", options.once, "prints once and ends");
+  top->add_option("--interval", options.interval_seconds, "seconds between")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  CLI::App* policy = app.add_subcommand("policy", "shows or sets how devices are shared");
+  policy->add_option("name", options.policy,
+                     "a policy (tfs, las, ps, fcfs, sjf, credit, idle), none, or default: as "
+                     "consortd's flags and files say");
+  CLI::App* tenant = app.add_subcommand("tenant", "tenants and their weights");
+  tenant->require_subcommand(1);
+  tenant->fallthrough();
+  CLI::App* tenants = tenant->add_subcommand("list", "those that are known");
+  CLI::App* set = tenant->add_subcommand("set", "changes a tenant; holds after a restart too");
+  set->add_option("tenant", options.tenant, "its name")->required();
+  set->add_option("--weight", options.weight, "its part of a device, beside the others' weights")
+      ->check(CLI::Range(uint32_t{1}, kTenantWeightMax))
+      ->required();
+  CLI::App* reset = tenant->add_subcommand("reset", "back to what consortd's file says");
+  reset->add_option("tenant", options.tenant, "its name")->required();
   CLI::App* vm = app.add_subcommand("vm", "which virtual machines of libvirt have vGPUs");
   vm->require_subcommand(1);
   vm->fallthrough();
@@ -173,6 +254,10 @@ int Main(int argc, char** argv) {
   if (certificate->parsed()) {
     return Done(gpool::MakeNodeCertificate(options.certificates, options.node));
   }
+  if (top->parsed()) return Top(options);
+  if (policy->parsed()) return Policy(options);
+  if (tenants->parsed()) return ListTenants(options);
+  if (set->parsed() || reset->parsed()) return SetTenant(options);
   const auto domains = LibvirtDomains::Connect(options.libvirt_uri);
   if (!domains.ok()) return Fail(domains.status());
   if (attach->parsed()) {

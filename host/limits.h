@@ -4,6 +4,8 @@
 #ifndef CONSORT_HOST_LIMITS_H_
 #define CONSORT_HOST_LIMITS_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/units.h"
@@ -84,6 +86,8 @@ inline constexpr uint32_t kUnsupportedNamesMax = 1024;
 
 // Connections to one of consortd's HTTP doors (metrics, administration). A Prometheus keeps one.
 inline constexpr uint32_t kHttpConnectionsMax = 32;
+// Of a request's body; what is asked for is a few words.
+inline constexpr size_t kHttpBodyBytesMax = 64 * 1024;
 // One that says nothing for so long is closed.
 inline constexpr Nanos kHttpTimeout = 30 * kSecond;
 
@@ -158,11 +162,16 @@ inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
 // A tenant's weight. Beyond, the smallest share is less than any batch.
 inline constexpr uint32_t kTenantWeightMax = 10000;
 
+// Weights that were set at run time, over those of the file. A state file of some ten KiB.
+inline constexpr uint32_t kSetWeightsMax = 256;
+
 // Scheduling (host/scheduler, host/session/work_gate). A batch is what is submitted in one turn:
 // closed when it has so many requests or so much time by estimate, so that two events and a turn
 // are small beside it, and no tenant gets far before it is measured.
 inline constexpr uint32_t kBatchRequestsMax = 64;
 inline constexpr Nanos kBatchTime = 1 * kMillisecond;
+// Parts of a batch beyond which a stream's kernels and copies are not measured apart any more.
+inline constexpr size_t kBatchPhasePartsMax = 8;
 // An open batch to which nothing was added for so long is closed.
 inline constexpr Nanos kBatchAgeMax = 200 * kMicrosecond;
 // Batches of one session in flight: two at any rate, so that the device goes from one to the next
@@ -174,6 +183,17 @@ inline constexpr Nanos kBatchesShort = 12 * kMillisecond;
 // A device on which nothing began or ended for so long: what is in flight may wait for work that
 // comes after it, so bounds give way.
 inline constexpr Nanos kSchedulerStall = 50 * kMillisecond;
+// Of the histogram of how long batches wait for their turns, each bound included; what waits longer
+// than the last is counted beyond it. From what nobody notices to what a person does.
+inline constexpr std::array<Nanos, 11> kQueueDelayBounds = {
+    10 * kMicrosecond,  30 * kMicrosecond,  100 * kMicrosecond, 300 * kMicrosecond,
+    1 * kMillisecond,   3 * kMillisecond,   10 * kMillisecond,  30 * kMillisecond,
+    100 * kMillisecond, 300 * kMillisecond, 1 * kSecond};
+inline constexpr size_t kQueueDelayBuckets = kQueueDelayBounds.size() + 1;
+// Over how long shares of devices are told: two reports of usage.
+inline constexpr Nanos kShareWindow = 1 * kSecond;
+// Of a scheduler's trace that has not been written to its file yet: some seconds of a busy device.
+inline constexpr size_t kTraceBytesMax = 64 << 20;
 // Device time is settled at latest so much later, even if a session has not told what it knows.
 inline constexpr Nanos kSchedulerLag = 100 * kMillisecond;
 // A session that had no device work for so long is not active.

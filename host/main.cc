@@ -30,6 +30,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
 #include "host/daemon/service_notify.h"
+#include "host/daemon/settings.h"
 #include "host/daemon/tenants.h"
 #include "host/limits.h"
 #include "host/memory/size_text.h"
@@ -64,7 +65,7 @@ constexpr char kUsage[] =
                         consortd.admin.sock)
   --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
   --scheduler NAME      how tenants share a device: tfs (fair shares by weight, the default), las,
-                        ps, fcfs, sjf, credit or none
+                        ps, fcfs, sjf, credit, idle or none; consortctl policy changes it
   --device-memory SIZE  of each device, for programs (40GiB); the rest is for what drivers take
                         (default: all of it)
   --admission NAME      who gets memory first when it is short: fifo (the default), mmu,
@@ -73,7 +74,11 @@ constexpr char kUsage[] =
   --swap-pageable SIZE  then pageable,
   --swap-file FOLDER=SIZE   then in a compressed file; of each device (default: no swapping)
   --tenants FILE        names and weights of tenants (default /etc/consort/tenants.toml, if it
-                        is there)
+                        is there); read again on SIGHUP
+  --state FILE          keeps what consortctl sets at run time, so that it holds after a restart
+                        (default: state.json in $STATE_DIRECTORY, or nothing is kept)
+  --trace FOLDER        a file for each worker with everything that its scheduler is told and
+                        decides, for consort-sim --replay
   --pool URL[,URL...]   members of the etcd that holds a pool of several hosts' GPUs, as
                         http://10.0.0.1:2379; https uses the certificates below
   --pool-name NAME      which of the pools of that etcd (default: default)
@@ -152,8 +157,15 @@ std::string SetPool(const PoolFlags& flags, DaemonOptions* options) {
   return "";
 }
 
+// What Settings::Load wants.
+struct SettingsOptions {
+  TenantsFile tenants;
+  std::string policy;  // of the flags
+  std::string state_path;
+};
+
 // 0, or the exit status to end with at once (negative: after --help).
-int ParseOptions(int argc, char** argv, DaemonOptions* options) {
+int ParseOptions(int argc, char** argv, DaemonOptions* options, SettingsOptions* settings) {
   const option long_options[] = {{"socket", required_argument, nullptr, 's'},
                                  {"vm", required_argument, nullptr, 'm'},
                                  {"vm-files", required_argument, nullptr, 'F'},
@@ -179,12 +191,13 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
                                  {"pool-certificates", required_argument, nullptr, 5},
                                  {"pool-vgpus", required_argument, nullptr, 6},
                                  {"node", required_argument, nullptr, 7},
+                                 {"state", required_argument, nullptr, 'T'},
+                                 {"trace", required_argument, nullptr, 'R'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   std::string admin_socket;  // empty: beside the other one
   options->admin.metrics_address = kMetricsAddress;
-  std::string scheduler;
   std::string tenants_path;
   std::string admission_name;
   PoolFlags pool;
@@ -256,7 +269,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
         if (value != kNoScheduler && schedule::PolicyPromise(value).empty()) {
           return UsageError("--scheduler knows no " + value);
         }
-        scheduler = value;
+        settings->policy = value;
         break;
       case 't':
         tenants_path = value;
@@ -313,6 +326,12 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
       case 7:
         pool.node = value;
         break;
+      case 'T':
+        settings->state_path = value;
+        break;
+      case 'R':
+        options->trace_folder = value;
+        break;
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);
@@ -333,9 +352,10 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
     options->vm_socket_folder = std::filesystem::path(options->socket_path).replace_filename("vms");
   }
   if (admin_socket != "off") options->admin.socket_path = admin_socket;
-  auto tenants = ReadTenants(tenants_path.empty() ? kTenantsPath : tenants_path);
+  options->tenants_path = tenants_path.empty() ? kTenantsPath : tenants_path;
+  auto tenants = ReadTenants(options->tenants_path);
   if (tenants.ok()) {
-    options->tenants = *std::move(tenants);
+    settings->tenants = *std::move(tenants);
   } else if (!tenants_path.empty() || !absl::IsNotFound(tenants.status())) {
     return UsageError(std::string(tenants.status().message()));
   }
@@ -345,10 +365,12 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options) {
   } else if (options->device == "none") {
     return UsageError("--device none is for a host of a pool: --pool is missing");
   }
-  if (!options->tenants.scheduler.empty()) options->scheduler = options->tenants.scheduler;
-  if (!scheduler.empty()) options->scheduler = scheduler;
-  if (!options->tenants.admission.empty()) options->memory.admission = options->tenants.admission;
+  if (!settings->tenants.admission.empty()) options->memory.admission = settings->tenants.admission;
   if (!admission_name.empty()) options->memory.admission = admission_name;
+  const char* state_folder = getenv("STATE_DIRECTORY");  // of the service manager
+  if (settings->state_path.empty() && state_folder != nullptr && state_folder[0] == '/') {
+    settings->state_path = std::string(state_folder) + "/state.json";
+  }
   return 0;
 }
 
@@ -364,7 +386,7 @@ Nanos WatchdogPeriod() {
   return number * kMicrosecond / 2;
 }
 
-int Run(DaemonOptions options) {
+int Run(DaemonOptions options, Settings settings) {
   // Signals come through a descriptor, to the loop; blocked before any thread is started.
   sigset_t signals;
   sigemptyset(&signals);
@@ -384,7 +406,7 @@ int Run(DaemonOptions options) {
   int exit_status = EXIT_SUCCESS;
   bool ready = false;
   {
-    Daemon daemon(loop->get(), std::move(options));
+    Daemon daemon(loop->get(), std::move(options), std::move(settings));
     const absl::Status watched = (*loop)->Watch(signal_fd.get(), EPOLLIN, [&](uint32_t) {
       signalfd_siginfo info;
       while (read(signal_fd.get(), &info, sizeof(info)) == sizeof(info)) {
@@ -440,8 +462,14 @@ int Run(DaemonOptions options) {
 int main(int argc, char** argv) {
   consort::host::DaemonOptions options;
   options.socket_path = consort::host::DefaultSocketPath();
-  const int parsed = consort::host::ParseOptions(argc, argv, &options);
+  consort::host::SettingsOptions settings_options;
+  const int parsed = consort::host::ParseOptions(argc, argv, &options, &settings_options);
   if (parsed != 0) return parsed < 0 ? EXIT_SUCCESS : parsed;
+  auto settings = consort::host::Settings::Load(settings_options.tenants, settings_options.policy,
+                                                settings_options.state_path);
+  if (!settings.ok()) {
+    return consort::host::UsageError(std::string(settings.status().message()));
+  }
   consort::StartLogging("consortd", options.verbosity);
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -450,5 +478,5 @@ int main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   options.worker_path = (self.parent_path() / "consort-worker").string();
-  return consort::host::Run(std::move(options));
+  return consort::host::Run(std::move(options), *std::move(settings));
 }

@@ -23,6 +23,7 @@
 #include "memmgr/swap_store.h"
 #include "policies/admission/admission.h"
 #include "policies/schedule/policy.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
 namespace {
@@ -35,6 +36,7 @@ struct WorkerMainOptions {
   Bytes memory = 0;  // for programs; 0: all of the device
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
+  std::string trace;
   int verbosity = 0;
 };
 
@@ -51,6 +53,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"swap-pageable", required_argument, nullptr, 'g'},
                                  {"swap-file", required_argument, nullptr, 'f'},
                                  {"swap-folder", required_argument, nullptr, 'F'},
+                                 {"trace", required_argument, nullptr, 't'},
                                  {nullptr, 0, nullptr, 0}};
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
@@ -69,7 +72,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
       }
       case 's':
         options->scheduler = optarg;
-        if (optarg != kNoScheduler && schedule::PolicyPromise(optarg).empty()) return false;
+        break;
+      case 't':
+        options->trace = optarg;
         break;
       case 'm':
         if (!absl::SimpleAtoi(optarg, &options->memory)) return false;
@@ -123,9 +128,12 @@ int Run(const WorkerMainOptions& options) {
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);
   if (!device.ok()) return Fail(&control, device.status());
-  Scheduler scheduler(options.scheduler == kNoScheduler
-                          ? nullptr
-                          : schedule::MakePolicy(options.scheduler, schedule::Options()));
+  std::unique_ptr<schedule::Policy> policy;
+  if (!MakeSchedulerPolicy(options.scheduler, &policy)) {
+    return Fail(&control, absl::InvalidArgumentError("no scheduler " + options.scheduler));
+  }
+  Scheduler scheduler(std::move(policy));
+  if (!options.trace.empty()) scheduler.StartTrace(options.scheduler, MonotonicNow());
   Ready ready;
   ready.snapshot = (*device)->snapshot();
   MemoryRules rules;
@@ -141,7 +149,7 @@ int Run(const WorkerMainOptions& options) {
   }
   MemoryBroker broker((*device)->driver(), rules, store.get(),
                       [&device] { return (*device)->MakeCurrent(); });
-  auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
+  auto worker = Worker::Create(&control, device->get(), &scheduler, &broker, options.trace);
   if (!worker.ok()) return Fail(&control, worker.status());
 
   ready.driver_version = driver->version;

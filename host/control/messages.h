@@ -11,6 +11,8 @@
 //                                       work on it never ends; start another worker for them. This
 //                                       one stays until its last session leaves
 //   consortd -> worker   OpenSession    with the connection's descriptor
+//                        SetScheduler   another policy from now on
+//                        SetWeight      of a tenant, from now on
 //                        Shutdown       end all sessions and exit
 //
 // One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it
@@ -20,6 +22,7 @@
 
 #include <cstdint>
 
+#include "host/limits.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -33,6 +36,8 @@ enum class MessageKind : uint64_t {
   kUnsupportedCalls = 6,
   kOpenSession = 16,
   kShutdown = 17,
+  kSetScheduler = 18,
+  kSetWeight = 19,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -50,6 +55,16 @@ struct Ready {
   char release[64] = {};        // the driver's, as its library is named; empty: it does not say
 };
 
+// Which part of a device's multiprocessors is a tenant's, of kPartitionWhole
+// (host/session/partition.h). Empty: there is no such part, and its work goes anywhere.
+struct PartitionRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+
+  bool empty() const { return begin == end; }
+};
+inline constexpr uint32_t kPartitionWhole = 10000;
+
 struct OpenSession {
   static constexpr MessageKind kKind = MessageKind::kOpenSession;
   uint64_t session = 0;
@@ -59,7 +74,9 @@ struct OpenSession {
   uint32_t priority = 0;     // of the tenant, for memory
   uint64_t memory_soft = 0;  // quotas of the tenant on this device; 0: none
   uint64_t memory_hard = 0;
-  uint64_t memory_wait_ms = 0;  // for memory; 0: refused at once
+  uint64_t memory_wait_ms = 0;   // for memory; 0: refused at once
+  uint32_t stream_priority = 1;  // of the tenant: a PriorityLevel (host/session/stream_priority.h)
+  PartitionRange partition;
   wire::Hello hello;
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
@@ -87,7 +104,7 @@ struct SessionEnded {
   char reason[128] = {};  // why it ended, for people
 };
 
-// What a session has used since it began; but for memory, numbers never go back.
+// What a session has used since it began; but for memory, numbers never go back. And how it stands.
 struct SessionUsage {
   uint64_t session = 0;
   uint64_t calls = 0;
@@ -96,16 +113,31 @@ struct SessionUsage {
   uint64_t bytes_to_host = 0;
   uint64_t kernel_launches = 0;
   uint64_t kernel_nanos = 0;
-  uint64_t memory_bytes = 0;  // of the device that it has now: this one does go back
+  uint64_t memory_bytes = 0;           // of the device that it has now: this one does go back
+  uint64_t device_nanos = 0;           // as in SessionEnded
+  uint64_t to_device_nanos = 0;        // of them, of copies; none while nobody else was active
+  uint64_t to_host_nanos = 0;          // likewise
+  uint64_t timed_bytes_to_device = 0;  // that were copied in to_device_nanos
+  uint64_t timed_bytes_to_host = 0;    // likewise
+  uint64_t queued_nanos = 0;
+  uint64_t batches = 0;                      // that asked for a turn
+  uint64_t delays[kQueueDelayBuckets] = {};  // batches, by kQueueDelayBounds
+
+  // How it stands.
+  uint32_t phase = 0;      // of its work of late: schedule::Phase
+  uint32_t waiting = 0;    // batches that wait for a turn: 0 or 1
+  uint32_t in_flight = 0;  // batches on the device
+  uint32_t reserved = 0;
 
   friend bool operator==(const SessionUsage&, const SessionUsage&) = default;
 };
 
 // Entries of one UsageReport: what fits a packet (control_socket.h). More sessions, more packets.
-inline constexpr uint32_t kUsageEntriesMax = 56;
+inline constexpr uint32_t kUsageEntriesMax = 16;
 
 struct UsageReport {
   static constexpr MessageKind kKind = MessageKind::kUsageReport;
+  uint64_t last = 0;   // 1: all sessions that have changed since the last time have been told
   uint64_t count = 0;  // of the entries that mean something; at most kUsageEntriesMax
   SessionUsage entries[kUsageEntriesMax];
 };
@@ -121,6 +153,17 @@ struct UnsupportedCalls {
 struct Retired {
   static constexpr MessageKind kKind = MessageKind::kRetired;
   char reason[128] = {};
+};
+
+struct SetScheduler {
+  static constexpr MessageKind kKind = MessageKind::kSetScheduler;
+  char name[32] = {};
+};
+
+struct SetWeight {
+  static constexpr MessageKind kKind = MessageKind::kSetWeight;
+  char tenant[64] = {};
+  uint64_t weight = 1;
 };
 
 struct Shutdown {

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr long kTimeoutSeconds = 10;
 constexpr long kHttpOk = 200;
+constexpr long kHttpBadRequest = 400;
 // Of an answer: a thousand sessions take a third of a MiB.
 constexpr size_t kAnswerBytesMax = 64 << 20;
 
@@ -25,9 +27,14 @@ size_t Append(char* bytes, size_t size, size_t count, void* to) {
   return size * count;
 }
 
-}  // namespace
+struct Answer {
+  long code = 0;
+  std::string body;
+};
 
-absl::StatusOr<std::string> AdminGet(const std::string& socket_path, const std::string& path) {
+// GET, or PUT of `put` where it is not null.
+absl::StatusOr<Answer> Ask(const std::string& socket_path, const std::string& path,
+                           const std::string* put) {
   if (access(socket_path.c_str(), R_OK | W_OK) != 0) {
     if (errno == EACCES) {
       return absl::PermissionDeniedError(absl::StrCat(
@@ -39,27 +46,50 @@ absl::StatusOr<std::string> AdminGet(const std::string& socket_path, const std::
   }
   const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), &curl_easy_cleanup);
   if (curl == nullptr) return absl::InternalError("libcurl does not start");
-  std::string body;
+  Answer answer;
   const std::string url = absl::StrCat("http://consort", path);
   curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, socket_path.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kTimeoutSeconds);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &Append);
-  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &answer.body);
+  if (put != nullptr) {
+    curl_easy_setopt(curl.get(), CURLOPT_CUSTOMREQUEST, "PUT");
+    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDSIZE, static_cast<long>(put->size()));
+    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, put->c_str());
+  }
   const CURLcode result = curl_easy_perform(curl.get());
   if (result != CURLE_OK) {
     return absl::UnavailableError(absl::StrCat("consortd does not answer on ", socket_path, " (",
                                                curl_easy_strerror(result),
                                                "): see journalctl -u consortd"));
   }
-  long code = 0;
-  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &code);
-  if (code != kHttpOk) {
+  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &answer.code);
+  return answer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AdminGet(const std::string& socket_path, const std::string& path) {
+  ASSIGN_OR_RETURN(const Answer answer, Ask(socket_path, path, nullptr));
+  if (answer.code != kHttpOk) {
     return absl::InternalError(
-        absl::StrCat(socket_path, " answered ", code, " to GET ", path, ": ", body));
+        absl::StrCat(socket_path, " answered ", answer.code, " to GET ", path, ": ", answer.body));
   }
-  return body;
+  return answer.body;
+}
+
+absl::Status AdminPut(const std::string& socket_path, const std::string& path,
+                      const nlohmann::ordered_json& body) {
+  // What is no UTF-8 is for consortd to refuse.
+  const std::string text =
+      body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  ASSIGN_OR_RETURN(const Answer answer, Ask(socket_path, path, &text));
+  const std::string said(absl::StripTrailingAsciiWhitespace(answer.body));
+  if (answer.code == kHttpOk) return absl::OkStatus();
+  if (answer.code == kHttpBadRequest) return absl::InvalidArgumentError(said);
+  return absl::InternalError(said);
 }
 
 absl::StatusOr<nlohmann::ordered_json> AdminStatus(const std::string& socket_path) {

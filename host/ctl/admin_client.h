@@ -14,6 +14,11 @@ namespace consort::host {
 // ask. kInternal: an answer that is none. The texts say what to do.
 absl::StatusOr<std::string> AdminGet(const std::string& socket_path, const std::string& path);
 
+// PUT `body` to `path` (host/daemon/admin_doors.h). Errors as above, and kInvalidArgument with
+// consortd's text: it wants something else.
+absl::Status AdminPut(const std::string& socket_path, const std::string& path,
+                      const nlohmann::ordered_json& body);
+
 // consortd's state: host/daemon/status_json.h.
 absl::StatusOr<nlohmann::ordered_json> AdminStatus(const std::string& socket_path);
 

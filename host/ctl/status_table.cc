@@ -24,6 +24,10 @@ std::string Duration(uint64_t seconds) {
   return absl::StrFormat("%dd%02dh", seconds / 86400, seconds / 3600 % 24);
 }
 
+std::string Percent(const Json& object, const char* key) {
+  return object.contains(key) ? absl::StrFormat("%.1f %%", 100 * object.value(key, 0.0)) : "-";
+}
+
 std::vector<std::string> Usage(const Json& object) {
   return {absl::StrCat(Number(object, "calls")), HumanBytes(Number(object, "bytes_to_device")),
           HumanBytes(Number(object, "bytes_to_host")),
@@ -129,6 +133,53 @@ std::string StatusTables(const Json& status, uint64_t now) {
     absl::StrAppend(&out, "\nA file of the VMs has a mistake: see journalctl -u consortd\n");
   }
   return out;
+}
+
+std::string TopTables(const Json& status) {
+  std::string out = absl::StrCat("policy ", Text(status, "policy"), "\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& share : status.value("shares", Json::array())) {
+    rows.push_back({Text(share, "tenant"), absl::StrCat(Number(share, "device")),
+                    absl::StrCat(Number(share, "weight")), Percent(share, "share"),
+                    Percent(share, "target"), absl::StrCat(Number(share, "waiting"))});
+  }
+  if (rows.empty()) return absl::StrCat(out, "\nno application is here\n");
+  absl::StrAppend(&out, "\n",
+                  Table({"TENANT", "DEVICE ", "WEIGHT ", "SHARE ", "TARGET ", "WAITING "}, rows));
+
+  rows.clear();
+  for (const Json& session : status.value("sessions", Json::array())) {
+    rows.push_back({absl::StrCat(Number(session, "id")), Text(session, "tenant"),
+                    Text(session, "application"), absl::StrCat(Number(session, "device")),
+                    Percent(session, "share"), Text(session, "phase"),
+                    absl::StrCat(Number(session, "waiting"), "+", Number(session, "in_flight")),
+                    HumanBytes(Number(session, "bytes_to_device")),
+                    HumanBytes(Number(session, "bytes_to_host")),
+                    absl::StrFormat("%.1f s", session.value("device_seconds", 0.0)),
+                    absl::StrFormat("%.1f s", session.value("queued_seconds", 0.0))});
+  }
+  absl::StrAppend(&out, "\n",
+                  Table({"SESSION ", "TENANT", "APPLICATION", "DEVICE ", "SHARE ", "PHASE",
+                         "QUEUE ", "TO DEVICE ", "TO HOST ", "DEVICE TIME ", "QUEUED "},
+                        rows));
+  return out;
+}
+
+Json TopJson(const Json& status) {
+  Json out;
+  for (const char* key : {"policy", "shares", "sessions"}) {
+    if (status.contains(key)) out[key] = status[key];
+  }
+  return out;
+}
+
+std::string TenantTable(const Json& status) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& tenant : status.value("tenants", Json::array())) {
+    rows.push_back({Text(tenant, "tenant"), absl::StrCat(Number(tenant, "weight")),
+                    absl::StrCat(Number(tenant, "sessions"))});
+  }
+  return Table({"TENANT", "WEIGHT ", "SESSIONS "}, rows);
 }
 
 }  // namespace consort::host

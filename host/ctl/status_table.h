@@ -21,6 +21,15 @@ std::string HumanBytes(uint64_t bytes);
 // seconds since 1970.
 std::string StatusTables(const nlohmann::ordered_json& status, uint64_t now);
 
+// How devices are shared: tenants with share and target, applications with what they do.
+std::string TopTables(const nlohmann::ordered_json& status);
+
+// Of the same state, what TopTables shows.
+nlohmann::ordered_json TopJson(const nlohmann::ordered_json& status);
+
+// Tenants and their weights.
+std::string TenantTable(const nlohmann::ordered_json& status);
+
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_CTL_STATUS_TABLE_H_

@@ -43,6 +43,25 @@ TEST(StatusTable, ShowsDevicesTenantsAndSessions) {
   EXPECT_THAT(text, HasSubstr("2.5 s"));
 }
 
+TEST(StatusTable, TopShowsSharesBesideTargets) {
+  const auto status = nlohmann::ordered_json::parse(R"({
+    "policy": "tfs",
+    "shares": [{"tenant": "research", "device": 0, "weight": 2, "share": 0.651, "target": 0.6667,
+                "waiting": 1},
+               {"tenant": "idle", "device": 0, "weight": 1, "share": 0.0, "waiting": 0}],
+    "sessions": [{"id": 7, "tenant": "research", "application": "python3", "device": 0,
+                  "share": 0.651, "phase": "to_host", "waiting": 1, "in_flight": 2,
+                  "bytes_to_device": 1536, "queued_seconds": 1.25}], "version": "x"})");
+  const std::string text = TopTables(status);
+  EXPECT_THAT(text, HasSubstr("policy tfs\n"));
+  EXPECT_THAT(text, HasSubstr("research       0       2  65.1 %  66.7 %        1\n"));
+  EXPECT_THAT(text, HasSubstr("idle           0       1   0.0 %       -        0\n"));
+  EXPECT_THAT(text, HasSubstr("to_host    1+2   1.50 KiB"));
+  EXPECT_EQ(TopJson(status)["sessions"][0]["phase"], "to_host");
+  EXPECT_FALSE(TopJson(status).contains("version"));
+  EXPECT_THAT(TopTables({{"policy", "las"}}), HasSubstr("no application"));
+}
+
 TEST(StatusTable, AnIdleDaemonHasNoEmptyTables) {
   const std::string text = StatusTables({{"version", "0.1.0"}}, 5);
   EXPECT_THAT(text, Not(HasSubstr("TENANT")));

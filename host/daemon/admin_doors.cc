@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
@@ -14,19 +16,65 @@
 #include "base/status_macros.h"
 #include "host/daemon/metrics_text.h"
 #include "host/daemon/status_json.h"
+#include "host/limits.h"
 
 namespace consort::host {
 namespace {
 
-constexpr mode_t kAdminSocketMode = 0660;
-constexpr unsigned kNotFound = 404;
+using Json = nlohmann::json;
 
-HttpResponse Answer(const std::string& path, bool admin,
-                    const std::function<DaemonStatus()>& status) {
-  if (path == "/metrics") return {200, kMetricsContentType, MetricsText(status())};
-  if (path == "/healthz") return {200, "text/plain; charset=utf-8", "ok\n"};
-  if (admin && path == "/api/v1/status") return {200, "application/json", StatusJson(status())};
-  return {kNotFound, "text/plain; charset=utf-8",
+constexpr mode_t kAdminSocketMode = 0660;
+constexpr unsigned kBadRequest = 400;
+constexpr unsigned kNotFound = 404;
+constexpr unsigned kUnavailable = 503;
+constexpr char kPlainText[] = "text/plain; charset=utf-8";
+
+HttpResponse Done(const absl::Status& status) {
+  if (status.ok()) return {200, kPlainText, "done\n"};
+  return {absl::IsInvalidArgument(status) ? kBadRequest : kUnavailable, kPlainText,
+          absl::StrCat(status.message(), "\n")};
+}
+
+HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
+  const Json body = Json::parse(request.body, nullptr, /*allow_exceptions=*/false);
+  const auto bad = [&](const char* wanted) {
+    return Done(absl::InvalidArgumentError(absl::StrCat("wanted is JSON such as ", wanted)));
+  };
+  const std::string who =
+      request.uid.has_value() ? absl::StrCat("uid ", *request.uid) : std::string("unknown");
+  const auto has = [&](const char* key) { return body.is_object() && body.contains(key); };
+  if (request.path == "/api/v1/scheduler") {
+    if (!has("policy") || !(body["policy"].is_string() || body["policy"].is_null())) {
+      return bad(R"({"policy": "tfs"})");
+    }
+    std::optional<std::string> policy;
+    if (body["policy"].is_string()) policy = body["policy"].get<std::string>();
+    return Done(actions->SetPolicy(policy, who));
+  }
+  if (request.path == "/api/v1/tenants") {
+    if (!has("tenant") || !body["tenant"].is_string() || !has("weight") ||
+        !(body["weight"].is_number_unsigned() || body["weight"].is_null())) {
+      return bad(R"({"tenant": "web-1", "weight": 4})");
+    }
+    std::optional<uint32_t> weight;
+    if (!body["weight"].is_null()) {
+      weight = static_cast<uint32_t>(
+          std::min<uint64_t>(body["weight"].get<uint64_t>(), uint64_t{kTenantWeightMax} + 1));
+    }
+    return Done(actions->SetWeight(body["tenant"].get<std::string>(), weight, who));
+  }
+  return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler and /api/v1/tenants\n"};
+}
+
+HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
+  if (request.put) return Change(request, actions);
+  const std::string& path = request.path;
+  if (path == "/metrics") return {200, kMetricsContentType, MetricsText(actions->Status())};
+  if (path == "/healthz") return {200, kPlainText, "ok\n"};
+  if (admin && path == "/api/v1/status") {
+    return {200, "application/json", StatusJson(actions->Status())};
+  }
+  return {kNotFound, kPlainText,
           admin ? "there are /metrics, /healthz and /api/v1/status\n"
                 : "there are /metrics and /healthz\n"};
 }
@@ -45,16 +93,17 @@ absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                                                              const AdminOptions& options,
-                                                             std::function<DaemonStatus()> status) {
+                                                             AdminActions* actions) {
   std::unique_ptr<AdminDoors> doors(new AdminDoors());
   if (!options.socket_path.empty()) {
     ASSIGN_OR_RETURN(doors->admin_listener_, ListenAdmin(options.socket_path));
     UniqueFd copy(fcntl(doors->admin_listener_->fd(), F_DUPFD_CLOEXEC, 0));
     if (!copy.valid()) return absl::ResourceExhaustedError(strerror(errno));
     ASSIGN_OR_RETURN(doors->admin_,
-                     HttpServer::Start(loop, std::move(copy), [status](const std::string& path) {
-                       return Answer(path, true, status);
-                     }));
+                     HttpServer::Start(loop, std::move(copy), HttpServer::Access::kReadAndWrite,
+                                       [actions](const HttpRequest& request) {
+                                         return Answer(request, /*admin=*/true, actions);
+                                       }));
     LOG(INFO) << "administration on " << options.socket_path;
   }
   if (!options.metrics_address.empty()) {
@@ -69,10 +118,11 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
       return absl::Status(listening.status().code(),
                           absl::StrCat("--metrics ", listening.status().message()));
     }
-    ASSIGN_OR_RETURN(doors->metrics_, HttpServer::Start(loop, *std::move(listening),
-                                                        [status](const std::string& path) {
-                                                          return Answer(path, false, status);
-                                                        }));
+    ASSIGN_OR_RETURN(doors->metrics_,
+                     HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,
+                                       [actions](const HttpRequest& request) {
+                                         return Answer(request, /*admin=*/false, actions);
+                                       }));
     LOG(INFO) << "metrics on http://" << bound << "/metrics";
   }
   return doors;

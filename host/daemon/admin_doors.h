@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/admin_doors.h: where operators and their programs look at consortd. Read only.
+// host/daemon/admin_doors.h: where operators and their programs look at consortd and change how
+// devices are shared.
 //
 //   metrics socket (TCP)     GET /metrics, /healthz
-//   admin socket (UNIX)      the same and GET /api/v1/status; who may open the file may read
+//   admin socket (UNIX)      the same and
+//                            GET /api/v1/status
+//                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
+//                            PUT /api/v1/tenants    {"tenant": "web-1", "weight": 4}, likewise
+//                            who may open the file may read and write
 //
 // Owned by consortd's loop.
 #ifndef CONSORT_HOST_DAEMON_ADMIN_DOORS_H_
 #define CONSORT_HOST_DAEMON_ADMIN_DOORS_H_
 
-#include <functional>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,13 +27,26 @@
 
 namespace consort::host {
 
+// What the doors need of the daemon. Called on the loop's thread.
+class AdminActions {
+ public:
+  virtual ~AdminActions() = default;
+  virtual DaemonStatus Status() const = 0;
+  // No value: as the files say. `who`: for the log and the state file. kInvalidArgument: no such
+  // policy or weight. Others: it could not be kept, and nothing has changed.
+  virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
+                                 const std::string& who) = 0;
+  virtual absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
+                                 const std::string& who) = 0;
+};
+
 class AdminDoors {
  public:
-  // Opens what `options` names. `status` is called for each request, on the loop's thread. Errors
-  // name the socket; a default metrics port that is taken is a warning only.
+  // Opens what `options` names. `actions` is borrowed for the doors' life. Errors name the socket;
+  // a default metrics port that is taken is a warning only.
   static absl::StatusOr<std::unique_ptr<AdminDoors>> Open(EventLoop* loop,
                                                           const AdminOptions& options,
-                                                          std::function<DaemonStatus()> status);
+                                                          AdminActions* actions);
 
  private:
   AdminDoors() = default;

@@ -18,9 +18,10 @@
 
 namespace consort::host {
 
-Daemon::Daemon(EventLoop* loop, DaemonOptions options)
+Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
     : loop_(loop),
       options_(std::move(options)),
+      settings_(std::move(settings)),
       windows_(kWindowBase, kWindowSlotBytes, kWindowSlots,
                options_.pool.has_value() ? std::hash<std::string>()(options_.pool->pool.node) : 0),
       greeter_(
@@ -37,7 +38,7 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options)
                 door->Resume();
               }
             };
-            for (const auto& door : unix_doors_) follow(door.get());
+            for (const auto& [path, door] : unix_doors_) follow(door.get());
             if (vsock_door_ != nullptr) follow(vsock_door_.get());
           }),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
@@ -53,30 +54,43 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   if (!options_.account_path.empty()) {
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
   }
-  ASSIGN_OR_RETURN(admin_doors_,
-                   AdminDoors::Open(loop_, options_.admin, [this] { return Status(); }));
+  ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   if (options_.device == "none") {
     loop_->Post([this] { CheckAllReady(); });
     return absl::OkStatus();
   }
   // Only a driver knows how many devices there are: the first worker tells, the others follow.
   AddDevice(0);
-  return StartWorker(devices_[0].get());
+  return StartWorker(&devices_[0]->packed);
 }
 
 void Daemon::AddDevice(uint32_t index) {
   devices_.push_back(std::make_unique<Device>());
   devices_.back()->index = index;
+  devices_.back()->packed.device = devices_.back().get();
 }
 
-absl::Status Daemon::StartWorker(Device* device) {
+Daemon::Slot* Daemon::SlotOf(Device* device, const std::string& tenant) {
+  if (settings_.tenants().Find(tenant).isolation != Isolation::kProcess) return &device->packed;
+  Slot& slot = device->own[tenant];
+  slot.device = device;
+  slot.tenant = tenant;
+  return &slot;
+}
+
+absl::Status Daemon::StartWorker(Slot* slot) {
+  Device* device = slot->device;
   WorkerOptions worker_options;
   worker_options.binary = options_.worker_path;
   worker_options.device = options_.device;
   worker_options.index = device->index;
   worker_options.cpu_devices = options_.cpu_devices;
-  worker_options.scheduler = options_.scheduler;
   worker_options.memory = options_.memory;
+  worker_options.scheduler = settings_.policy();
+  if (!options_.trace_folder.empty()) {
+    worker_options.trace_path = absl::StrCat(options_.trace_folder, "/device-", device->index, "-",
+                                             device->worker_starts, ".trace");
+  }
   worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
@@ -84,30 +98,48 @@ absl::Status Daemon::StartWorker(Device* device) {
           loop_, worker_options,
           [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
           [this](WorkerProcess* gone) { OnGone(gone); }));
-  device->worker = worker.get();
+  slot->worker = worker.get();
   ++device->worker_starts;
   children_[worker->pid()] = device->index;
-  workers_.emplace(worker.get(), std::move(worker));
+  if (!slot->tenant.empty()) {
+    LOG(INFO) << "device " << device->index << ": worker " << worker->pid() << " for tenant "
+              << slot->tenant << " alone";
+  }
+  workers_[slot->worker] = {std::move(worker), slot};
   return absl::OkStatus();
 }
 
 // A worker that has worked is replaced at once, however short its life: a tenant's kernel may have
 // ended it, and others wait. One that dies before it is ready is tried again later and later.
-void Daemon::ScheduleStart(Device* device, bool was_ready) {
-  if (stopping_) return;
-  if (was_ready || device->back_off == 0) {
-    device->back_off = kWorkerRestartFirst;
+void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
+  // A tenant's own worker is for sessions that are there.
+  if (stopping_ || (!slot->tenant.empty() && slot->waiting.empty())) return;
+  if (was_ready || slot->back_off == 0) {
+    slot->back_off = kWorkerRestartFirst;
   } else {
-    device->back_off = std::min(device->back_off * 2, kWorkerRestartLast);
+    slot->back_off = std::min(slot->back_off * 2, kWorkerRestartLast);
   }
-  device->restart = loop_->After(device->back_off, [this, device] {
-    device->restart = 0;
-    const absl::Status started = StartWorker(device);
+  slot->restart = loop_->After(slot->back_off, [this, slot] {
+    slot->restart = 0;
+    const absl::Status started = StartWorker(slot);
     if (!started.ok()) {
-      LOG(ERROR) << "device " << device->index << ": " << started;
-      ScheduleStart(device, /*was_ready=*/false);
+      LOG(ERROR) << "device " << slot->device->index << ": " << started;
+      ScheduleStart(slot, /*was_ready=*/false);
     }
   });
+}
+
+void Daemon::EndIfUnused(Slot* slot) {
+  if (stopping_ || slot->tenant.empty() || !slot->ready() || !slot->waiting.empty() ||
+      SessionsOf(slot->worker) != 0) {
+    return;
+  }
+  WorkerProcess* worker = std::exchange(slot->worker, nullptr);
+  worker->state = WorkerProcess::State::kDraining;
+  const absl::Status told = worker->control().Send(Shutdown{});
+  if (told.ok()) return;
+  LOG(WARNING) << "worker " << worker->pid() << ": " << told;
+  worker->Kill();
 }
 
 void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
@@ -138,6 +170,14 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
       if (session == sessions_.end()) continue;  // a report can cross the session's end
       session->second.recent.Report(MonotonicNow(), usage.entries[i].kernel_nanos);
     }
+    if (usage.last != 0) {
+      ShareWindow::DeviceTimes times;
+      for (const auto& [id, session] : sessions_) {
+        if (session.identity.device_index != worker->device_index()) continue;
+        times[id] = usage_.Latest(id).device_nanos;
+      }
+      devices_[worker->device_index()]->shares.Add(MonotonicNow(), std::move(times));
+    }
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
@@ -152,8 +192,11 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
 
 void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   Device* device = devices_[worker->device_index()].get();
+  Slot* slot = workers_.at(worker).slot;
   worker->state = WorkerProcess::State::kReady;
   device->info = ready;
+  // It was started with the policy of then.
+  SendSettings(worker);
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
             << ready.driver_version << ", worker " << worker->pid();
@@ -161,12 +204,12 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
     const uint32_t count = std::min(ready.device_count, kDevicesMax);
     for (uint32_t index = 1; index < count; ++index) {
       AddDevice(index);
-      const absl::Status started = StartWorker(devices_.back().get());
+      const absl::Status started = StartWorker(&devices_.back()->packed);
       if (!started.ok()) return Fail(started);
     }
   }
   CheckAllReady();
-  ServeWaiting(device);
+  ServeWaiting(slot);
 }
 
 void Daemon::CheckAllReady() {
@@ -181,7 +224,7 @@ void Daemon::CheckAllReady() {
 }
 
 absl::Status Daemon::OpenDoors() {
-  const OnConnection greet = [this](Connection connection) {
+  greet_ = [this](Connection connection) {
     if (greeter_.full()) {
       // Only a VM's device comes here with the greeter full; sockets are paused then.
       LOG(WARNING) << connection.tenant << ": too many connections without a Hello; one dropped";
@@ -189,18 +232,12 @@ absl::Status Daemon::OpenDoors() {
     }
     greeter_.Add(std::move(connection));
   };
-  ASSIGN_OR_RETURN(auto local, Door::OpenUnix(loop_, options_.socket_path, "local", greet));
-  unix_doors_.push_back(std::move(local));
+  ASSIGN_OR_RETURN(unix_doors_[options_.socket_path],
+                   Door::OpenUnix(loop_, options_.socket_path, "local", greet_));
   LOG(INFO) << "listening on " << options_.socket_path;
-  for (const Tenant& tenant : options_.tenants.tenants) {
-    if (tenant.socket_path.empty()) continue;
-    ASSIGN_OR_RETURN(auto door, Door::OpenUnix(loop_, tenant.socket_path, tenant.name, greet));
-    unix_doors_.push_back(std::move(door));
-    LOG(INFO) << "listening on " << tenant.socket_path << " for tenant " << tenant.name
-              << ", weight " << tenant.weight;
-  }
+  RETURN_IF_ERROR(OpenTenantDoors());
   if (options_.vsock_port.has_value()) {
-    auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet);
+    auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet_);
     if (door.ok()) {
       vsock_door_ = *std::move(door);
       LOG(INFO) << "listening on vsock port " << *options_.vsock_port;
@@ -208,7 +245,7 @@ absl::Status Daemon::OpenDoors() {
       LOG(INFO) << "no kernel vsock: " << door.status().message();
     }
   }
-  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet);
+  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
   for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
   RETURN_IF_ERROR(OpenVmDoors());
   return JoinPool();
@@ -235,6 +272,49 @@ absl::Status Daemon::JoinPool() {
   ASSIGN_OR_RETURN(
       pool_, PoolSessions::Start(loop_, *options_.pool, devices, &windows_, std::move(hooks)));
   return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenTenantDoors() {
+  std::map<std::string, std::string> wanted;
+  for (const Tenant& tenant : settings_.tenants().tenants) {
+    if (!tenant.socket_path.empty()) wanted[tenant.socket_path] = tenant.name;
+  }
+  // A socket that is another tenant's now is opened anew.
+  std::erase_if(unix_doors_, [&](const auto& entry) {
+    const auto it = wanted.find(entry.first);
+    return entry.first != options_.socket_path &&
+           (it == wanted.end() || it->second != entry.second->tenant());
+  });
+  absl::Status status = absl::OkStatus();
+  for (const auto& [path, tenant] : wanted) {
+    if (unix_doors_.contains(path)) continue;
+    auto door = Door::OpenUnix(loop_, path, tenant, greet_);
+    status.Update(door.status());  // the others' doors open all the same
+    if (!door.ok()) continue;
+    unix_doors_[path] = *std::move(door);
+    LOG(INFO) << "listening on " << path << " for tenant " << tenant << ", weight "
+              << settings_.WeightOf(tenant);
+  }
+  return status;
+}
+
+absl::Status Daemon::ReloadTenants() {
+  auto file = ReadTenants(options_.tenants_path);
+  // There need not be one, but what one said is not taken back by its loss.
+  if (absl::IsNotFound(file.status()) && settings_.tenants().tenants.empty()) file = TenantsFile();
+  RETURN_IF_ERROR(file.status());
+  const std::string policy = settings_.policy();
+  std::map<std::string, uint32_t> weights = settings_.Weights();
+  settings_.Replace(*std::move(file));
+  if (settings_.policy() != policy) {
+    LOG(INFO) << "the policy is " << settings_.policy() << " now (was " << policy << ")";
+    for (const auto& [worker, running] : workers_) SendSettings(worker);
+  }
+  for (const auto& [tenant, weight] : settings_.Weights()) weights.try_emplace(tenant, 1);
+  for (const auto& [tenant, before] : weights) {
+    if (settings_.WeightOf(tenant) != before) SendWeight(tenant);
+  }
+  return OpenTenantDoors();
 }
 
 // Makes the VMs' doors those of their files.
@@ -267,13 +347,14 @@ absl::Status Daemon::OpenVmDoors() {
 
 void Daemon::Reload() {
   if (stopping_ || vm_doors_ == nullptr) return;
-  const absl::Status status = OpenVmDoors();
-  reload_failed_ = !status.ok();
-  if (status.ok()) {
-    LOG(INFO) << "read the VMs' files again: " << vm_doors_->vms().size() << " VMs";
-  } else {
-    LOG(ERROR) << "reading the VMs' files again: " << status.message();
-  }
+  const absl::Status tenants = ReloadTenants();
+  LOG_IF(ERROR, !tenants.ok()) << "reading the tenants' file again: " << tenants.message();
+  const absl::Status vms = OpenVmDoors();
+  LOG_IF(ERROR, !vms.ok()) << "reading the VMs' files again: " << vms.message();
+  reload_failed_ = !tenants.ok() || !vms.ok();
+  if (reload_failed_) return;
+  LOG(INFO) << "read the files again: " << settings_.tenants().tenants.size() << " tenants, "
+            << vm_doors_->vms().size() << " VMs";
 }
 
 uint32_t Daemon::DevicesFor(const Connection& connection) const {
@@ -288,16 +369,18 @@ void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
              << " sessions stay with it, new ones get another";
   const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
-  if (device->worker == worker) {
-    device->worker = nullptr;
-    ScheduleStart(device, was_ready);
+  Slot* slot = workers_.at(worker).slot;
+  if (slot->worker == worker) {
+    slot->worker = nullptr;
+    ScheduleStart(slot, was_ready);
   }
 }
 
 void Daemon::OnGone(WorkerProcess* worker) {
   const auto it = workers_.find(worker);
   if (it == workers_.end()) return;
-  const std::unique_ptr<WorkerProcess> owned = std::move(it->second);
+  const std::unique_ptr<WorkerProcess> owned = std::move(it->second.process);
+  Slot* slot = it->second.slot;
   workers_.erase(it);
   Device* device = devices_[worker->device_index()].get();
 
@@ -321,13 +404,13 @@ void Daemon::OnGone(WorkerProcess* worker) {
   });
   for (const SessionEnded& ended : lost) EndSession(ended);
 
-  if (device->worker == worker) {
-    device->worker = nullptr;
+  if (slot->worker == worker) {
+    slot->worker = nullptr;
     if (!ready_ && !stopping_) {
       return Fail(absl::UnavailableError(
           absl::StrCat("the worker of device ", device->index, " died while starting")));
     }
-    ScheduleStart(device, worker->state == WorkerProcess::State::kReady);
+    ScheduleStart(slot, worker->state == WorkerProcess::State::kReady);
   }
   CheckStopped();
 }
@@ -382,17 +465,18 @@ void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& he
     return Refuse(std::move(connection), wire::kWelcomeNoDevice,
                   absl::StrCat("no device ", index, "; there are ", count));
   }
-  Device* device = devices_[index].get();
-  if (device->worker == nullptr || device->worker->state != WorkerProcess::State::kReady) {
-    if (device->waiting.size() >= kSessionsPerWorker) {
+  Slot* slot = SlotOf(devices_[index].get(), connection.tenant);
+  if (!slot->ready()) {
+    if (slot->waiting.size() >= kSessionsPerWorker) {
       return Refuse(std::move(connection), wire::kWelcomeRefused,
                     "the device is starting and too many wait for it; try again");
     }
-    device->waiting.push_back({std::move(connection), hello, MonotonicNow() + kWorkerStartTimeout});
-    loop_->After(kWorkerStartTimeout, [this, device] { ExpireWaiting(device); });
+    slot->waiting.push_back({std::move(connection), hello, MonotonicNow() + kWorkerStartTimeout});
+    loop_->After(kWorkerStartTimeout, [this, slot] { ExpireWaiting(slot); });
+    if (slot->worker == nullptr && slot->restart == 0) ScheduleStart(slot, /*was_ready=*/true);
     return;
   }
-  StartSession(device, std::move(connection), hello);
+  StartSession(slot, std::move(connection), hello);
 }
 
 void Daemon::AnswerQuery(Connection connection, bool status) {
@@ -417,7 +501,7 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
   append(welcome);
-  const Bytes quota = options_.tenants.Find(connection.tenant).memory_hard;
+  const Bytes quota = settings_.tenants().Find(connection.tenant).memory_hard;
   for (uint32_t index = 0; index < welcome.device_count; ++index) {
     wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
     if (quota != 0) snapshot.total_bytes = quota;
@@ -472,14 +556,16 @@ std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) 
 
 uint32_t Daemon::WeightOf(const Connection& connection) const {
   if (connection.weight != 0) return connection.weight;
+  if (const auto set = settings_.SetWeightOf(connection.tenant); set.has_value()) return *set;
   if (pool_ != nullptr) {
     if (const auto weight = pool_->WeightOf(connection.tenant); weight.has_value()) return *weight;
   }
-  return options_.tenants.Find(connection.tenant).weight;
+  return settings_.WeightOf(connection.tenant);
 }
 
-void Daemon::StartSession(Device* device, Connection connection, const wire::Hello& hello) {
-  if (SessionsOf(device->worker) >= kSessionsPerWorker) {
+void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& hello) {
+  Device* device = slot->device;
+  if (SessionsOf(slot->worker) >= kSessionsPerWorker) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("device ", device->index, " has its limit of ", kSessionsPerWorker,
                                " applications"));
@@ -495,17 +581,19 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   open.session = next_session_++;
   SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
-  const Tenant tenant = options_.tenants.Find(connection.tenant);
+  const Tenant tenant = settings_.tenants().Find(connection.tenant);
   open.weight = WeightOf(connection);
   open.priority = tenant.priority;
   open.memory_soft = tenant.memory_soft;
   open.memory_hard = tenant.memory_hard;
   open.memory_wait_ms = tenant.memory_wait_ms;
+  open.stream_priority = static_cast<uint32_t>(tenant.stream_priority);
+  open.partition = settings_.tenants().PartitionOf(connection.tenant);
   open.hello = hello;
   open.window_base = window->base;
   open.window_bytes = window->bytes;
   open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
-  const absl::Status sent = device->worker->control().Send(open, connection.fd.get());
+  const absl::Status sent = slot->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
     windows_.Return(*window);
     return Refuse(std::move(connection), wire::kWelcomeRefused,
@@ -522,7 +610,8 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   session.window = *window;
   session.assembly = connection.assembly;
   if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
-  session.worker = device->worker;
+  session.worker = slot->worker;
+  session.weight = open.weight;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   session.started = MonotonicNow();
   usage_.Begin(open.session, {session.identity.tenant, session.identity.application,
@@ -530,20 +619,22 @@ void Daemon::StartSession(Device* device, Connection connection, const wire::Hel
   sessions_.emplace(open.session, std::move(session));
 }
 
-void Daemon::ServeWaiting(Device* device) {
+void Daemon::ServeWaiting(Slot* slot) {
   std::deque<WaitingSession> waiting;
-  waiting.swap(device->waiting);
+  waiting.swap(slot->waiting);
   for (WaitingSession& session : waiting) {
-    StartSession(device, std::move(session.connection), session.hello);
+    StartSession(slot, std::move(session.connection), session.hello);
   }
+  EndIfUnused(slot);
 }
 
-void Daemon::ExpireWaiting(Device* device) {
-  while (!device->waiting.empty() && device->waiting.front().deadline <= MonotonicNow()) {
-    WaitingSession session = std::move(device->waiting.front());
-    device->waiting.pop_front();
-    Refuse(std::move(session.connection), wire::kWelcomeRefused,
-           absl::StrCat("device ", device->index, " did not start in time; see consortd's log"));
+void Daemon::ExpireWaiting(Slot* slot) {
+  while (!slot->waiting.empty() && slot->waiting.front().deadline <= MonotonicNow()) {
+    WaitingSession session = std::move(slot->waiting.front());
+    slot->waiting.pop_front();
+    Refuse(
+        std::move(session.connection), wire::kWelcomeRefused,
+        absl::StrCat("device ", slot->device->index, " did not start in time; see consortd's log"));
   }
 }
 
@@ -563,7 +654,83 @@ void Daemon::EndSession(SessionEnded ended) {
   }
   windows_.Return(it->second.window);
   if (pool_ != nullptr) pool_->LocalEnded(it->second.assembly);
+  WorkerProcess* worker = it->second.worker;
   sessions_.erase(it);
+  if (const auto running = workers_.find(worker); running != workers_.end()) {
+    EndIfUnused(running->second.slot);
+  }
+}
+
+void Daemon::SendSettings(WorkerProcess* worker) {
+  SetScheduler policy;
+  SetText(policy.name, settings_.policy());
+  const absl::Status sent = worker->control().Send(policy);
+  LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told its policy: " << sent;
+}
+
+absl::Status Daemon::SetPolicy(const std::optional<std::string>& policy, const std::string& who) {
+  const std::string before = settings_.policy();
+  RETURN_IF_ERROR(settings_.SetPolicy(policy, who, static_cast<uint64_t>(time(nullptr))));
+  LOG(INFO) << who << " set the policy to " << settings_.policy() << " (was " << before << ")";
+  // The same policy anew would forget what tenants owe.
+  if (settings_.policy() == before) return absl::OkStatus();
+  for (const auto& [worker, owned] : workers_) SendSettings(worker);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
+                               const std::string& who) {
+  const uint32_t before = settings_.WeightOf(tenant);
+  RETURN_IF_ERROR(settings_.SetWeight(tenant, weight, who, static_cast<uint64_t>(time(nullptr))));
+  const uint32_t now = settings_.WeightOf(tenant);
+  LOG(INFO) << who << " set the weight of " << PrintableName(tenant) << " to " << now << " (was "
+            << before << ")";
+  SendWeight(tenant);
+  return absl::OkStatus();
+}
+
+void Daemon::SendWeight(const std::string& tenant) {
+  host::SetWeight message;
+  SetText(message.tenant, tenant);
+  message.weight = settings_.WeightOf(tenant);
+  for (auto& [id, session] : sessions_) {
+    if (session.identity.tenant == tenant) session.weight = settings_.WeightOf(tenant);
+  }
+  for (const auto& [worker, running] : workers_) {
+    const absl::Status sent = worker->control().Send(message);
+    LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told a weight: " << sent;
+  }
+}
+
+void Daemon::AddShares(const Device& device, DaemonStatus* status) const {
+  const ShareWindow::DeviceTimes used = device.shares.Used();
+  uint64_t all = 0;
+  for (const auto& [session, nanos] : used) all += nanos;
+  std::map<std::string, TenantShare> tenants;
+  for (SessionStatus& session : status->sessions) {
+    if (session.device != device.index) continue;
+    TenantShare& share = tenants[session.tenant];
+    share.waiting += session.usage.waiting;
+    share.weight = session.weight;
+    const auto it = used.find(session.id);
+    if (it != used.end()) {
+      session.share = static_cast<double>(it->second) / static_cast<double>(all);
+      share.share += session.share;
+    }
+    share.competes |= it != used.end() || session.usage.waiting + session.usage.in_flight != 0;
+  }
+  uint64_t weights = 0;
+  for (auto& [name, share] : tenants) {
+    share.tenant = name;
+    share.device = device.index;
+    if (share.competes) weights += share.weight;
+  }
+  for (auto& [name, share] : tenants) {
+    if (share.competes) {
+      share.target = static_cast<double>(share.weight) / static_cast<double>(weights);
+    }
+    status->shares.push_back(std::move(share));
+  }
 }
 
 size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
@@ -579,11 +746,11 @@ DaemonStatus Daemon::Status() const {
   for (const auto& device : devices_) {
     DeviceStatus& out = status.devices.emplace_back();
     out.index = device->index;
-    const bool ready =
-        device->worker != nullptr && device->worker->state == WorkerProcess::State::kReady;
+    const WorkerProcess* worker = device->packed.worker;
+    const bool ready = device->packed.ready();
     out.state = ready ? "ready" : "starting";
     out.info = device->info;
-    out.worker_pid = device->worker != nullptr ? device->worker->pid() : 0;
+    out.worker_pid = worker != nullptr ? worker->pid() : 0;
     out.worker_starts = device->worker_starts;
     out.workers_retired = device->workers_retired;
   }
@@ -596,6 +763,8 @@ DaemonStatus Daemon::Status() const {
     out.pid = session.identity.pid;
     out.front_door = session.identity.front_door;
     out.device = session.identity.device_index;
+    out.worker_pid = session.worker->pid();
+    out.weight = session.weight;
     out.started_unix_seconds = session.started_unix_seconds;
     out.usage = usage_.Latest(id);
     ++status.devices[out.device].sessions;
@@ -606,6 +775,12 @@ DaemonStatus Daemon::Status() const {
     }
   }
   if (pool_ != nullptr) status.pool = pool_->Status();
+  for (const auto& device : devices_) AddShares(*device, &status);
+  status.policy = settings_.policy();
+  status.weights = settings_.Weights();
+  for (const SessionStatus& session : status.sessions) {
+    status.weights.try_emplace(session.tenant, session.weight);
+  }
   status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
   status.windows_used = kWindowSlots - windows_.free_slots();
@@ -631,8 +806,12 @@ void Daemon::Stop() {
   pool_.reset();
   greeter_.Clear();
   for (const auto& device : devices_) {
-    if (device->restart != 0) loop_->Cancel(device->restart);
-    device->waiting.clear();
+    const auto stop = [this](Slot* slot) {
+      if (slot->restart != 0) loop_->Cancel(slot->restart);
+      slot->waiting.clear();
+    };
+    stop(&device->packed);
+    for (auto& [tenant, slot] : device->own) stop(&slot);
   }
   for (const auto& [worker, owned] : workers_) {
     // A worker that cannot be told is gone or stuck; the timer ends it.

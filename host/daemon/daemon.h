@@ -31,6 +31,8 @@
 #include "host/daemon/options.h"
 #include "host/daemon/pool_sessions.h"
 #include "host/daemon/recent_use.h"
+#include "host/daemon/settings.h"
+#include "host/daemon/share_window.h"
 #include "host/daemon/status.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
@@ -39,10 +41,10 @@
 
 namespace consort::host {
 
-class Daemon {
+class Daemon final : private AdminActions {
  public:
-  Daemon(EventLoop* loop, DaemonOptions options);
-  ~Daemon();
+  Daemon(EventLoop* loop, DaemonOptions options, Settings settings);
+  ~Daemon() override;
 
   // Starts the workers, and opens the doors once all of them are ready; then `on_ready` is called.
   // `on_end` is called when the daemon cannot go on (with an error) or has ended after Stop.
@@ -51,11 +53,12 @@ class Daemon {
   void Stop();
   // Reaps ended children. Call when SIGCHLD arrived.
   void OnChildSignal();
-  // Reads the VMs' files again, and opens, changes and closes their sockets accordingly. A mistake
-  // in a file is logged, and everything stays as it was.
+  // Reads the tenants' file and the VMs' files again: weights and the policy go to the workers,
+  // sockets are opened, changed and closed accordingly; isolation and priority are for sessions
+  // that begin later. A mistake in a file is logged, and what it says stays as it was.
   void Reload();
   // How things are now.
-  DaemonStatus Status() const;
+  DaemonStatus Status() const override;
 
  private:
   struct WaitingSession {
@@ -63,29 +66,52 @@ class Daemon {
     wire::Hello hello;
     Nanos deadline;
   };
-  struct Device {
-    uint32_t index = 0;
-    std::optional<Ready> info;        // of its latest worker
+  struct Device;
+  // Where a device has a worker: one for all packed tenants, always; and one for each tenant that
+  // wants a process of its own, while that has sessions.
+  struct Slot {
+    Device* device = nullptr;
+    std::string tenant;               // whose own it is; empty: of all that are packed
     WorkerProcess* worker = nullptr;  // that takes new sessions; null while none runs
     EventLoop::TimerId restart = 0;
     Nanos back_off = 0;  // before the last start; 0: the first one
+    std::deque<WaitingSession> waiting;
+
+    bool ready() const {
+      return worker != nullptr && worker->state == WorkerProcess::State::kReady;
+    }
+  };
+  struct Device {
+    uint32_t index = 0;
+    std::optional<Ready> info;  // of its latest worker
     uint64_t worker_starts = 0;
     uint64_t workers_retired = 0;
-    std::deque<WaitingSession> waiting;
+    Slot packed;
+    std::map<std::string, Slot> own;  // by tenant
+    ShareWindow shares;
+  };
+  struct RunningWorker {
+    std::unique_ptr<WorkerProcess> process;
+    Slot* slot = nullptr;
   };
   struct Session {
     SessionIdentity identity;
     Window window;
     uint64_t assembly;
     WorkerProcess* worker;
+    uint32_t weight = 1;
     uint64_t started_unix_seconds;
     Nanos started;
     RecentUse recent;
   };
 
   void AddDevice(uint32_t index);
-  absl::Status StartWorker(Device* device);
-  void ScheduleStart(Device* device, bool was_ready);
+  // The place of the worker that takes a tenant's sessions.
+  Slot* SlotOf(Device* device, const std::string& tenant);
+  absl::Status StartWorker(Slot* slot);
+  void ScheduleStart(Slot* slot, bool was_ready);
+  // Ends a tenant's own worker that nobody needs any more.
+  void EndIfUnused(Slot* slot);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
   void OnGone(WorkerProcess* worker);
@@ -93,6 +119,10 @@ class Daemon {
   void CheckAllReady();
   absl::Status OpenDoors();
   absl::Status OpenVmDoors();
+  // Makes the tenants' sockets those of the file.
+  absl::Status OpenTenantDoors();
+  absl::Status ReloadTenants();
+  void SendWeight(const std::string& tenant);
   absl::Status JoinPool();
   uint32_t DevicesFor(const Connection& connection) const;
 
@@ -104,17 +134,24 @@ class Daemon {
   std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection) const;
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
-  void StartSession(Device* device, Connection connection, const wire::Hello& hello);
+  void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
   void Refuse(Connection connection, uint32_t status, const std::string& text);
-  void ServeWaiting(Device* device);
-  void ExpireWaiting(Device* device);
+  void ServeWaiting(Slot* slot);
+  void ExpireWaiting(Slot* slot);
   void EndSession(SessionEnded ended);
   size_t SessionsOf(const WorkerProcess* worker) const;
+  // The policy and weights as they are set, to a worker that runs.
+  void SendSettings(WorkerProcess* worker);
+  absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
+  absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
+                         const std::string& who) override;
+  void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void Fail(absl::Status status);
 
   EventLoop* const loop_;
   const DaemonOptions options_;
+  Settings settings_;
   std::function<void()> on_ready_;
   std::function<void(absl::Status)> on_end_;
   bool ready_ = false;
@@ -124,11 +161,12 @@ class Daemon {
   WindowPool windows_;
   std::optional<AccountFile> account_;
   Greeter greeter_;
-  std::vector<std::unique_ptr<Door>> unix_doors_;
+  std::map<std::string, std::unique_ptr<Door>> unix_doors_;  // by path
+  OnConnection greet_;
   std::unique_ptr<Door> vsock_door_;
   std::unique_ptr<VmDoors> vm_doors_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::map<WorkerProcess*, std::unique_ptr<WorkerProcess>> workers_;
+  std::map<WorkerProcess*, RunningWorker> workers_;
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;

@@ -36,6 +36,7 @@ class Door {
   // Stops and starts accepting; connections wait in the kernel's queue meanwhile.
   void Pause();
   void Resume();
+  const std::string& tenant() const { return tenant_; }
 
  private:
   Door(EventLoop* loop, std::unique_ptr<Listener> listener, const std::string& tenant,

@@ -26,7 +26,27 @@ void LogLibrary(void*, const char* format, va_list arguments) {
   LOG(WARNING) << "HTTP: " << text;
 }
 
-MHD_Result Queue(MHD_Connection* connection, const HttpResponse& answer) {
+constexpr char kPlainText[] = "text/plain; charset=utf-8";
+
+struct Arriving {
+  HttpRequest request;
+  bool too_long = false;
+};
+
+std::optional<uid_t> PeerOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  // A TCP socket has no such user, and says so with one that is none.
+  if (info == nullptr ||
+      getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid == 0) {
+    return std::nullopt;
+  }
+  return peer.uid;
+}
+
+MHD_Result Queue(MHD_Connection* connection, const HttpServer& server, const HttpResponse& answer) {
   // The library only reads it, with MHD_RESPMEM_MUST_COPY before it returns.
   MHD_Response* response = MHD_create_response_from_buffer(
       answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
@@ -35,7 +55,8 @@ MHD_Result Queue(MHD_Connection* connection, const HttpResponse& answer) {
   MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
   if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
-    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+                            server.writable() ? "GET, HEAD, PUT" : "GET, HEAD");
   }
   const MHD_Result queued = MHD_queue_response(connection, answer.status, response);
   MHD_destroy_response(response);
@@ -43,23 +64,46 @@ MHD_Result Queue(MHD_Connection* connection, const HttpResponse& answer) {
 }
 
 MHD_Result OnRequest(void* context, MHD_Connection* connection, const char* url, const char* method,
-                     const char* /*version*/, const char* /*upload*/, size_t* /*upload_bytes*/,
-                     void** request) {
+                     const char* /*version*/, const char* upload, size_t* upload_bytes,
+                     void** state) {
   const auto* server = static_cast<const HttpServer*>(context);
-  const std::string verb = method;
-  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
-    HttpResponse refused;
-    refused.status = MHD_HTTP_METHOD_NOT_ALLOWED;
-    refused.body = "only GET and HEAD are served here\n";
-    return Queue(connection, refused);
-  }
-  // Called first with the headers, then with the whole request. An answer to the headers alone ends
-  // the connection, since a body might follow.
-  if (*request == nullptr) {
-    *request = context;
+  // Called first with the headers, then with each piece of the body, then with the whole request.
+  // An answer to the headers alone ends the connection, since a body might follow.
+  auto* request = static_cast<Arriving*>(*state);
+  if (request == nullptr) {
+    const std::string verb = method;
+    const bool put = verb == MHD_HTTP_METHOD_PUT && server->writable();
+    if (!put && verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
+      return Queue(
+          connection, *server,
+          {MHD_HTTP_METHOD_NOT_ALLOWED, kPlainText, absl::StrCat(verb, " is not served here\n")});
+    }
+    auto arriving = std::make_unique<Arriving>();
+    arriving->request.put = put;
+    arriving->request.path = url;
+    arriving->request.uid = PeerOf(connection);
+    *state = arriving.release();  // OnCompleted takes it
     return MHD_YES;
   }
-  return Queue(connection, server->handler()(url));
+  if (*upload_bytes != 0) {
+    std::string& body = request->request.body;
+    if (!request->request.put || body.size() + *upload_bytes > kHttpBodyBytesMax) {
+      request->too_long = true;
+    } else {
+      body.append(upload, *upload_bytes);
+    }
+    *upload_bytes = 0;
+    return MHD_YES;
+  }
+  if (request->too_long) {
+    return Queue(connection, *server,
+                 {MHD_HTTP_CONTENT_TOO_LARGE, kPlainText, "the body is too long\n"});
+  }
+  return Queue(connection, *server, server->handler()(request->request));
+}
+
+void OnCompleted(void*, MHD_Connection*, void** state, MHD_RequestTerminationCode) {
+  delete static_cast<Arriving*>(std::exchange(*state, nullptr));
 }
 
 std::string AddressText(int fd) {
@@ -79,13 +123,14 @@ std::string AddressText(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, UniqueFd listening,
-                                                              Handler handler) {
-  std::unique_ptr<HttpServer> server(new HttpServer(loop, std::move(handler)));
+                                                              Access access, Handler handler) {
+  std::unique_ptr<HttpServer> server(new HttpServer(loop, access, std::move(handler)));
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, nullptr, nullptr, &OnRequest, server.get(),
-      MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_LISTEN_SOCKET, listening.get(),
-      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kHttpConnectionsMax),
-      MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
+      MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted,
+      nullptr, MHD_OPTION_LISTEN_SOCKET, listening.get(), MHD_OPTION_CONNECTION_LIMIT,
+      static_cast<unsigned>(kHttpConnectionsMax), MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
   if (server->daemon_ == nullptr) return absl::UnavailableError("cannot start an HTTP server");
   (void)listening.Release();  // the library closes it
   server->poll_fd_ = MHD_get_daemon_info(server->daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/http_server.h: answers GET on one listening socket, on consortd's loop.
+// host/daemon/http_server.h: answers GET, and PUT where that is wanted, on one listening socket, on
+// consortd's loop.
 //
 // HTTP itself is libmicrohttpd's, driven by the loop through its epoll descriptor: no thread, and
 // no client can hold the loop up. At most kHttpConnectionsMax clients; one that is silent for
@@ -7,8 +8,11 @@
 #ifndef CONSORT_HOST_DAEMON_HTTP_SERVER_H_
 #define CONSORT_HOST_DAEMON_HTTP_SERVER_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,6 +24,13 @@ struct MHD_Daemon;
 
 namespace consort::host {
 
+struct HttpRequest {
+  bool put = false;  // else GET or HEAD
+  std::string path;
+  std::string body;          // of PUT
+  std::optional<uid_t> uid;  // who asks, on a UNIX socket
+};
+
 struct HttpResponse {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
@@ -28,23 +39,28 @@ struct HttpResponse {
 
 class HttpServer {
  public:
-  // Answers GET and HEAD of a path; the body of HEAD is left out by the server. Other methods get
-  // 405 without asking. Called on the loop's thread.
-  using Handler = std::function<HttpResponse(const std::string& path)>;
+  // Answers GET and HEAD, whose body is left out by the server, and PUT with a body of at most
+  // kHttpBodyBytesMax. Other methods get 405, and longer bodies 413, without asking. Called on the
+  // loop's thread.
+  using Handler = std::function<HttpResponse(const HttpRequest& request)>;
+  enum class Access { kRead, kReadAndWrite };
 
-  // Serves `listening`, a stream socket that listens and does not block.
+  // Serves `listening`, a stream socket that listens and does not block. kRead: PUT gets 405 too.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop, UniqueFd listening,
-                                                           Handler handler);
+                                                           Access access, Handler handler);
   // Closes all connections and the socket.
   ~HttpServer();
 
   const Handler& handler() const { return handler_; }
+  bool writable() const { return access_ == Access::kReadAndWrite; }
 
  private:
-  HttpServer(EventLoop* loop, Handler handler) : loop_(loop), handler_(std::move(handler)) {}
+  HttpServer(EventLoop* loop, Access access, Handler handler)
+      : loop_(loop), access_(access), handler_(std::move(handler)) {}
   void Turn();
 
   EventLoop* const loop_;
+  const Access access_;
   const Handler handler_;
   MHD_Daemon* daemon_ = nullptr;
   int poll_fd_ = -1;  // the library's

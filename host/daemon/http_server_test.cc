@@ -25,18 +25,22 @@ using ::testing::StartsWith;
 // A server on a thread of its own, with one page.
 class HttpServerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(HttpServer::Access::kRead); }
+  void Start(HttpServer::Access access) {
     auto listening = ListenTcp("127.0.0.1:0", &bound_);
     ASSERT_TRUE(listening.ok()) << listening.status();
     auto loop = EventLoop::Create();
     ASSERT_TRUE(loop.ok());
     loop_ = *std::move(loop);
-    auto server =
-        HttpServer::Start(loop_.get(), *std::move(listening), [](const std::string& path) {
+    auto server = HttpServer::Start(
+        loop_.get(), *std::move(listening), access, [](const HttpRequest& request) {
           HttpResponse response;
-          if (path == "/big") {
+          if (request.put) {
+            response.body =
+                "put " + std::to_string(request.body.size()) + " " + request.body.substr(0, 9);
+          } else if (request.path == "/big") {
             response.body = std::string(kBigBytes, 'x');
-          } else if (path == "/page") {
+          } else if (request.path == "/page") {
             response.body = "hello\n";
           } else {
             response.status = 404;
@@ -47,7 +51,8 @@ class HttpServerTest : public ::testing::Test {
     server_ = *std::move(server);
     thread_ = std::thread([this] { loop_->Run(); });
   }
-  void TearDown() override {
+  void TearDown() override { Stop(); }
+  void Stop() {
     if (!thread_.joinable()) return;
     loop_->Stop();
     thread_.join();
@@ -120,6 +125,24 @@ TEST_F(HttpServerTest, ServesTheSameConnectionAgain) {
 TEST_F(HttpServerTest, OtherMethodsAreRefusedWithoutAskingTheHandler) {
   EXPECT_THAT(Ask("POST", "/page"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(Ask("DELETE", "/page"), HasSubstr("Allow: GET, HEAD"));
+}
+
+TEST_F(HttpServerTest, PutIsServedWhereItIsWanted) {
+  const auto put = [&](size_t bytes) {
+    const UniqueFd fd = Connect();
+    Send(fd.get(), "PUT /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: " +
+                       std::to_string(bytes) + "\r\n\r\n" + std::string(bytes, 'y'));
+    return ReadToEnd(fd.get());
+  };
+  EXPECT_THAT(put(3), StartsWith("HTTP/1.1 405 "));
+  Stop();
+  Start(HttpServer::Access::kReadAndWrite);
+  EXPECT_THAT(put(0), EndsWith("\r\n\r\nput 0 "));
+  EXPECT_THAT(put(3), EndsWith("\r\n\r\nput 3 yyy"));
+  EXPECT_THAT(put(kHttpBodyBytesMax), HasSubstr("put 65536 yyyyyyyyy"));
+  EXPECT_THAT(put(kHttpBodyBytesMax + 1), StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(Ask("GET", "/page"), EndsWith("hello\n"));
+  EXPECT_THAT(Ask("DELETE", "/page"), HasSubstr("Allow: GET, HEAD, PUT"));
 }
 
 TEST_F(HttpServerTest, GarbageHoldsUpNobody) {

@@ -4,11 +4,16 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <initializer_list>
+#include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "host/control/control_socket.h"
+#include "host/limits.h"
+#include "policies/schedule/policy.h"
 
 namespace consort::host {
 namespace {
@@ -32,6 +37,24 @@ class Families {
     } else {
       metric.gauge.value = value;
     }
+  }
+  void Histogram(const char* name, const char* help) {
+    Add(name, help, prometheus::MetricType::Histogram);
+  }
+  // A sample of the histogram made last; `counts`: by kQueueDelayBounds.
+  void Delays(const Labels& labels, const uint64_t (&counts)[kQueueDelayBuckets], Nanos sum) {
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+    for (const auto& [name, text] : labels) metric.label.push_back({name, text});
+    uint64_t count = 0;
+    for (size_t i = 0; i < kQueueDelayBuckets; ++i) {
+      count += counts[i];
+      const double bound = i < kQueueDelayBounds.size()
+                               ? static_cast<double>(kQueueDelayBounds[i]) / 1e9
+                               : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({count, bound});
+    }
+    metric.histogram.sample_count = count;
+    metric.histogram.sample_sum = static_cast<double>(sum) / 1e9;
   }
   std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
 
@@ -161,6 +184,71 @@ void AddUsage(const DaemonStatus& status, Families* families) {
   }
 }
 
+// How devices are shared.
+void AddScheduling(const DaemonStatus& status, Families* families) {
+  families->Gauge("consort_scheduler_info", "The scheduler's policy; always 1.");
+  families->Sample({{"policy", status.policy}}, 1);
+  families->Gauge("consort_tenant_weight", "Weight of a tenant.");
+  for (const auto& [tenant, weight] : status.weights) {
+    families->Sample({{"tenant", PrintableName(tenant)}}, weight);
+  }
+  const auto labels = [](const TenantShare& share) {
+    return Labels{{"tenant", PrintableName(share.tenant)},
+                  {"device", std::to_string(share.device)}};
+  };
+  families->Gauge("consort_tenant_share_ratio",
+                  "Part of a device's time that a tenant had within the last second.");
+  for (const TenantShare& share : status.shares) families->Sample(labels(share), share.share);
+  families->Gauge("consort_tenant_share_target_ratio",
+                  "What its weight gives a tenant among those that compete for the device.");
+  for (const TenantShare& share : status.shares) {
+    if (share.competes) families->Sample(labels(share), share.target);
+  }
+  families->Gauge("consort_tenant_waiting_batches", "Batches that wait for their turn.");
+  for (const TenantShare& share : status.shares) families->Sample(labels(share), share.waiting);
+
+  families->Gauge("consort_device_sessions_in_phase", "Open sessions by what they do.");
+  for (const DeviceStatus& device : status.devices) {
+    std::array<uint64_t, schedule::kPhases> count = {};
+    for (const SessionStatus& session : status.sessions) {
+      if (session.device == device.index) ++count[session.usage.phase % schedule::kPhases];
+    }
+    for (uint32_t phase = 0; phase < schedule::kPhases; ++phase) {
+      Labels of = DeviceLabel(device.index);
+      of.emplace_back("phase", PhaseName(phase));
+      families->Sample(of, static_cast<double>(count[phase]));
+    }
+  }
+
+  families->Counter("consort_device_seconds_total",
+                    "Device time as the scheduler measured it, time shared with others split; of "
+                    "kernels only, by samples, while nobody else was active.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.used.device_nanos) / 1e9);
+  }
+  families->Counter("consort_transfer_seconds_total",
+                    "The part of the device time that was copies, while others were active.");
+  for (const auto& [who, totals] : status.usage) {
+    Labels of = UserLabels(who);
+    of.emplace_back("direction", "to_device");
+    families->Sample(of, static_cast<double>(totals.used.to_device_nanos) / 1e9);
+    of.back().second = "to_host";
+    families->Sample(of, static_cast<double>(totals.used.to_host_nanos) / 1e9);
+  }
+  families->Histogram("consort_queueing_delay_seconds",
+                      "How long batches of device work waited for their turns.");
+  std::map<std::pair<std::string, uint32_t>, SessionUsage> delays;
+  for (const auto& [who, totals] : status.usage) {
+    SessionUsage& sum = delays[{who.tenant, who.device}];
+    for (size_t i = 0; i < kQueueDelayBuckets; ++i) sum.delays[i] += totals.used.delays[i];
+    sum.queued_nanos += totals.used.queued_nanos;
+  }
+  for (const auto& [where, sum] : delays) {
+    families->Delays({{"tenant", where.first}, {"device", std::to_string(where.second)}},
+                     sum.delays, static_cast<Nanos>(sum.queued_nanos));
+  }
+}
+
 }  // namespace
 
 std::string MetricsText(const DaemonStatus& status) {
@@ -168,6 +256,7 @@ std::string MetricsText(const DaemonStatus& status) {
   AddDaemon(status, &families);
   AddDevices(status, &families);
   AddUsage(status, &families);
+  AddScheduling(status, &families);
   AddUnsupported(status, &families);
   return families.Text();
 }

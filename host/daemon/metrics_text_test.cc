@@ -9,6 +9,8 @@
 #include <string>
 
 #include "host/control/control_socket.h"
+#include "host/limits.h"
+#include "policies/schedule/policy.h"
 
 namespace consort::host {
 namespace {
@@ -36,6 +38,21 @@ DaemonStatus Example() {
   totals.used.calls = 4100;
   totals.used.kernel_nanos = 2'500'000'000;
   totals.used.bytes_to_host = 4096;
+  totals.used.queued_nanos = 40'000'000;
+  totals.used.delays[0] = 7;
+  totals.used.delays[kQueueDelayBuckets - 1] = 2;
+  totals.used.to_host_nanos = 500'000'000;
+  SessionStatus& session = status.sessions.emplace_back();
+  session.tenant = "web-1";
+  session.usage.phase = static_cast<uint32_t>(schedule::Phase::kToHost);
+  status.policy = "las";
+  status.weights["web-1"] = 4;
+  TenantShare& share = status.shares.emplace_back();
+  share.tenant = "web-1";
+  share.share = 0.75;
+  share.target = 0.8;
+  share.competes = true;
+  share.waiting = 1;
   status.refused["limit"] = 5;
   status.unsupported_calls["cuFoo"] = 8;
   return status;
@@ -73,6 +90,30 @@ TEST(MetricsText, HasWhatTheStatusSays) {
   EXPECT_EQ(NumberOf(text, "consort_unsupported_calls_total{function=\"cuFoo\"}"), 8);
   EXPECT_THAT(text, HasSubstr("model=\"A \\\"fast\\\" device\""));
   EXPECT_THAT(text, HasSubstr("uuid=\"GPU-00000000-0000-0000-0000-000000000007\""));
+}
+
+TEST(MetricsText, TellsHowDevicesAreShared) {
+  DaemonStatus status = Example();
+  const std::string where = "{tenant=\"web-1\",device=\"0\"";
+  const std::string text = MetricsText(status);
+  EXPECT_EQ(NumberOf(text, "consort_scheduler_info{policy=\"las\"}"), 1);
+  EXPECT_EQ(NumberOf(text, "consort_tenant_weight{tenant=\"web-1\"}"), 4);
+  EXPECT_EQ(NumberOf(text, "consort_tenant_share_ratio" + where + "}"), 0.75);
+  EXPECT_EQ(NumberOf(text, "consort_tenant_share_target_ratio" + where + "}"), 0.8);
+  EXPECT_EQ(NumberOf(text, "consort_tenant_waiting_batches" + where + "}"), 1);
+  EXPECT_EQ(NumberOf(text, "consort_queueing_delay_seconds_count" + where + "}"), 9);
+  EXPECT_EQ(NumberOf(text, "consort_queueing_delay_seconds_sum" + where + "}"), 0.04);
+  EXPECT_EQ(NumberOf(text, "consort_queueing_delay_seconds_bucket" + where + ",le=\"1e-05\"}"), 7);
+  EXPECT_EQ(NumberOf(text, "consort_queueing_delay_seconds_bucket" + where + ",le=\"1\"}"), 7);
+  EXPECT_EQ(NumberOf(text, "consort_queueing_delay_seconds_bucket" + where + ",le=\"+Inf\"}"), 9);
+  EXPECT_EQ(NumberOf(text, "consort_device_sessions_in_phase{device=\"0\",phase=\"to_host\"}"), 1);
+  EXPECT_EQ(NumberOf(text, "consort_device_sessions_in_phase{device=\"0\",phase=\"kernel\"}"), 0);
+  EXPECT_EQ(NumberOf(text,
+                     "consort_transfer_seconds_total{tenant=\"web-1\",application=\"python3\","
+                     "device=\"0\",direction=\"to_host\"}"),
+            0.5);
+  status.shares[0].competes = false;
+  EXPECT_THAT(MetricsText(status), Not(HasSubstr("consort_tenant_share_target_ratio{")));
 }
 
 TEST(MetricsText, EveryFamilyHasHelpAndTypeOnceAndItsNameFits) {

@@ -12,7 +12,6 @@
 
 #include "base/units.h"
 #include "gpool/pool.h"
-#include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -58,11 +57,11 @@ struct DaemonOptions {
   // How many devices the CPU driver presents, or the path of a file that describes them; empty: its
   // own default.
   std::string cpu_devices;
-  std::string account_path;       // empty: no account file
-  std::string scheduler = "tfs";  // a policy's name, or none
+  std::string account_path;  // empty: no account file
   MemoryOptions memory;
-  TenantsFile tenants;
-  std::string worker_path;  // consort-worker's binary
+  std::string tenants_path;  // that need not be there
+  std::string trace_folder;  // of the scheduler's traces; empty: none are made
+  std::string worker_path;   // consort-worker's binary
   int verbosity = 0;
   AdminOptions admin;
   std::optional<PoolMemberOptions> pool;  // none: this host's devices only

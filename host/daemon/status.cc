@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_format.h"
+#include "policies/schedule/policy.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -18,6 +19,20 @@ std::string RefusalReason(uint32_t status) {
     default:
       return "limit";
   }
+}
+
+const char* PhaseName(uint32_t phase) {
+  switch (static_cast<schedule::Phase>(phase)) {
+    case schedule::Phase::kKernel:
+      return "kernel";
+    case schedule::Phase::kToDevice:
+      return "to_device";
+    case schedule::Phase::kToHost:
+      return "to_host";
+    case schedule::Phase::kNone:
+      break;
+  }
+  return "none";
 }
 
 std::string UuidText(const uint8_t (&uuid)[16]) {

@@ -36,8 +36,22 @@ struct SessionStatus {
   uint32_t pid = 0;         // likewise
   std::string front_door;
   uint32_t device = 0;
+  int64_t worker_pid = 0;
+  uint32_t weight = 1;  // of its tenant
   uint64_t started_unix_seconds = 0;
   SessionUsage usage;
+  double share = 0;  // of its device's time, over the last kShareWindow
+};
+
+// What a tenant has of a device, over the last kShareWindow.
+struct TenantShare {
+  std::string tenant;
+  uint32_t device = 0;
+  uint32_t weight = 1;
+  double share = 0;       // of the device's time
+  double target = 0;      // its weight among those that compete; 0 if it does not
+  bool competes = false;  // has had device time, or wants some
+  uint32_t waiting = 0;   // batches that wait for a turn
 };
 
 struct VmStatus {
@@ -84,8 +98,11 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
-  std::optional<PoolStatus> pool;  // none: this daemon is in no pool
-  bool reload_failed = false;      // the last reading of the VMs' files
+  std::optional<PoolStatus> pool;           // none: this daemon is in no pool
+  std::string policy;                       // of the scheduler
+  std::map<std::string, uint32_t> weights;  // of tenants that are known
+  std::vector<TenantShare> shares;          // of tenants that have sessions
+  bool reload_failed = false;               // the last reading of the VMs' files
   uint32_t windows_used = 0;
   uint32_t windows_max = 0;
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
@@ -94,6 +111,9 @@ struct DaemonStatus {
 
 // The reason of a wire::kWelcome... status, as metrics name it.
 std::string RefusalReason(uint32_t status);
+
+// "kernel", "to_device", "to_host" or "none": a schedule::Phase of SessionUsage.
+const char* PhaseName(uint32_t phase);
 
 // "GPU-01020304-...", as the driver's tools write it; empty for an all-zero one.
 std::string UuidText(const uint8_t (&uuid)[16]);

@@ -15,13 +15,29 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 
+double Seconds(uint64_t nanos) { return static_cast<double>(nanos) / 1e9; }
+
 void AddUsage(const SessionUsage& usage, Json* to) {
   (*to)["calls"] = usage.calls;
   (*to)["round_trips"] = usage.round_trips;
   (*to)["bytes_to_device"] = usage.bytes_to_device;
   (*to)["bytes_to_host"] = usage.bytes_to_host;
   (*to)["kernel_launches"] = usage.kernel_launches;
-  (*to)["kernel_seconds"] = static_cast<double>(usage.kernel_nanos) / 1e9;
+  (*to)["kernel_seconds"] = Seconds(usage.kernel_nanos);
+  (*to)["device_seconds"] = Seconds(usage.device_nanos);
+  (*to)["to_device_seconds"] = Seconds(usage.to_device_nanos);
+  (*to)["to_host_seconds"] = Seconds(usage.to_host_nanos);
+  // Achieved, where there were copies to measure.
+  if (usage.to_device_nanos != 0) {
+    (*to)["to_device_bytes_per_second"] =
+        static_cast<double>(usage.timed_bytes_to_device) / Seconds(usage.to_device_nanos);
+  }
+  if (usage.to_host_nanos != 0) {
+    (*to)["to_host_bytes_per_second"] =
+        static_cast<double>(usage.timed_bytes_to_host) / Seconds(usage.to_host_nanos);
+  }
+  (*to)["queued_seconds"] = Seconds(usage.queued_nanos);
+  (*to)["batches"] = usage.batches;
 }
 
 Json DeviceJson(const DeviceStatus& device) {
@@ -51,7 +67,12 @@ Json SessionJson(const SessionStatus& session) {
   out["pid"] = session.pid;
   out["door"] = session.front_door;
   out["device"] = session.device;
+  out["worker_pid"] = session.worker_pid;
   out["started"] = session.started_unix_seconds;
+  out["share"] = session.share;
+  out["phase"] = PhaseName(session.usage.phase);
+  out["waiting"] = session.usage.waiting;
+  out["in_flight"] = session.usage.in_flight;
   AddUsage(session.usage, &out);
   return out;
 }
@@ -69,11 +90,22 @@ Json TenantsJson(const DaemonStatus& status) {
     sum.used.bytes_to_host += totals.used.bytes_to_host;
     sum.used.kernel_launches += totals.used.kernel_launches;
     sum.used.kernel_nanos += totals.used.kernel_nanos;
+    sum.used.device_nanos += totals.used.device_nanos;
+    sum.used.to_device_nanos += totals.used.to_device_nanos;
+    sum.used.to_host_nanos += totals.used.to_host_nanos;
+    sum.used.timed_bytes_to_device += totals.used.timed_bytes_to_device;
+    sum.used.timed_bytes_to_host += totals.used.timed_bytes_to_host;
+    sum.used.queued_nanos += totals.used.queued_nanos;
+    sum.used.batches += totals.used.batches;
   }
+  // Those that have a weight and were not here yet.
+  for (const auto& [name, weight] : status.weights) tenants[PrintableName(name)];
   Json out = Json::array();
   for (const auto& [name, totals] : tenants) {
     Json tenant;
     tenant["tenant"] = name;
+    const auto weight = status.weights.find(name);
+    tenant["weight"] = weight == status.weights.end() ? 1 : weight->second;
     tenant["sessions"] = totals.sessions_open;
     tenant["sessions_started"] = totals.sessions_begun;
     AddUsage(totals.used, &tenant);
@@ -132,11 +164,22 @@ std::string StatusJson(const DaemonStatus& status) {
   out["started"] = status.started_unix_seconds;
   out["pid"] = getpid();
   out["reload_failed"] = status.reload_failed;
+  out["policy"] = status.policy;
   out["windows_used"] = status.windows_used;
   out["windows_max"] = status.windows_max;
   out["devices"] = Json::array();
   for (const DeviceStatus& device : status.devices) out["devices"].push_back(DeviceJson(device));
   out["tenants"] = TenantsJson(status);
+  out["shares"] = Json::array();
+  for (const TenantShare& share : status.shares) {
+    Json& entry = out["shares"].emplace_back();
+    entry["tenant"] = PrintableName(share.tenant);
+    entry["device"] = share.device;
+    entry["weight"] = share.weight;
+    entry["share"] = share.share;
+    if (share.competes) entry["target"] = share.target;
+    entry["waiting"] = share.waiting;
+  }
   out["sessions"] = Json::array();
   for (const SessionStatus& session : status.sessions) {
     out["sessions"].push_back(SessionJson(session));

@@ -137,6 +137,22 @@ class Reader {
                                                    kTenantPriorityMax));
         }
         tenant.priority = static_cast<uint32_t>(*priority);
+      } else if (key == "stream_priority") {
+        ASSIGN_OR_RETURN(const std::string level, Text(key, node));
+        if (level != "low" && level != "normal" && level != "high") {
+          return Error(node.source(), "stream_priority wants \"low\", \"normal\" or \"high\"");
+        }
+        tenant.stream_priority = level == "low"    ? PriorityLevel::kLow
+                                 : level == "high" ? PriorityLevel::kHigh
+                                                   : PriorityLevel::kNormal;
+      } else if (key == "isolation") {
+        ASSIGN_OR_RETURN(const std::string mode, Text(key, node));
+        if (mode != "packed" && mode != "process" && mode != "partition") {
+          return Error(node.source(), "isolation wants \"packed\", \"process\" or \"partition\"");
+        }
+        tenant.isolation = mode == "process"     ? Isolation::kProcess
+                           : mode == "partition" ? Isolation::kPartition
+                                                 : Isolation::kPacked;
       } else if (key == "socket") {
         ASSIGN_OR_RETURN(tenant.socket_path, Text(key, node));
         if (tenant.socket_path[0] != '/' ||
@@ -148,10 +164,11 @@ class Reader {
           return Error(node.source(), "two tenants have this socket; give each its own");
         }
       } else {
-        return Error(key.source(),
-                     absl::StrCat("unknown key ", View(key.str()),
-                                  "; a tenant has name, weight, socket, memory_soft, memory_hard, "
-                                  "memory_wait_seconds and priority"));
+        return Error(
+            key.source(),
+            absl::StrCat("unknown key ", View(key.str()),
+                         "; a tenant has name, weight, stream_priority, isolation, socket, "
+                         "memory_soft, memory_hard, memory_wait_seconds and priority"));
       }
     }
     if (tenant.memory_hard != 0 && tenant.memory_soft > tenant.memory_hard) {
@@ -177,6 +194,25 @@ Tenant TenantsFile::Find(std::string_view name) const {
   Tenant unknown;
   unknown.name = name;
   return unknown;
+}
+
+PartitionRange TenantsFile::PartitionOf(std::string_view tenant) const {
+  uint64_t all = 0;
+  uint64_t before = 0;
+  uint64_t own = 0;
+  for (const Tenant& each : tenants) {
+    if (each.isolation != Isolation::kPartition) continue;
+    if (each.name == tenant) {
+      before = all;
+      own = each.weight;
+    }
+    all += each.weight;
+  }
+  if (own == 0) return {};
+  const auto part = [all](uint64_t weights) {
+    return static_cast<uint32_t>(weights * kPartitionWhole / all);
+  };
+  return {part(before), part(before + own)};
 }
 
 absl::StatusOr<TenantsFile> ParseTenants(const std::string& path, std::string_view text) {

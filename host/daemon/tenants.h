@@ -8,6 +8,12 @@
 //   of
 //                                            the kernel's vsock, "local", or any name with a socket
 //   weight = 2                               1 to 10000; 1 if it is not there
+//   stream_priority = "high"                 of its streams on the device beside others': low,
+//                                            normal (if it is not there) or high
+//   isolation = "process"                    "packed" (if it is not there): one process of the host
+//                                            for all; "process": one for this tenant alone;
+//                                            "partition": packed, on multiprocessors of its own, by
+//                                            weight among all such tenants
 //   socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this tenant's
 //
 // A tenant that is not in the file has weight 1, and so has everybody without a file.
@@ -21,8 +27,16 @@
 
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "host/control/messages.h"
+#include "host/session/stream_priority.h"
 
 namespace consort::host {
+
+enum class Isolation : uint8_t {
+  kPacked,     // one worker, one context for all
+  kProcess,    // a worker of its own on each device
+  kPartition,  // multiprocessors of its own
+};
 
 struct Tenant {
   std::string name;
@@ -31,7 +45,9 @@ struct Tenant {
   Bytes memory_soft = 0;
   Bytes memory_hard = 0;
   uint64_t memory_wait_ms = 0;
-  uint32_t priority = 0;    // among those that wait for memory; higher first
+  uint32_t priority = 0;  // among those that wait for memory; higher first
+  PriorityLevel stream_priority = PriorityLevel::kNormal;
+  Isolation isolation = Isolation::kPacked;
   std::string socket_path;  // empty: none of its own
 };
 
@@ -43,6 +59,8 @@ struct TenantsFile {
 
   // The tenant of that name, or one with nothing but the name.
   Tenant Find(std::string_view name) const;
+  // Of a tenant that has multiprocessors of its own: by weight, in the order of the file.
+  PartitionRange PartitionOf(std::string_view tenant) const;
 };
 
 // Reads `text`, the contents of the file `path`. kInvalidArgument names file, line and column, and

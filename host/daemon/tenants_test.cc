@@ -26,6 +26,7 @@ scheduler = "las"
 [[tenant]]
 name = "web-1"
 weight = 2
+stream_priority = "high"
 socket = "/run/consort/web-1.sock"
 [[tenant]]
 name = "cid-3"
@@ -37,6 +38,8 @@ name = "cid-3"
   EXPECT_EQ(file->Find("web-1").weight, 2u);
   EXPECT_EQ(file->Find("cid-3").weight, 1u);
   EXPECT_EQ(file->Find("nobody").weight, 1u);
+  EXPECT_EQ(file->Find("web-1").stream_priority, PriorityLevel::kHigh);
+  EXPECT_EQ(file->Find("cid-3").stream_priority, PriorityLevel::kNormal);
 }
 
 TEST(Tenants, AnEmptyFileIsAFile) {
@@ -56,8 +59,39 @@ TEST(Tenants, WeightsReachTheirBoundAndNoFurther) {
   }
 }
 
+TEST(Tenants, PartitionsAreCutByWeightInTheOrderOfTheFile) {
+  const auto file = ParseTenants("t.toml", R"(
+[[tenant]]
+name = "a"
+isolation = "partition"
+[[tenant]]
+name = "own"
+weight = 100
+isolation = "process"
+[[tenant]]
+name = "b"
+weight = 3
+isolation = "partition"
+[[tenant]]
+name = "packed"
+)");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->tenants[1].isolation, Isolation::kProcess);
+  EXPECT_EQ(file->PartitionOf("a").begin, 0u);
+  EXPECT_EQ(file->PartitionOf("a").end, kPartitionWhole / 4);
+  EXPECT_EQ(file->PartitionOf("b").begin, kPartitionWhole / 4);
+  EXPECT_EQ(file->PartitionOf("b").end, kPartitionWhole);
+  for (const char* without : {"own", "packed", "nobody"}) {
+    EXPECT_TRUE(file->PartitionOf(without).empty()) << without;
+  }
+}
+
 TEST(Tenants, ErrorsSayWhereAndWhatToDo) {
   EXPECT_THAT(ErrorOf("[[tenant]\n"), StartsWith("t.toml:1:"));
+  EXPECT_THAT(ErrorOf("[[tenant]]\nname = \"a\"\nstream_priority = \"urgent\"\n"),
+              StartsWith("t.toml:3:19: stream_priority wants \"low\", \"normal\" or \"high\""));
+  EXPECT_THAT(ErrorOf("[[tenant]]\nname = \"a\"\nisolation = \"wall\"\n"),
+              StartsWith("t.toml:3:13: isolation wants \"packed\", \"process\" or \"partition\""));
   EXPECT_THAT(ErrorOf("wieght = 1\n"), HasSubstr("t.toml:1:1: unknown key wieght; known: sch"));
   EXPECT_THAT(ErrorOf("[[tenant]]\nweight = 1\n"),
               HasSubstr("t.toml:1:1: a tenant without a name"));

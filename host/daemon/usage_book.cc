@@ -11,9 +11,19 @@ namespace {
 constexpr char kOther[] = "other";
 
 // The numbers of a usage, for what is done to each of them alike.
-constexpr uint64_t SessionUsage::*kNumbers[] = {
-    &SessionUsage::calls,         &SessionUsage::round_trips,     &SessionUsage::bytes_to_device,
-    &SessionUsage::bytes_to_host, &SessionUsage::kernel_launches, &SessionUsage::kernel_nanos};
+constexpr uint64_t SessionUsage::*kNumbers[] = {&SessionUsage::calls,
+                                                &SessionUsage::round_trips,
+                                                &SessionUsage::bytes_to_device,
+                                                &SessionUsage::bytes_to_host,
+                                                &SessionUsage::kernel_launches,
+                                                &SessionUsage::kernel_nanos,
+                                                &SessionUsage::device_nanos,
+                                                &SessionUsage::to_device_nanos,
+                                                &SessionUsage::to_host_nanos,
+                                                &SessionUsage::queued_nanos,
+                                                &SessionUsage::batches,
+                                                &SessionUsage::timed_bytes_to_device,
+                                                &SessionUsage::timed_bytes_to_host};
 
 }  // namespace
 
@@ -49,13 +59,22 @@ void UsageBook::Update(const SessionUsage& usage) {
   const auto it = open_.find(usage.session);
   if (it == open_.end()) return;
   UsageTotals& totals = totals_[it->second.who];
+  SessionUsage& latest = it->second.latest;
+  const auto count = [](uint64_t now, uint64_t* before, uint64_t* total) {
+    if (now <= *before) return;
+    *total += now - *before;
+    *before = now;
+  };
   for (uint64_t SessionUsage::*const number : kNumbers) {
-    uint64_t& latest = it->second.latest.*number;
-    if (usage.*number <= latest) continue;
-    totals.used.*number += usage.*number - latest;
-    latest = usage.*number;
+    count(usage.*number, &(latest.*number), &(totals.used.*number));
   }
   it->second.latest.memory_bytes = usage.memory_bytes;
+  for (size_t i = 0; i < kQueueDelayBuckets; ++i) {
+    count(usage.delays[i], &latest.delays[i], &totals.used.delays[i]);
+  }
+  latest.phase = usage.phase;
+  latest.waiting = usage.waiting;
+  latest.in_flight = usage.in_flight;
 }
 
 void UsageBook::End(SessionEnded* ended) {
@@ -69,6 +88,8 @@ void UsageBook::End(SessionEnded* ended) {
   usage.bytes_to_host = ended->bytes_to_host;
   usage.kernel_launches = ended->kernel_launches;
   usage.kernel_nanos = ended->kernel_nanos;
+  usage.device_nanos = ended->device_nanos;
+  usage.queued_nanos = ended->queued_nanos;
   Update(usage);
   const SessionUsage& latest = it->second.latest;
   ended->calls = latest.calls;
@@ -77,6 +98,8 @@ void UsageBook::End(SessionEnded* ended) {
   ended->bytes_to_host = latest.bytes_to_host;
   ended->kernel_launches = latest.kernel_launches;
   ended->kernel_nanos = latest.kernel_nanos;
+  ended->device_nanos = latest.device_nanos;
+  ended->queued_nanos = latest.queued_nanos;
   --totals_[it->second.who].sessions_open;
   open_.erase(it);
 }

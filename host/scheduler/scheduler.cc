@@ -2,6 +2,7 @@
 #include "host/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -10,18 +11,112 @@
 
 namespace consort::host {
 
-Scheduler::Scheduler(std::unique_ptr<schedule::Policy> policy) : policy_(std::move(policy)) {}
+bool MakeSchedulerPolicy(std::string_view name, std::unique_ptr<schedule::Policy>* policy) {
+  *policy = schedule::MakePolicy(name, schedule::Options());
+  return *policy != nullptr || name == kNoScheduler;
+}
 
-Scheduler::Id Scheduler::Join(const std::string& tenant, uint32_t weight, Nanos now) {
+namespace {
+
+// Applications of the meter are told apart by their phases too.
+ShareMeter::Owner OwnerOf(Scheduler::Id id, size_t phase) {
+  return id * schedule::kPhases + static_cast<ShareMeter::Owner>(phase);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(std::unique_ptr<schedule::Policy> policy) {
+  absl::MutexLock lock(&mutex_);
+  Install({}, std::move(policy), 0);
+}
+
+void Scheduler::Install(std::string_view name, std::unique_ptr<schedule::Policy> policy,
+                        Nanos now) {
+  if (trace_ != nullptr && policy != nullptr) {
+    policy = schedule::Record(name, std::move(policy), trace_.get());
+  }
+  policy_ = std::move(policy);
+  tells_phases_apart_.store(policy_ != nullptr && policy_->tells_phases_apart(),
+                            std::memory_order_relaxed);
+  CountActive();
+  std::vector<Member*> waiting;
+  for (const auto& member : members_) {
+    if (!member->joined) continue;
+    if (member->waits) waiting.push_back(member.get());
+    if (policy_ == nullptr) continue;
+    policy_->Join(member->application, now);
+    for (uint32_t i = 0; i < member->in_flight; ++i) policy_->Start(member->application.id, now);
+  }
+  std::sort(waiting.begin(), waiting.end(), [](const Member* a, const Member* b) {
+    return std::tie(a->waits_since, a->application.id) <
+           std::tie(b->waits_since, b->application.id);
+  });
+  for (Member* member : waiting) {
+    if (policy_ != nullptr) {
+      policy_->Wait(member->application.id, member->batch, now);
+    } else {
+      GiveTurn(member, now);
+    }
+  }
+}
+
+void Scheduler::SetPolicy(std::string_view name, std::unique_ptr<schedule::Policy> policy,
+                          Nanos now) {
+  absl::MutexLock lock(&mutex_);
+  Settle(now);
+  Install(name, std::move(policy), now);
+  Grant(now);
+}
+
+void Scheduler::SetWeight(const std::string& tenant, uint32_t weight, Nanos now) {
+  absl::MutexLock lock(&mutex_);
+  Tenant& known = FindTenant(tenant);
+  known.weight = weight;
+  Settle(now);
+  bool any = false;
+  for (const auto& member : members_) {
+    if (!member->joined || member->application.tenant != known.id) continue;
+    member->application.weight = weight;
+    any = true;
+  }
+  if (!any || policy_ == nullptr) return;
+  policy_->SetWeight(known.id, weight, now);
+  Grant(now);
+}
+
+Scheduler::Tenant& Scheduler::FindTenant(const std::string& name) {
+  const auto [it, is_new] = tenants_.try_emplace(name);
+  if (is_new) it->second.id = static_cast<schedule::TenantId>(tenants_.size() - 1);
+  return it->second;
+}
+
+void Scheduler::StartTrace(std::string_view name, Nanos now) {
+  absl::MutexLock lock(&mutex_);
+  trace_ = std::make_unique<schedule::TraceLog>(kTraceBytesMax);
+  Settle(now);
+  Install(name, std::move(policy_), now);
+}
+
+std::string Scheduler::TakeTrace(bool* full) {
+  absl::MutexLock lock(&mutex_);
+  if (trace_ == nullptr) return {};
+  *full = trace_->full();
+  return trace_->Take();
+}
+
+Scheduler::Id Scheduler::Join(const std::string& tenant, uint32_t weight, Nanos now,
+                              uint64_t session) {
   absl::MutexLock lock(&mutex_);
   Id id = 0;
   while (id < members_.size() && members_[id]->joined) ++id;
   if (id == members_.size()) members_.push_back(std::make_unique<Member>());
   members_[id] = std::make_unique<Member>();
-  members_[id]->joined = true;
-  const auto tenant_id =
-      tenants_.emplace(tenant, static_cast<schedule::TenantId>(tenants_.size())).first->second;
-  if (policy_ != nullptr) policy_->Join({id, tenant_id, weight}, now);
+  Member& member = *members_[id];
+  member.joined = true;
+  member.session = session;
+  const Tenant& known = FindTenant(tenant);
+  member.application = {id, known.id, known.weight.value_or(weight)};
+  if (policy_ != nullptr) policy_->Join(member.application, now);
   return id;
 }
 
@@ -34,11 +129,21 @@ ApplicationUsage Scheduler::Leave(Id id, Nanos now) {
   member.active = false;
   member.waits = false;
   member.in_flight = 0;
-  meter_.Forget(id);
+  for (size_t phase = 0; phase < schedule::kPhases; ++phase) meter_.Forget(OwnerOf(id, phase));
   CountActive();
   if (policy_ != nullptr) policy_->Leave(id, now);
   Grant(now);
   return usage;
+}
+
+std::vector<ApplicationState> Scheduler::States() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<ApplicationState> states;
+  for (const auto& member : members_) {
+    if (!member->joined) continue;
+    states.push_back({member->session, member->usage, member->waits, member->in_flight});
+  }
+  return states;
 }
 
 void Scheduler::SetActive(Id id, bool active) {
@@ -53,6 +158,19 @@ void Scheduler::CountActive() {
   contended_.store(policy_ != nullptr && active > 1, std::memory_order_relaxed);
 }
 
+void Scheduler::GiveTurn(Member* member, Nanos now) {
+  last_progress_ = now;
+  member->waits = false;
+  member->granted = true;
+  if (member->in_flight++ == 0) member->known_until = now;
+  const Nanos waited = now - member->waits_since;
+  member->usage.waited += waited;
+  ++member->usage.batches;
+  const auto bound = std::lower_bound(kQueueDelayBounds.begin(), kQueueDelayBounds.end(), waited);
+  ++member->usage.delays[static_cast<size_t>(bound - kQueueDelayBounds.begin())];
+  member->turn.Signal();
+}
+
 void Scheduler::Grant(Nanos now) {
   if (policy_ == nullptr) return;
   while (true) {
@@ -62,13 +180,7 @@ void Scheduler::Grant(Nanos now) {
     Member& member = *members_[*chosen];
     CHECK(member.waits) << "the policy chose one that does not wait";
     policy_->Start(*chosen, now);
-    last_progress_ = now;
-    member.waits = false;
-    member.granted = true;
-    if (member.in_flight++ == 0) member.known_until = now;
-    member.usage.waited += now - member.waits_since;
-    ++member.usage.batches;
-    member.turn.Signal();
+    GiveTurn(&member, now);
   }
 }
 
@@ -78,7 +190,12 @@ bool Scheduler::TryStart(Id id, const schedule::Batch& batch, Nanos now) {
   if (!member.granted && !member.waits) {
     member.waits = true;
     member.waits_since = now;
-    policy_->Wait(id, batch, now);
+    member.batch = batch;
+    if (policy_ != nullptr) {
+      policy_->Wait(id, batch, now);
+    } else {
+      GiveTurn(&member, now);
+    }
   }
   if (!member.granted) Grant(now);
   return std::exchange(member.granted, false);
@@ -93,26 +210,24 @@ void Scheduler::Await(Id id, Nanos timeout) {
 
 void Scheduler::Start(Id id, Nanos now) {
   absl::MutexLock lock(&mutex_);
-  if (policy_ == nullptr) return;
   Member& member = *members_[id];
-  policy_->Start(id, now);
+  if (policy_ != nullptr) policy_->Start(id, now);
   last_progress_ = now;
   if (member.in_flight++ == 0) member.known_until = now;
 }
 
 void Scheduler::Finish(Id id, Nanos now) {
   absl::MutexLock lock(&mutex_);
-  if (policy_ == nullptr) return;
   --members_[id]->in_flight;
   last_progress_ = now;
   // What it is to pay comes first: the next turn depends on it.
   Settle(now);
-  policy_->Finish(id, now);
+  if (policy_ != nullptr) policy_->Finish(id, now);
 }
 
-Scheduler::Interval Scheduler::Began(Id id, Nanos begin) {
+Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin) {
   absl::MutexLock lock(&mutex_);
-  return meter_.Begin(id, begin);
+  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
 }
 
 void Scheduler::Ended(Interval interval, Nanos end) {
@@ -136,8 +251,9 @@ void Scheduler::Settle(Nanos now) {
   horizon = std::max(horizon, now - kSchedulerLag);
   charges_.clear();
   meter_.Advance(horizon, &charges_);
-  for (const auto& [id, nanos] : charges_) {
-    members_[id]->usage.device_time += nanos;
+  for (const auto& [owner, nanos] : charges_) {
+    const Id id = owner / schedule::kPhases;
+    members_[id]->usage.device_time[owner % schedule::kPhases] += nanos;
     if (policy_ != nullptr) policy_->Charge(id, nanos, now);
   }
 }

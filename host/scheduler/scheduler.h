@@ -7,15 +7,19 @@
 // A session asks for a turn before each batch of device work, and tells when its batches began and
 // ended on the device. It never waits for the device here, and asks nothing while its application
 // is the only one that is active: contended() is one relaxed load. Thread safe; no call to a driver
-// is made under the lock. Times are CLOCK_MONOTONIC and given by the caller. See
-// docs/ARCHITECTURE.md, scheduling.
+// is made under the lock. Times are CLOCK_MONOTONIC and given by the caller.
+//
+// The policy and weights change while sessions run: the new policy gets who is there, what waits
+// and what is in flight, and goes on from there. See docs/ARCHITECTURE.md, scheduling.
 #ifndef CONSORT_HOST_SCHEDULER_SCHEDULER_H_
 #define CONSORT_HOST_SCHEDULER_SCHEDULER_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +27,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "base/units.h"
+#include "host/limits.h"
 #include "host/scheduler/share_meter.h"
 #include "policies/schedule/policy.h"
+#include "policies/schedule/trace.h"
 
 namespace consort::host {
 
@@ -33,10 +39,30 @@ inline constexpr std::string_view kNoScheduler = "none";
 
 // The request control block: what is known of one application.
 struct ApplicationUsage {
-  Nanos device_time = 0;  // its part of what was measured; none is while it is alone
-  Nanos waited = 0;       // of its batches, for their turns
+  // By phase, its part of what was measured; none is while it is alone.
+  std::array<Nanos, schedule::kPhases> device_time = {};
+  Nanos waited = 0;  // of its batches, for their turns
   uint64_t batches = 0;
+  // Batches by how long each waited: see kQueueDelayBounds.
+  std::array<uint64_t, kQueueDelayBuckets> delays = {};
+
+  Nanos device_time_sum() const {
+    Nanos sum = 0;
+    for (const Nanos each : device_time) sum += each;
+    return sum;
+  }
 };
+
+// The same as it stands.
+struct ApplicationState {
+  uint64_t session = 0;
+  ApplicationUsage usage;
+  bool waits = false;
+  uint32_t in_flight = 0;
+};
+
+// A policy by its name; "none" is none. False: there is no such policy.
+bool MakeSchedulerPolicy(std::string_view name, std::unique_ptr<schedule::Policy>* policy);
 
 class Scheduler {
  public:
@@ -46,14 +72,31 @@ class Scheduler {
   // Null `policy`: nobody ever waits and nothing is measured.
   explicit Scheduler(std::unique_ptr<schedule::Policy> policy);
 
-  Id Join(const std::string& tenant, uint32_t weight, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Another policy from now on. What waits goes on waiting, in the order in which it came, or is
+  // let go where the new policy is null.
+  void SetPolicy(std::string_view name, std::unique_ptr<schedule::Policy> policy, Nanos now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetWeight(const std::string& tenant, uint32_t weight, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Writes down from now on what the policy, whose name is given, is told and decides.
+  void StartTrace(std::string_view name, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What was written since the last time. `full`: the trace has ended for want of room.
+  std::string TakeTrace(bool* full) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // `session`: what the application is called in States.
+  Id Join(const std::string& tenant, uint32_t weight, Nanos now, uint64_t session = 0)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Its batches are forgotten, finished or not. The usage is final.
   ApplicationUsage Leave(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // All that have joined.
+  std::vector<ApplicationState> States() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether the application has device work now and then. All begin as inactive.
   void SetActive(Id id, bool active) ABSL_LOCKS_EXCLUDED(mutex_);
   // More than one application is active: turns must be asked for.
   bool contended() const { return contended_.load(std::memory_order_relaxed); }
+  // Batches should hold work of one phase each.
+  bool tells_phases_apart() const { return tells_phases_apart_.load(std::memory_order_relaxed); }
 
   // Asks for a turn for `batch`. True: it may be submitted, and counts as in flight until Finish.
   // False: it waits; ask again, with the same batch, after Await.
@@ -67,7 +110,7 @@ class Scheduler {
 
   // Work of the application ran on the device from `begin`; with several streams there are several
   // such intervals at once.
-  Interval Began(Id id, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  Interval Began(Id id, schedule::Phase phase, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
   void Ended(Interval interval, Nanos end) ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
   // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.
@@ -76,25 +119,40 @@ class Scheduler {
  private:
   struct Member {
     bool joined = false;
+    uint64_t session = 0;
+    schedule::Application application;
     bool active = false;
     bool waits = false;
     bool granted = false;  // and not taken yet
     uint32_t in_flight = 0;
     Nanos waits_since = 0;
+    schedule::Batch batch;  // that waits
     Nanos known_until = 0;
     ApplicationUsage usage;
     absl::CondVar turn;
   };
+  // Puts the policy in place and tells it how things stand.
+  void Install(std::string_view name, std::unique_ptr<schedule::Policy> policy, Nanos now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveTurn(Member* member, Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountActive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Relaxed: a session that sees it late has its next batch measured, not this one.
   std::atomic<bool> contended_{false};
+  std::atomic<bool> tells_phases_apart_{false};
 
   absl::Mutex mutex_;
-  const std::unique_ptr<schedule::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  std::map<std::string, schedule::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<schedule::TraceLog> trace_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<schedule::Policy> policy_ ABSL_GUARDED_BY(mutex_);
+  struct Tenant {
+    schedule::TenantId id = 0;
+    // By SetWeight: newer than what a Join says, which may have been on its way.
+    std::optional<uint32_t> weight;
+  };
+  Tenant& FindTenant(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);  // by id
   ShareMeter meter_ ABSL_GUARDED_BY(mutex_);
   ShareMeter::Charges charges_ ABSL_GUARDED_BY(mutex_);  // scratch of Settle

@@ -56,7 +56,8 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       residency_(std::make_unique<Residency>(memory_client_.get())),
       staging_(driver_),
       modules_(driver_, device.device()),
-      streams_(driver_, &events_),
+      streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
+               device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       gate_(driver_, scheduler, &streams_),
       device_time_(driver_),
       pending_(driver_, this) {}
@@ -78,7 +79,7 @@ bool Session::Run(SessionEnded* ended) {
     LOG(INFO) << "session " << open_.session << ": " << GetText(open_.hello.application) << " (pid "
               << open_.hello.pid << ") of " << GetText(open_.tenant) << " over " << ChannelName();
     SetText(account_.channel, ChannelName());
-    gate_.Join(GetText(open_.tenant), open_.weight);
+    gate_.Join(GetText(open_.tenant), open_.weight, open_.session);
     Loop();
     channel_->Close();
   } else {
@@ -129,6 +130,16 @@ absl::Status Session::Open() {
         SharedHost::Create(driver_, open_.window_base + device_bytes, open_.shared_host_bytes);
     status = shared.status();
     if (shared.ok()) shared_host_ = *std::move(shared);
+  }
+  if (status.ok() && !open_.partition.empty()) {
+    auto partition = Partition::Create(driver_, device_.device(), open_.partition);
+    status = partition.status();
+    if (partition.ok()) {
+      partition_ = *std::move(partition);
+      streams_.set_partition(partition_.get());
+      LOG(INFO) << "session " << open_.session << ": " << partition_->multiprocessors()
+                << " multiprocessors of its own";
+    }
   }
   if (!status.ok()) {
     // The client may be gone; there is nobody else to tell.
@@ -343,9 +354,11 @@ void Session::EndDeviceWork() {
     estimate = static_cast<Nanos>(device_time_.latest_nanos());
     if (!gate_.measures()) untracked_kernel_nanos_ += device_time_.latest_nanos();
   } else if (in_work_ != RequestCost::kNone) {
+    const uint64_t bytes = account_.bytes_to_device + account_.bytes_to_host - bytes_before_;
     // 10 GB/s: a bus does more, so a batch of copies gets smaller than it might.
-    estimate += static_cast<Nanos>(
-        (account_.bytes_to_device + account_.bytes_to_host - bytes_before_) / 10);
+    estimate += static_cast<Nanos>(bytes / 10);
+    if (gate_.measures() && in_work_ == RequestCost::kToDevice) timed_bytes_to_device_ += bytes;
+    if (gate_.measures() && in_work_ == RequestCost::kToHost) timed_bytes_to_host_ += bytes;
   }
   gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate);
 }
@@ -466,6 +479,10 @@ void Session::PublishUsage() {
   published_.kernel_launches.store(device_time_.launches(), kRelaxed);
   published_.kernel_nanos.store(device_time_.nanos(), kRelaxed);
   published_.memory_bytes.store(window_->used_bytes() + virtual_memory_->memory_bytes(), kRelaxed);
+  published_.untracked_kernel_nanos.store(untracked_kernel_nanos_, kRelaxed);
+  published_.timed_bytes_to_device.store(timed_bytes_to_device_, kRelaxed);
+  published_.timed_bytes_to_host.store(timed_bytes_to_host_, kRelaxed);
+  published_.phase.store(static_cast<uint32_t>(gate_.phase()), kRelaxed);
 }
 
 SessionUsage Session::Usage() const {
@@ -479,7 +496,30 @@ SessionUsage Session::Usage() const {
   usage.kernel_launches = published_.kernel_launches.load(kRelaxed);
   usage.kernel_nanos = published_.kernel_nanos.load(kRelaxed);
   usage.memory_bytes = published_.memory_bytes.load(kRelaxed);
+  usage.device_nanos = published_.untracked_kernel_nanos.load(kRelaxed);
+  usage.timed_bytes_to_device = published_.timed_bytes_to_device.load(kRelaxed);
+  usage.timed_bytes_to_host = published_.timed_bytes_to_host.load(kRelaxed);
+  usage.phase = published_.phase.load(kRelaxed);
   return usage;
+}
+
+SessionUsage Session::FinalUsage() {
+  if (window_ != nullptr) PublishUsage();  // else it was not opened
+  SessionUsage usage = Usage();
+  AddScheduling(gate_.usage(), &usage);
+  return usage;
+}
+
+void AddScheduling(const ApplicationUsage& scheduled, SessionUsage* usage) {
+  const auto of = [&](schedule::Phase phase) {
+    return static_cast<uint64_t>(scheduled.device_time[static_cast<size_t>(phase)]);
+  };
+  usage->device_nanos += static_cast<uint64_t>(scheduled.device_time_sum());
+  usage->to_device_nanos = of(schedule::Phase::kToDevice);
+  usage->to_host_nanos = of(schedule::Phase::kToHost);
+  usage->queued_nanos = static_cast<uint64_t>(scheduled.waited);
+  usage->batches = scheduled.batches;
+  std::copy(scheduled.delays.begin(), scheduled.delays.end(), std::begin(usage->delays));
 }
 
 void Session::FillAccount(SessionEnded* ended) const {
@@ -487,7 +527,8 @@ void Session::FillAccount(SessionEnded* ended) const {
   ended->lasted_nanos = static_cast<uint64_t>(MonotonicNow() - started_);
   ended->kernel_launches = device_time_.launches();
   ended->kernel_nanos = device_time_.nanos();
-  ended->device_nanos = untracked_kernel_nanos_ + static_cast<uint64_t>(gate_.usage().device_time);
+  ended->device_nanos =
+      untracked_kernel_nanos_ + static_cast<uint64_t>(gate_.usage().device_time_sum());
   ended->queued_nanos = static_cast<uint64_t>(gate_.usage().waited);
   ended->weight = open_.weight;
   SetText(ended->reason, end_reason_);

@@ -41,6 +41,7 @@
 #include "host/session/held_work.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
+#include "host/session/partition.h"
 #include "host/session/pending.h"
 #include "host/session/residency.h"
 #include "host/session/shared_host.h"
@@ -53,6 +54,9 @@
 #include "vmsock/channel.h"
 
 namespace consort::host {
+
+// Adds to a session's usage what the scheduler knows of it.
+void AddScheduling(const ApplicationUsage& scheduled, SessionUsage* usage);
 
 class Session final : private Handlers, private PendingSink {
  public:
@@ -70,8 +74,10 @@ class Session final : private Handlers, private PendingSink {
   // context, the neighbours' too.
   void Release();
 
-  // What was used so far. Any thread, while Run runs.
+  // What was used so far, but for what the scheduler knows. Any thread, while Run runs.
   SessionUsage Usage() const;
+  // All that was used. After Run, on its thread.
+  SessionUsage FinalUsage();
 
   // What the guest has told since the last time of functions that its library lacks. Any thread.
   std::vector<host::UnsupportedCalls> TakeUnsupportedCalls();
@@ -294,6 +300,7 @@ class Session final : private Handlers, private PendingSink {
   Staging staging_;
   HeldWork held_;
   Modules modules_;
+  std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
   WorkGate gate_;
   DeviceTime device_time_;
@@ -314,6 +321,8 @@ class Session final : private Handlers, private PendingSink {
   RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted
   uint64_t bytes_before_ = 0;                 // copied before it
   uint64_t untracked_kernel_nanos_ = 0;       // by samples, while nobody else was active
+  uint64_t timed_bytes_to_device_ = 0;        // copied while the gate measured
+  uint64_t timed_bytes_to_host_ = 0;          // likewise
   int stalled_ = 0;                           // depth of TurnWhileStalled
   bool replaying_ = false;                  // the present frame was held, and is not the channel's
   bool keep_frame_ = false;                 // the handler of the present frame releases it itself
@@ -340,6 +349,10 @@ class Session final : private Handlers, private PendingSink {
     std::atomic<uint64_t> kernel_launches = 0;
     std::atomic<uint64_t> kernel_nanos = 0;
     std::atomic<uint64_t> memory_bytes = 0;
+    std::atomic<uint64_t> untracked_kernel_nanos = 0;
+    std::atomic<uint64_t> timed_bytes_to_device = 0;
+    std::atomic<uint64_t> timed_bytes_to_host = 0;
+    std::atomic<uint32_t> phase = 0;
   } published_;
 
   struct UnsupportedCount {

@@ -63,8 +63,11 @@ CUresult Streams::NewStream(uint32_t context, uint64_t id, int priority,
   auto made = std::make_shared<Stream>();
   made->id = id;
   made->context = context;
+  const int mapped = StreamPriority(level_, priority, least_, greatest_);
   const CUresult result =
-      driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, priority);
+      partition_ != nullptr
+          ? partition_->CreateStream(mapped, &made->driver)
+          : driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, mapped);
   if (result != CUDA_SUCCESS) return result;
   all_.push_back(made);
   *stream = std::move(made);

@@ -19,7 +19,9 @@
 #include "gen/device/driver_table.h"
 #include "host/session/event_pool.h"
 #include "host/session/held_work.h"
+#include "host/session/partition.h"
 #include "host/session/stream_order.h"
+#include "host/session/stream_priority.h"
 
 namespace consort::host {
 
@@ -78,8 +80,10 @@ class Fence {
 class Streams {
  public:
   // `driver` and `events` (made without timing) are borrowed for this object's life.
-  Streams(const device::DriverTable& driver, EventPool* events)
-      : driver_(driver), events_(events) {}
+  // Streams get priorities of the tenant's `level` out of the driver's range.
+  Streams(const device::DriverTable& driver, EventPool* events, PriorityLevel level, int least,
+          int greatest)
+      : driver_(driver), events_(events), level_(level), least_(least), greatest_(greatest) {}
   // Destroys all driver streams: their work must have finished.
   ~Streams();
   Streams(const Streams&) = delete;
@@ -117,6 +121,8 @@ class Streams {
       if (stream->busy()) visit(stream);
     }
   }
+  // Where kernels of streams made from now on run, for this object's life; null: anywhere.
+  void set_partition(Partition* partition) { partition_ = partition; }
   // Borrowed until it is set anew; null: nobody is told.
   void set_observer(WorkObserver* observer) { observer_ = observer; }
 
@@ -140,6 +146,10 @@ class Streams {
 
   const device::DriverTable& driver_;
   EventPool* const events_;
+  const PriorityLevel level_;
+  const int least_;     // priorities of the driver
+  const int greatest_;  // a lower number
+  Partition* partition_ = nullptr;
   WorkObserver* observer_ = nullptr;
   // Shared: a fence keeps its streams' counters alive after the names are gone.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;

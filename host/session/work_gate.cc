@@ -14,7 +14,9 @@ namespace {
 // Looking costs some driver calls.
 constexpr Nanos kLookEvery = 10 * kMicrosecond;
 
-schedule::Phase PhaseOf(RequestCost cost) {
+}  // namespace
+
+schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
   switch (cost) {
     case RequestCost::kKernel:
       return schedule::Phase::kKernel;
@@ -29,8 +31,6 @@ schedule::Phase PhaseOf(RequestCost cost) {
   return schedule::Phase::kNone;
 }
 
-}  // namespace
-
 WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, Streams* streams)
     : driver_(driver), scheduler_(scheduler), streams_(streams), events_(driver, 0) {
   streams_->set_observer(this);
@@ -41,8 +41,8 @@ WorkGate::~WorkGate() {
   streams_->set_observer(nullptr);
 }
 
-void WorkGate::Join(const std::string& tenant, uint32_t weight) {
-  id_ = scheduler_->Join(tenant, weight, MonotonicNow());
+void WorkGate::Join(const std::string& tenant, uint32_t weight, uint64_t session) {
+  id_ = scheduler_->Join(tenant, weight, MonotonicNow(), session);
 }
 
 void WorkGate::Leave() {
@@ -65,12 +65,16 @@ void WorkGate::Leave() {
 bool WorkGate::AdmitSlowly(RequestCost cost) {
   if (!id_.has_value()) return true;
   worked_ = true;
+  latest_ = cost;
   if (!active_) {
     active_ = true;
     last_work_ = last_progress_ = MonotonicNow();
     scheduler_->SetActive(*id_, true);
   }
-  if (batch_.has_value()) return true;
+  if (batch_.has_value()) {
+    if (PhaseOf(cost) == batch_->phase || !scheduler_->tells_phases_apart()) return true;
+    Close(MonotonicNow());
+  }
   if (!waiting_ && !scheduler_->contended()) {
     untracked_ = true;
     return true;
@@ -83,6 +87,7 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   if (!scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now)) return false;
   asked_ = waiting_ = false;
   batch_ = Batch();
+  batch_->phase = PhaseOf(cost);
   batch_->opened = now;
   return true;
 }
@@ -95,11 +100,14 @@ bool WorkGate::HasRoom(Nanos now) const {
 
 void WorkGate::BeforeWork(Stream* stream) {
   if (!in_request_ || !batch_.has_value()) return;
-  for (const Part& part : batch_->parts) {
-    if (part.stream.get() == stream) return;
+  for (Part& part : batch_->parts) {
+    if (part.stream.get() != stream || part.closed) continue;
+    if (part.phase == phase_ || batch_->parts.size() >= kBatchPhasePartsMax) return;
+    ClosePart(&part);
   }
   Part part;
   part.stream = stream->shared_from_this();
+  part.phase = phase_;
   part.not_before = MonotonicNow();
   // Without an event the part is not measured; only a broken context brings that.
   if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
@@ -156,7 +164,8 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     part.not_before = now;
     ClosePart(&part);
     if (part.end == nullptr) return;
-    part.interval = scheduler_->Began(*id_, now);
+    part.phase = PhaseOf(latest_);
+    part.interval = scheduler_->Began(*id_, part.phase, now);
     batch.parts.push_back(std::move(part));
   });
   if (batch.parts.empty()) return;
@@ -205,7 +214,7 @@ bool WorkGate::LookAt(Batch* batch) {
         all = false;
         continue;
       }
-      part.interval = scheduler_->Began(*id_, time);
+      part.interval = scheduler_->Began(*id_, part.phase, time);
       last_progress_ = time;
     }
     if (part.end != nullptr && !Passed(&part, &part.end, &time)) {

@@ -39,7 +39,8 @@ class WorkGate final : public WorkObserver {
   WorkGate(const WorkGate&) = delete;
   WorkGate& operator=(const WorkGate&) = delete;
 
-  void Join(const std::string& tenant, uint32_t weight);
+  // `session`: its number in the scheduler's States.
+  void Join(const std::string& tenant, uint32_t weight, uint64_t session);
   // Forgets what is in flight. Idempotent.
   void Leave();
 
@@ -48,13 +49,17 @@ class WorkGate final : public WorkObserver {
     if (cost == RequestCost::kNone) return true;
     if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended()) {
       worked_ = untracked_ = true;
+      latest_ = cost;
       return true;
     }
     return AdmitSlowly(cost);
   }
   // Around carrying one out: work put on streams in between belongs to the open batch.
   // `estimate`: of its device time, 0 if nothing is known.
-  void BeginRequest(RequestCost cost) { in_request_ = cost != RequestCost::kNone; }
+  void BeginRequest(RequestCost cost) {
+    in_request_ = cost != RequestCost::kNone;
+    if (in_request_ && batch_.has_value()) phase_ = PhaseOf(cost);
+  }
   void EndRequest(RequestCost cost, Nanos estimate) {
     in_request_ = false;
     if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate);
@@ -75,6 +80,9 @@ class WorkGate final : public WorkObserver {
   static constexpr Nanos kNoLimit = INT64_MAX;
   Nanos sleep_max() const;
 
+  // Of the latest work; kNone: there has been none of late.
+  schedule::Phase phase() const { return active_ ? PhaseOf(latest_) : schedule::Phase::kNone; }
+
   // After Leave.
   const ApplicationUsage& usage() const { return usage_; }
 
@@ -82,6 +90,7 @@ class WorkGate final : public WorkObserver {
   // A stream's part of a batch.
   struct Part {
     std::shared_ptr<Stream> stream;
+    schedule::Phase phase = schedule::Phase::kNone;
     CUevent begin = nullptr;           // null: passed
     CUevent end = nullptr;             // null: not closed, or passed
     Nanos not_before = 0;              // of what is looked for next: begin, then end
@@ -90,14 +99,16 @@ class WorkGate final : public WorkObserver {
     bool ended = false;
   };
   struct Batch {
+    schedule::Phase phase = schedule::Phase::kNone;  // of its first request
     std::vector<Part> parts;
     uint32_t requests = 0;
     Nanos estimate = 0;
     Nanos opened = 0;
   };
 
+  static schedule::Phase PhaseOf(RequestCost cost);
   bool AdmitSlowly(RequestCost cost);
-  // Puts the event behind a part.
+  // Puts the event behind a part. Its stream may have another one after it.
   void ClosePart(Part* part);
   bool HasRoom(Nanos now) const;
   bool TurnActive(bool quiet, bool awaited);
@@ -124,6 +135,8 @@ class WorkGate final : public WorkObserver {
   bool waiting_ = false;
   bool asked_ = false;  // the scheduler for a turn
   bool in_request_ = false;
+  RequestCost latest_ = RequestCost::kNone;         // let through
+  schedule::Phase phase_ = schedule::Phase::kNone;  // of the request that is carried out
   bool finished_ = false;       // a batch, and the scheduler has given no turns since
   std::optional<Batch> batch_;  // open
   std::deque<Batch> in_flight_;

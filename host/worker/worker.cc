@@ -19,13 +19,21 @@ namespace consort::host {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(ControlSocket* control,
                                                        const WorkerDevice* device,
-                                                       Scheduler* scheduler, MemoryBroker* broker) {
+                                                       Scheduler* scheduler, MemoryBroker* broker,
+                                                       const std::string& trace_path) {
   UniqueFd ended_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!ended_event.valid()) {
     return absl::InternalError(absl::StrCat("eventfd: ", strerror(errno)));
   }
-  return std::unique_ptr<Worker>(
+  std::unique_ptr<Worker> worker(
       new Worker(control, device, scheduler, broker, std::move(ended_event)));
+  if (!trace_path.empty()) {
+    worker->trace_.open(trace_path, std::ios::trunc);
+    if (!worker->trace_) {
+      return absl::UnavailableError(absl::StrCat("trace ", trace_path, ": ", strerror(errno)));
+    }
+  }
+  return worker;
 }
 
 Worker::Worker(ControlSocket* control, const WorkerDevice* device, Scheduler* scheduler,
@@ -58,6 +66,7 @@ bool Worker::Run() {
       const Nanos left = next_report_ - MonotonicNow();
       if (left <= 0) {
         ReportUsage();
+        WriteTrace();
         next_report_ = MonotonicNow() + kUsageReportEvery;
       }
       timeout_ms = static_cast<int>((next_report_ - MonotonicNow()) / kMillisecond) + 1;
@@ -84,7 +93,35 @@ bool Worker::HandlePacket() {
     Open(open, std::move(packet.descriptor()));
     return true;
   }
+  SetScheduler policy;
+  if (packet.As(&policy)) {
+    SwitchPolicy(GetText(policy.name));
+    return true;
+  }
+  SetWeight weight;
+  if (packet.As(&weight)) {
+    scheduler_->SetWeight(GetText(weight.tenant), static_cast<uint32_t>(weight.weight),
+                          MonotonicNow());
+    return true;
+  }
   return false;  // Shutdown is the only other message
+}
+
+void Worker::SwitchPolicy(const std::string& name) {
+  std::unique_ptr<schedule::Policy> policy;
+  CHECK(MakeSchedulerPolicy(name, &policy)) << "consortd is of the same build";
+  scheduler_->SetPolicy(name, std::move(policy), MonotonicNow());
+}
+
+void Worker::WriteTrace() {
+  if (!trace_.is_open()) return;
+  bool full = false;
+  trace_ << scheduler_->TakeTrace(&full);
+  trace_.flush();
+  if (!full && trace_) return;
+  LOG(ERROR) << "the scheduler's trace ends here: "
+             << (full ? "it grew faster than it was written" : "its file cannot be written");
+  trace_.close();
 }
 
 void Worker::Open(const OpenSession& open, UniqueFd connection) {
@@ -110,6 +147,11 @@ void Worker::RunSession(Session* session, uint64_t id) {
     if (!clean) any_stuck_ = true;
   }
   Wake();
+  UsageReport report;
+  report.count = 1;
+  report.entries[0] = owned->FinalUsage();
+  // Where this is lost SessionEnded makes up for most of it.
+  (void)control_->Send(report);
   Send(owned->TakeUnsupportedCalls());
   if (clean) {
     owned->Release();
@@ -150,20 +192,29 @@ void Worker::Send(const std::vector<UnsupportedCalls>& unsupported) {
 void Worker::ReportUsage() {
   std::vector<SessionUsage> changed;
   std::vector<UnsupportedCalls> unsupported;
+  std::map<uint64_t, ApplicationState> scheduled;
+  for (ApplicationState& state : scheduler_->States()) scheduled[state.session] = state;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, running] : sessions_) {
       if (running.session == nullptr) continue;
       const std::vector<UnsupportedCalls> taken = running.session->TakeUnsupportedCalls();
       unsupported.insert(unsupported.end(), taken.begin(), taken.end());
-      const SessionUsage usage = running.session->Usage();
+      SessionUsage usage = running.session->Usage();
+      if (const auto it = scheduled.find(id); it != scheduled.end()) {
+        AddScheduling(it->second.usage, &usage);
+        usage.waiting = it->second.waits ? 1 : 0;
+        usage.in_flight = it->second.in_flight;
+      }
       if (usage != running.reported) changed.push_back(usage);
     }
   }
   Send(unsupported);
-  for (size_t first = 0; first < changed.size(); first += kUsageEntriesMax) {
+  // At least one packet: that nothing has changed is a fact too.
+  for (size_t first = 0; first == 0 || first < changed.size(); first += kUsageEntriesMax) {
     UsageReport report;
     report.count = std::min<size_t>(changed.size() - first, kUsageEntriesMax);
+    report.last = first + report.count == changed.size() ? 1 : 0;
     std::copy_n(changed.begin() + static_cast<ptrdiff_t>(first), report.count, report.entries);
     // A full queue: these are totals, so the next report makes up for it.
     if (!control_->Send(report).ok()) return;
@@ -212,6 +263,7 @@ bool Worker::AllReleased() {
 }
 
 bool Worker::EndAll() {
+  WriteTrace();
   {
     absl::MutexLock lock(&mutex_);
     for (auto& [id, running] : sessions_) {

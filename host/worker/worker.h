@@ -8,6 +8,7 @@
 #define CONSORT_HOST_WORKER_WORKER_H_
 
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,9 +30,12 @@ namespace consort::host {
 class Worker {
  public:
   // All are borrowed for the worker's life.
+  // `trace_path`: where the scheduler's trace is written, for as long as the worker lives; empty:
+  // none.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(ControlSocket* control,
                                                         const WorkerDevice* device,
-                                                        Scheduler* scheduler, MemoryBroker* broker);
+                                                        Scheduler* scheduler, MemoryBroker* broker,
+                                                        const std::string& trace_path);
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -53,6 +57,9 @@ class Worker {
   void Open(const OpenSession& open, UniqueFd connection);
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
+  void SwitchPolicy(const std::string& name);
+  // Everything that was recorded so far goes to the trace's file.
+  void WriteTrace();
   void Send(const SessionEnded& ended);
   void Send(const std::vector<UnsupportedCalls>& unsupported);
   // Tells consortd of sessions that did something since the last report.
@@ -71,6 +78,7 @@ class Worker {
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   Nanos next_report_ = 0;
+  std::ofstream trace_;
 
   absl::Mutex mutex_;
   std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);

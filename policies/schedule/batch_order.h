@@ -26,6 +26,9 @@ class BatchOrder : public Policy {
     OnLeave(id, now);
     roster_.Leave(id);
   }
+  void SetWeight(TenantId tenant, uint32_t weight, Nanos now) final {
+    OnSetWeight(tenant, weight, now);
+  }
   void Wait(ApplicationId id, const Batch& batch, Nanos now) final {
     roster_.Wait(id, batch, now);
     by_age_.insert({roster_.at(id).sequence, id});
@@ -43,9 +46,9 @@ class BatchOrder : public Policy {
     roster_.Start(id);
     OnStart(id, phase);
   }
-  void Finish(ApplicationId id, Nanos) final {
+  void Finish(ApplicationId id, Nanos now) final {
     roster_.Finish(id);
-    OnFinish(id);
+    OnFinish(id, now);
   }
   void Charge(ApplicationId id, Nanos device_time, Nanos now) final {
     OnCharge(id, device_time, now);
@@ -55,21 +58,24 @@ class BatchOrder : public Policy {
     if (roster_.in_flight() >= options_.batches_in_flight && !stalled) return std::nullopt;
     const ApplicationId oldest = by_age_.begin()->second;
     if (now - roster_.at(oldest).waits_since > options_.patience) return oldest;
-    return Pick(now);
+    const std::optional<ApplicationId> picked = Pick(now);
+    return picked.has_value() || !stalled ? picked : oldest;
   }
 
  protected:
   explicit BatchOrder(const Options& options) : options_(options) {}
 
-  // What follows happens beside the bookkeeping here; `Pick` is asked only while somebody waits.
+  // What follows happens beside the bookkeeping here. `Pick` is asked only while somebody waits,
+  // and may name nobody only while something is in flight.
   virtual void OnJoin(ApplicationId, Nanos) {}
   virtual void OnLeave(ApplicationId, Nanos) {}
+  virtual void OnSetWeight(TenantId, uint32_t, Nanos) {}
   virtual void OnWait(ApplicationId, Nanos) {}
   virtual void OnWaitOver(ApplicationId, Nanos) {}
   virtual void OnStart(ApplicationId, Phase) {}
-  virtual void OnFinish(ApplicationId) {}
+  virtual void OnFinish(ApplicationId, Nanos) {}
   virtual void OnCharge(ApplicationId, Nanos, Nanos) {}
-  virtual ApplicationId Pick(Nanos now) = 0;
+  virtual std::optional<ApplicationId> Pick(Nanos now) = 0;
 
   ApplicationId oldest() const { return by_age_.begin()->second; }
 

@@ -34,6 +34,15 @@ void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
   if (!competing_.empty()) floor_ = competing_.begin()->first;
 }
 
+template <class Function>
+void FairShare::Change(TenantId id, Nanos now, Function change) {
+  Tenant& tenant = tenants_[id];
+  Detach(id, tenant);
+  const bool competed = tenant.competes();
+  change(&tenant);
+  Attach(id, &tenant, competed, now);
+}
+
 void FairShare::Join(const Application& application, Nanos now) {
   // Those that are gone and owe nothing are as good as new.
   for (auto it = tenants_.begin(); it != tenants_.end();) {
@@ -50,84 +59,65 @@ void FairShare::Join(const Application& application, Nanos now) {
     tenant.clock = floor_;
     tenant.idle_since = now;
   }
-  Detach(application.tenant, tenant);
-  const bool competed = tenant.competes();
-  tenant.weight = application.weight;
-  ++tenant.applications;
-  Attach(application.tenant, &tenant, competed, now);
+  Change(application.tenant, now, [&](Tenant* changed) {
+    changed->weight = application.weight;
+    ++changed->applications;
+  });
   attained_[application.id] = tenant.floor;
 }
 
 void FairShare::Leave(ApplicationId id, Nanos now) {
-  const Roster::Entry& entry = roster_.at(id);
-  const TenantId tenant_id = entry.application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  tenant.waiting.erase({attained_[id], id});
-  tenant.in_flight -= entry.in_flight;
-  --tenant.applications;
-  Attach(tenant_id, &tenant, competed, now);
+  const uint32_t in_flight = roster_.at(id).in_flight;
+  Change(TenantOf(id), now, [&](Tenant* tenant) {
+    tenant->waiting.erase({attained_[id], id});
+    tenant->in_flight -= in_flight;
+    --tenant->applications;
+  });
   attained_.erase(id);
   roster_.Leave(id);
 }
 
+void FairShare::SetWeight(TenantId tenant_id, uint32_t weight, Nanos now) {
+  Change(tenant_id, now, [&](Tenant* tenant) { tenant->weight = weight; });
+}
+
 void FairShare::Wait(ApplicationId id, const Batch& batch, Nanos now) {
   roster_.Wait(id, batch, now);
-  const TenantId tenant_id = roster_.at(id).application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  // One that was idle while its siblings ran does not hold them up for as long.
-  attained_[id] = std::max(attained_[id], tenant.floor - options_.memory);
-  tenant.waiting.insert({attained_[id], id});
-  Attach(tenant_id, &tenant, competed, now);
+  Change(TenantOf(id), now, [&](Tenant* tenant) {
+    // One that was idle while its siblings ran does not hold them up for as long.
+    attained_[id] = std::max(attained_[id], tenant->floor - options_.memory);
+    tenant->waiting.insert({attained_[id], id});
+  });
 }
 
 void FairShare::Withdraw(ApplicationId id, Nanos now) {
   if (!roster_.at(id).waits) return;
   roster_.Withdraw(id);
-  const TenantId tenant_id = roster_.at(id).application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  tenant.waiting.erase({attained_[id], id});
-  Attach(tenant_id, &tenant, competed, now);
+  Change(TenantOf(id), now, [&](Tenant* tenant) { tenant->waiting.erase({attained_[id], id}); });
 }
 
 void FairShare::Start(ApplicationId id, Nanos now) {
   roster_.Start(id);
-  const TenantId tenant_id = roster_.at(id).application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  if (tenant.waiting.erase({attained_[id], id}) != 0) {
-    tenant.floor = std::max(tenant.floor, attained_[id]);
-  }
-  ++tenant.in_flight;
-  Attach(tenant_id, &tenant, competed, now);
+  Change(TenantOf(id), now, [&](Tenant* tenant) {
+    if (tenant->waiting.erase({attained_[id], id}) != 0) {
+      tenant->floor = std::max(tenant->floor, attained_[id]);
+    }
+    ++tenant->in_flight;
+  });
 }
 
 void FairShare::Finish(ApplicationId id, Nanos now) {
   roster_.Finish(id);
-  const TenantId tenant_id = roster_.at(id).application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  --tenant.in_flight;
-  Attach(tenant_id, &tenant, competed, now);
+  Change(TenantOf(id), now, [](Tenant* tenant) { --tenant->in_flight; });
 }
 
 void FairShare::Charge(ApplicationId id, Nanos device_time, Nanos now) {
-  const TenantId tenant_id = roster_.at(id).application.tenant;
-  Tenant& tenant = tenants_[tenant_id];
-  Detach(tenant_id, tenant);
-  const bool competed = tenant.competes();
-  const bool waits = tenant.waiting.erase({attained_[id], id}) != 0;
-  attained_[id] += device_time;
-  if (waits) tenant.waiting.insert({attained_[id], id});
-  tenant.clock += static_cast<Clock>(device_time) / tenant.weight;
-  Attach(tenant_id, &tenant, competed, now);
+  Change(TenantOf(id), now, [&](Tenant* tenant) {
+    const bool waits = tenant->waiting.erase({attained_[id], id}) != 0;
+    attained_[id] += device_time;
+    if (waits) tenant->waiting.insert({attained_[id], id});
+    tenant->clock += static_cast<Clock>(device_time) / tenant->weight;
+  });
 }
 
 std::optional<ApplicationId> FairShare::Choose(Nanos, bool stalled) {

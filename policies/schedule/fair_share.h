@@ -32,6 +32,7 @@ class FairShare final : public Policy {
 
   void Join(const Application& application, Nanos now) override;
   void Leave(ApplicationId id, Nanos now) override;
+  void SetWeight(TenantId tenant, uint32_t weight, Nanos now) override;
   void Wait(ApplicationId id, const Batch& batch, Nanos now) override;
   void Withdraw(ApplicationId id, Nanos now) override;
   void Start(ApplicationId id, Nanos now) override;
@@ -57,9 +58,13 @@ class FairShare final : public Policy {
   };
   using Order = std::set<std::pair<Clock, TenantId>>;
 
-  // Around every change of a tenant's clock or state: takes it out of the orders and puts it back.
+  // Every change of a tenant's clock, weight or state: takes it out of the orders, lets `change`
+  // have it, and puts it back.
+  template <class Function>
+  void Change(TenantId id, Nanos now, Function change);
   void Detach(TenantId id, const Tenant& tenant);
   void Attach(TenantId id, Tenant* tenant, bool competed, Nanos now);
+  TenantId TenantOf(ApplicationId id) { return roster_.at(id).application.tenant; }
 
   const Options options_;
   Roster roster_;

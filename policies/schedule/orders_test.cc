@@ -132,6 +132,62 @@ TEST(Credit, WhoHasUsedItsCreditComesAfterWhoHasNot) {
   EXPECT_EQ(policy.Choose(10 * kMs, false), 0u);
 }
 
+TEST(MaximumIdle, TheDeviceStaysWithOneUntilItHasLeftItIdleForTooLong) {
+  Options options;
+  options.idle_max = 10 * kMs;
+  MaximumIdle policy{options};
+  for (const ApplicationId id : {0, 1, 2}) policy.Join({id, id, 1}, 0);
+  Nanos now = 0;
+  for (const ApplicationId id : {1, 0, 2}) policy.Wait(id, {}, now);
+  ASSERT_EQ(RunOne(&policy, kMs, &now), 1u) << "the first that came has it";
+  // While it has none the others have a batch at a time; its next one comes first.
+  ASSERT_EQ(policy.Choose(now, false), 0u);
+  policy.Start(0, now);
+  EXPECT_EQ(policy.Choose(now, false), std::nullopt) << "2 waits for 0";
+  EXPECT_EQ(policy.Choose(now, true), 2u) << "but not for a device that is stalled";
+  policy.Wait(1, {}, now);
+  now += 2 * kMs;
+  policy.Finish(0, now);
+  ASSERT_EQ(RunOne(&policy, kMs, &now), 1u);
+  // It comes back too late.
+  now += options.idle_max;
+  ASSERT_EQ(policy.Choose(now, false), 2u);
+  policy.Wait(1, {}, now);
+  EXPECT_EQ(policy.Choose(now, false), 2u) << "2 has it now";
+  policy.Start(2, now);
+  policy.Wait(2, {}, now);
+  EXPECT_EQ(policy.Choose(now, false), 2u);
+  policy.Leave(2, now);
+  EXPECT_EQ(policy.Choose(now, false), 1u);
+}
+
+// Weights 1:1 and then 1:3, both always waiting: what each got of the second part.
+void ExpectShares1And3AfterAChange(Policy* policy) {
+  for (const ApplicationId id : {0, 1}) {
+    policy->Join({id, id, 1}, 0);
+    policy->Wait(id, {}, 0);
+  }
+  Nanos now = 0;
+  Nanos got[2] = {};
+  while (now < 4 * kSecond) {
+    if (now == kSecond) policy->SetWeight(1, 3, now);
+    const ApplicationId id = RunOne(policy, kMs, &now);
+    if (now > 2 * kSecond) got[id] += kMs;
+    policy->Wait(id, {}, now);
+  }
+  EXPECT_NEAR(static_cast<double>(got[1]) / static_cast<double>(got[0]), 3, 0.1);
+}
+
+TEST(Credit, AWeightMayChange) {
+  Credit policy{Options{}};
+  ExpectShares1And3AfterAChange(&policy);
+}
+
+TEST(FairShare, AWeightMayChange) {
+  FairShare policy{Options{}};
+  ExpectShares1And3AfterAChange(&policy);
+}
+
 TEST(FairShare, WhoOvershotWaitsUntilTheOthersHaveCaughtUp) {
   FairShare policy{Options{}};
   policy.Join({0, 0, 1}, 0);

@@ -41,7 +41,7 @@ inline constexpr int kPhases = 4;
 struct Application {
   ApplicationId id = 0;
   TenantId tenant = 0;
-  uint32_t weight = 1;  // of the tenant: of the latest Join of one of its applications. Not 0
+  uint32_t weight = 1;  // of the tenant: what was told last, here or by SetWeight. Not 0
 };
 
 // What is known of a batch before it runs.
@@ -57,6 +57,9 @@ class Policy {
   virtual void Join(const Application& application, Nanos now) = 0;
   // Whatever it had waiting or in flight is forgotten.
   virtual void Leave(ApplicationId id, Nanos now) = 0;
+
+  // The weight of a tenant that has applications here. What it has had so far stays as it counted.
+  virtual void SetWeight(TenantId tenant, uint32_t weight, Nanos now) = 0;
 
   // The application has a batch that it wants to start; it had none waiting.
   virtual void Wait(ApplicationId id, const Batch& batch, Nanos now) = 0;
@@ -74,6 +77,9 @@ class Policy {
   // `stalled`: what is in flight has not moved for long (it may wait for something that is not the
   // device), so it is no reason to leave anybody waiting.
   virtual std::optional<ApplicationId> Choose(Nanos now, bool stalled) = 0;
+
+  // Batches should hold work of one phase each, as the policy tells phases apart.
+  virtual bool tells_phases_apart() const { return false; }
 };
 
 struct Options {
@@ -86,6 +92,8 @@ struct Options {
   uint32_t batches_in_flight = 4;
   // Of accounts that are closed and opened again (las, credit).
   Nanos epoch = 10 * kMillisecond;
+  // How long the application that has the device may leave it idle before it loses it (idle).
+  Nanos idle_max = 10 * kMillisecond;
   // A batch that waits longer goes first, where the rule alone would let it wait for ever.
   Nanos patience = 500 * kMillisecond;
 };

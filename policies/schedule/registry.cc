@@ -28,6 +28,8 @@ constexpr Named kPolicies[] = {
     {"fcfs", Make<FirstCome>, "Batches start in the order in which they were ready."},
     {"sjf", Make<ShortestFirst>, "The shortest batch goes first."},
     {"credit", Make<Credit>, "Tenants that have not used up their credit go first."},
+    {"idle", Make<MaximumIdle>,
+     "One application has the device until it has left it idle for too long."},
 };
 
 }  // namespace

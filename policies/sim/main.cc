@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // policies/sim/main.cc: consort-sim, what policies make of a workload: scheduling policies on one
-// device, here; placement on the GPUs of a pool, in pool_main.h.
+// device, here; placement on the GPUs of a pool, in pool_main.h; and whether
+// a scheduling policy decides again as a trace says.
+#include <inttypes.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "policies/schedule/policy.h"
+#include "policies/schedule/trace.h"
 #include "policies/sim/device_simulation.h"
 #include "policies/sim/pool_main.h"
 
@@ -19,11 +26,14 @@ constexpr char kUsage[] =
     R"(consort-sim: shares of one device under every scheduling policy, simulated.
 
   consort-sim [--seconds N] [--seed N] TENANT:WEIGHT:SHORTEST-LONGEST[:THINK] ...
+  consort-sim --replay TRACE [--policy NAME]
 
 Each argument is an application of a tenant: batches of SHORTEST to LONGEST microseconds alone on
 the device, one after the other; with THINK it waits so many microseconds after each. For example
   consort-sim one:1:50-300 two:2:3000-9000 four:4:200-2000 seldom:1:100-100:10000
 
+--replay brings the policy everything that a scheduler wrote down (consortd --trace) and compares
+its decisions with those of the trace: exit status 0 if they are the same. --policy takes another.
 )";
 
 int Usage() {
@@ -66,9 +76,38 @@ void Print(const Scenario& scenario, std::string_view name, const Result& result
   printf(" %8.4f %8.3f %7.2f %%\n", metrics.jain, metrics.weighted_speedup, 100 * metrics.busy);
 }
 
+int ReplayFile(const char* path, const std::optional<std::string>& policy) {
+  if (policy.has_value() && schedule::PolicyPromise(*policy).empty()) {
+    fprintf(stderr, "consort-sim: there is no policy %s\n", policy->c_str());
+    return 2;
+  }
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    fprintf(stderr, "consort-sim: cannot read %s\n", path);
+    return 2;
+  }
+  const schedule::Replay replay = schedule::ReplayTrace(text.str(), policy, schedule::Options());
+  if (!replay.error.empty()) {
+    fprintf(stderr, "consort-sim: %s: %s\n", path, replay.error.c_str());
+    return 2;
+  }
+  printf("%" PRIu64 " events, %" PRIu64 " decisions, %" PRIu64 " different\n", replay.events,
+         replay.decisions, replay.different);
+  if (replay.different == 0) return 0;
+  printf("first in line %" PRIu64 "\n", replay.first_different);
+  return 1;
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "pool") return PoolMain(argc - 2, argv + 2);
   if (argc > 1 && std::string_view(argv[1]) == "replay") return ReplayMain(argc - 2, argv + 2);
+  if (argc >= 3 && std::string_view(argv[1]) == "--replay") {
+    if (argc == 3) return ReplayFile(argv[2], std::nullopt);
+    if (argc == 5 && std::string_view(argv[3]) == "--policy") return ReplayFile(argv[2], argv[4]);
+    return Usage();
+  }
   Scenario scenario;
   scenario.duration = 10 * kSecond;
   for (int i = 1; i < argc; ++i) {

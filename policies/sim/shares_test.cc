@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/schedule/policy.h"
+#include "policies/schedule/trace.h"
 #include "policies/sim/device_simulation.h"
 
 namespace consort::sim {
@@ -214,6 +215,25 @@ TEST_P(EveryPolicy, RepeatsItselfExactly) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, ::testing::ValuesIn(PolicyNames()),
                          [](const auto& info) { return std::string(info.param); });
+
+// A trace of the simulator is as good as one of a worker: policies do not know where they are.
+TEST(SimulatedTrace, GivesTheSameDecisionsAgain) {
+  for (const std::string_view name : PolicyNames()) {
+    SCOPED_TRACE(name);
+    Scenario scenario;
+    scenario.applications = {Endless("one", 1, 50 * kUs, 300 * kUs),
+                             Endless("two", 2, 3 * kMs, 9 * kMs),
+                             Endless("one", 1, 200 * kUs, 2 * kMs)};
+    schedule::TraceLog log(64 << 20);
+    const auto policy = schedule::Record(name, MakePolicy(name, schedule::Options()), &log);
+    Simulate(scenario, policy.get());
+    const schedule::Replay replay =
+        schedule::ReplayTrace(log.Take(), std::nullopt, schedule::Options());
+    EXPECT_EQ(replay.error, "");
+    EXPECT_GT(replay.decisions, 500u);
+    EXPECT_EQ(replay.different, 0u) << "first in line " << replay.first_different;
+  }
+}
 
 }  // namespace
 }  // namespace consort::sim

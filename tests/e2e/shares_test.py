@@ -10,13 +10,12 @@ not depend on how fast the machine is or what else it does. (What busy computes 
 itself, in programs_test.)
 """
 
-import dataclasses
-import subprocess
 import tempfile
 import time
 import unittest
 
 import stack
+from tenants import Tenant, busy_programs, write_file
 
 SECONDS = 8.0
 # Of a share. A tenant may be 4 ms ahead, and its batches in flight are not stopped: with the longest kernels
@@ -27,49 +26,13 @@ TOLERANCE = 0.03
 WAITED_LEAST = 0.1
 
 
-@dataclasses.dataclass
-class Tenant:
-    name: str
-    weight: int
-    rounds: int  # of each kernel: its length
-    sync_every: int = 0
-    works: bool = True  # else it does nothing once the others begin
-
-
 def run(tenants, scheduler="tfs", seconds=SECONDS):
     """Runs them side by side for so long; {tenant: its line of the account}."""
     with tempfile.TemporaryDirectory(prefix="shares-") as folder:
-        def socket(tenant):
-            return f"{folder}/{tenant.name}.sock"
-        path = f"{folder}/tenants.toml"
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f'scheduler = "{scheduler}"\n')
-            for tenant in tenants:
-                file.write(f'[[tenant]]\nname = "{tenant.name}"\nweight = {tenant.weight}\n'
-                           f'socket = "{socket(tenant)}"\n')
+        path = write_file(folder, tenants, scheduler)
         with stack.Daemon(folder, device="cpu", arguments=("--tenants", path)) as daemon:
-            programs = [subprocess.Popen(
-                [stack.PROGRAMS / "busy", "1000", str(tenant.rounds), str(tenant.sync_every), "wait"],
-                env=daemon.local_environment(socket(tenant)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True) for tenant in tenants]
-            try:
-                for program in programs:
-                    line = program.stdout.readline()
-                    if line.strip() != "ready":
-                        raise AssertionError(line + program.stdout.read() + daemon.log_tail())
-                for tenant, program in zip(tenants, programs):
-                    if tenant.works:
-                        program.stdin.write("go\n")
-                        program.stdin.flush()
+            with busy_programs(daemon, folder, tenants):
                 time.sleep(seconds)
-                ended = [program.poll() for program in programs if program.poll() is not None]
-                if ended:
-                    raise AssertionError(f"programs ended by themselves: {ended}\n{daemon.log_tail()}")
-            finally:
-                for program in programs:
-                    program.kill()
-                for program in programs:
-                    program.communicate()
             names = {tenant.name for tenant in tenants}
             lines = daemon.wait_for_account(lambda all: {line["vm"] for line in all} >= names)
             if daemon.stop() != 0:
@@ -125,7 +88,7 @@ class Shares(unittest.TestCase):
         self.assertEqual({line["queued_seconds"] for line in got.values()}, {0})
 
     def test_every_other_policy_serves_everybody(self):
-        for policy in ("las", "ps", "fcfs", "sjf", "credit"):
+        for policy in ("las", "ps", "fcfs", "sjf", "credit", "idle"):
             with self.subTest(policy):
                 got = run([Tenant("short", 1, 100_000), Tenant("long", 3, 2_000_000)], policy, seconds=1)
                 for line in got.values():

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/settings.h: the scheduler's policy and the tenants' weights: those of the operator's
+// files and flags, and over them what was set at run time (consortctl policy, consortctl tenant
+// set).
+//
+// What was set at run time is kept in a state file with who set it and when, so that it holds after
+// a restart, until it is set back to what the files say:
+//
+//   {"schema": 1,
+//    "policy": {"name": "las", "by": "uid 0", "at": 1767225600},
+//    "weights": {"web-1": {"weight": 4, "by": "uid 1000", "at": 1767225600}}}
+//
+// Owned by consortd's loop.
+#ifndef CONSORT_HOST_DAEMON_SETTINGS_H_
+#define CONSORT_HOST_DAEMON_SETTINGS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "host/daemon/tenants.h"
+
+namespace consort::host {
+
+inline constexpr char kDefaultPolicy[] = "tfs";
+
+class Settings {
+ public:
+  // `policy`: of the flags; empty: what `tenants` says, or kDefaultPolicy. `state_path`: of the
+  // state file, which need not be there yet; empty: nothing is kept. kInvalidArgument: the state
+  // file is none of ours; the text names it.
+  static absl::StatusOr<Settings> Load(TenantsFile tenants, std::string policy,
+                                       std::string state_path);
+  // The tenants' file has been read again.
+  void Replace(TenantsFile tenants) { tenants_ = std::move(tenants); }
+
+  std::string policy() const;
+  uint32_t WeightOf(std::string_view tenant) const;
+  // The weight that was set at run time, if one was.
+  std::optional<uint32_t> SetWeightOf(std::string_view tenant) const;
+  const TenantsFile& tenants() const { return tenants_; }
+  // All tenants that a file names or that were set, with their weights.
+  std::map<std::string, uint32_t> Weights() const;
+  bool keeps() const { return !state_path_.empty(); }
+
+  // From now on, said by `who` at `at` seconds since 1970; no value: what the files say.
+  // kInvalidArgument: no such policy or weight, or too many are set. Others: it could not be
+  // written, and is not in force.
+  absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who,
+                         uint64_t at);
+  absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
+                         const std::string& who, uint64_t at);
+
+ private:
+  template <class T>
+  struct Said {
+    T value;
+    std::string by;
+    uint64_t at = 0;
+  };
+  struct State {
+    std::optional<Said<std::string>> policy;
+    std::map<std::string, Said<uint32_t>> weights;
+  };
+
+  Settings(TenantsFile tenants, std::string policy, std::string state_path)
+      : tenants_(std::move(tenants)),
+        policy_(std::move(policy)),
+        state_path_(std::move(state_path)) {}
+  absl::Status Read();
+  // Writes `state` to the file, and takes it if that worked.
+  absl::Status Take(State state);
+
+  TenantsFile tenants_;
+  std::string policy_;
+  std::string state_path_;
+  State state_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_SETTINGS_H_

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+class SettingsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/settings-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // As consortd starts, with a file of tenants that gives "web" 2.
+  absl::StatusOr<Settings> Load() {
+    TenantsFile file;
+    file.tenants.emplace_back();
+    file.tenants[0].name = "web";
+    file.tenants[0].weight = 2;
+    return Settings::Load(file, "tfs", Path());
+  }
+  std::string Path() const { return folder_ + "/state.json"; }
+  void Write(const std::string& text) const { std::ofstream(Path()) << text; }
+  std::string Text() const {
+    std::ostringstream text;
+    text << std::ifstream(Path()).rdbuf();
+    return text.str();
+  }
+
+  std::string folder_;
+};
+
+TEST_F(SettingsTest, WithoutAStateTheFilesHold) {
+  const auto settings = Load();
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->policy(), "tfs");
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+  EXPECT_EQ(settings->WeightOf("other"), 1u);
+}
+
+TEST_F(SettingsTest, WhatIsSetHoldsAfterARestartWithWhoAndWhen) {
+  {
+    auto settings = Load();
+    ASSERT_TRUE(settings.ok());
+    EXPECT_TRUE(settings->SetPolicy("las", "uid 7", 1000).ok());
+    EXPECT_TRUE(settings->SetWeight("web", 5, "uid 8", 1001).ok());
+    EXPECT_TRUE(settings->SetWeight("other", 3, "uid 8", 1002).ok());
+    EXPECT_EQ(settings->WeightOf("web"), 5u);
+  }
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->policy(), "las");
+  EXPECT_THAT(settings->Weights(), ElementsAre(Pair("other", 3), Pair("web", 5)));
+  EXPECT_THAT(Text(), HasSubstr("uid 7"));
+  EXPECT_THAT(Text(), HasSubstr("1001"));
+  EXPECT_TRUE(settings->SetPolicy(std::nullopt, "uid 7", 2000).ok());
+  EXPECT_TRUE(settings->SetWeight("web", std::nullopt, "uid 7", 2000).ok());
+  settings = Load();
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(settings->policy(), "tfs");
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+  EXPECT_EQ(settings->WeightOf("other"), 3u);
+}
+
+TEST_F(SettingsTest, FlagsComeBeforeTheFileAndWhatWasSetBeforeBoth) {
+  TenantsFile file;
+  auto settings = Settings::Load(file, "", "");
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(settings->policy(), kDefaultPolicy);
+  file.scheduler = "ps";
+  settings->Replace(file);
+  EXPECT_EQ(settings->policy(), "ps");
+  settings = Settings::Load(file, "las", "");
+  ASSERT_TRUE(settings.ok());
+  EXPECT_EQ(settings->policy(), "las");
+  EXPECT_TRUE(settings->SetPolicy("sjf", "x", 1).ok());
+  settings->Replace({});
+  EXPECT_EQ(settings->policy(), "sjf");
+}
+
+TEST_F(SettingsTest, WrongValuesChangeNothing) {
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetPolicy("fairest", "x", 1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("web", 0, "x", 1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("web", kTenantWeightMax + 1, "x", 1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("", 2, "x", 1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight(std::string(64, 'x'), 2, "x", 1)));
+  EXPECT_TRUE(settings->SetWeight(std::string(63, 'x'), kTenantWeightMax, "x", 1).ok());
+  EXPECT_EQ(settings->policy(), "tfs");
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+}
+
+TEST_F(SettingsTest, BeyondTheBoundNoMoreWeightsAreSet) {
+  TenantsFile none;
+  auto settings = Settings::Load(none, "tfs", "");
+  ASSERT_TRUE(settings.ok());
+  for (uint32_t i = 0; i < kSetWeightsMax; ++i) {
+    ASSERT_TRUE(settings->SetWeight("t" + std::to_string(i), 2, "x", 1).ok());
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("more", 2, "x", 1)));
+  EXPECT_TRUE(settings->SetWeight("t0", 3, "x", 1).ok());
+}
+
+TEST_F(SettingsTest, WhatCannotBeWrittenIsNotInForce) {
+  auto settings = Settings::Load({}, "tfs", folder_ + "/none/state.json");
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_THAT(std::string(settings->SetPolicy("las", "x", 1).message()), HasSubstr("/none/"));
+  EXPECT_EQ(settings->policy(), "tfs");
+}
+
+TEST_F(SettingsTest, AFileThatIsNoneOfOursIsNamed) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"schema":2})", R"({"schema":1,"policy":{"name":"fairest"}})",
+        R"({"schema":1,"policy":"las"})", R"({"schema":1,"weights":[]})",
+        R"({"schema":1,"weights":{"web":{"weight":0}}})",
+        R"({"schema":1,"weights":{"web":{"weight":-1}}})", R"({"schema":1,"weights":{"web":4}})"}) {
+    Write(text);
+    const auto settings = Load();
+    EXPECT_TRUE(absl::IsInvalidArgument(settings.status())) << text;
+    EXPECT_THAT(std::string(settings.status().message()), HasSubstr(Path())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace consort::host

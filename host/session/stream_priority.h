@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/stream_priority.h: which driver priority a tenant's stream gets.
+//
+// The driver's range, `greatest` (the lowest number) to `least`, is cut into a band for each level,
+// so that no program outranks tenants of a higher level by asking for more. Within its band a
+// stream lies as its program asked, as far as the band has room:
+//
+//   0 to -5 (driver 580, H200):   low 0 -1   normal -2 -3   high -4 -5
+//
+// Pure.
+#ifndef CONSORT_HOST_SESSION_STREAM_PRIORITY_H_
+#define CONSORT_HOST_SESSION_STREAM_PRIORITY_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace consort::host {
+
+// Of a tenant; the numbers are OpenSession's.
+enum class PriorityLevel : uint32_t { kLow = 0, kNormal = 1, kHigh = 2 };
+inline constexpr int kPriorityLevels = 3;
+
+// `asked` is brought into the range first.
+constexpr int StreamPriority(PriorityLevel level, int asked, int least, int greatest) {
+  const int steps = least - greatest + 1;
+  const int band = static_cast<int>(level);
+  const int first = std::min(band * steps / kPriorityLevels, steps - 1);
+  const int end = std::max(first + 1, (band + 1) * steps / kPriorityLevels);
+  const int above_least = least - std::clamp(asked, greatest, least);
+  return least - (first + above_least * (end - first) / steps);
+}
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_SESSION_STREAM_PRIORITY_H_

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/bench/sharing.py: what tenants of one GPU get, through Consort: a short table each of
+
+  weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights
+  eight        slowdowns of eight tenants of unequal shape and equal time alone: slowest/fastest, Jain, work/makespan
+  interactive  latency of a kernel of 100 us every 10 ms beside a flood of 2 ms kernels, and what the flood loses
+  pairs        weighted speedup of pairs of programs, under each policy, and as processes without Consort
+  partitions   speeds of two tenants with multiprocessors of their own, weights 1:3 (NVIDIA's driver only)
+  gate         kernels a second of launch-bound code with and without a scheduler, alone and beside another
+
+Programs are sharing_bench.cu's. What is alone is measured with the same processes just before. No number is judged.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+
+READY_SECONDS = 60
+
+# Equal time alone, unequal shape: what binds each is different.
+EIGHT = {
+    "short": "us=30 depth=8",
+    "long": "us=1500 depth=2",
+    "copies": "us=30 blocks=264 in=32 depth=2",
+    "memory": "us=300 memory=1 depth=4",
+    "streams": "us=60 streams=8 depth=32",
+    "small": "us=600 blocks=66 depth=4",
+    "deep": "us=60 depth=256",
+    "sync": "us=60 depth=1",
+}
+# Cycles with the balance of Strings' Table I as far as a cycle has one: device time in kernels or copies, or bound by
+# the device's memory. (Its programs are the CUDA SDK's; ours only stand for their kinds.)
+KINDS = {
+    "compute": "us=1000 kernels=4 in=0.25 out=0.25 depth=1",
+    "transfer": "us=100 in=24 out=24 depth=1",
+    "bandwidth": "us=1000 memory=1 kernels=2 in=1 depth=1",
+    "small": "us=400 blocks=66 kernels=4 in=0.25 depth=1",
+    "short": "us=40 kernels=16 in=0.25 depth=1",
+}
+PAIRS = (("compute", "transfer"), ("transfer", "bandwidth"), ("compute", "bandwidth"), ("small", "compute"),
+         ("short", "transfer"), ("compute", "compute"))
+POLICIES = ("none", "tfs", "las", "ps")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("consort", timeout=10)
+        self._path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+
+
+class Consort:
+    """One consortd, with a UNIX socket a tenant."""
+
+    def __init__(self, options, tenants, policy="tfs"):
+        self._options = options
+        self._folder = tempfile.TemporaryDirectory(prefix="sharing-")
+        folder = self._folder.name
+        self.sockets = {name: f"{folder}/{name}.sock" for name in tenants}
+        with open(f"{folder}/tenants.toml", "w", encoding="utf-8") as file:
+            for name, lines in tenants.items():
+                file.write(f'[[tenant]]\nname = "{name}"\nsocket = "{self.sockets[name]}"\n{lines}\n')
+        self._admin = f"{folder}/consortd.admin.sock"
+        self._log = f"{folder}/log"
+        self._process = subprocess.Popen(
+            [options.build / "bin" / "consortd", "--socket", f"{folder}/consortd.sock", "--device", options.device,
+             "--vsock-port", "off", "--metrics", "off", "--tenants", f"{folder}/tenants.toml", "--scheduler", policy],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=open(self._log, "wb"))
+
+    def __enter__(self):
+        if self._process.stdout.readline().strip() != b"consortd: ready":
+            raise RuntimeError(pathlib.Path(self._log).read_text("utf-8", "replace"))
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def status(self):
+        connection = UnixConnection(self._admin)
+        with contextlib.closing(connection):
+            connection.request("GET", "/api/v1/status")
+            return json.loads(connection.getresponse().read())
+
+    def set_policy(self, name):
+        connection = UnixConnection(self._admin)
+        with contextlib.closing(connection):
+            connection.request("PUT", "/api/v1/scheduler", json.dumps({"policy": name}))
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise RuntimeError(answer.read())
+
+    def program(self, tenant, shape):
+        environment = dict(os.environ, CONSORT_ENDPOINT=f"unix:{self.sockets[tenant]}",
+                           LD_LIBRARY_PATH=f"{self._options.build / 'lib'}:{self._options.guest_libraries}")
+        return Program(self._options, shape, environment)
+
+    def device_seconds(self):
+        return {session["tenant"]: session["device_seconds"] for session in self.status()["sessions"]}
+
+
+class Program:
+    def __init__(self, options, shape, environment):
+        self._process = subprocess.Popen([options.program, *shape.split()], env=environment, text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{shape}: did not start")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        if self._process.wait() != 0:
+            raise RuntimeError("a program failed")
+        self._process.stdout.close()
+
+    def begin(self, line):
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def end(self):
+        """(cycles, seconds, p50, p99)."""
+        words = self._process.stdout.readline().split()
+        if len(words) != 5:
+            raise RuntimeError("a program failed")
+        return int(words[1]), *(float(word) for word in words[2:])
+
+    def run(self, line):
+        self.begin(line)
+        return self.end()
+
+
+def together(programs, line):
+    for program in programs:
+        program.begin(line)
+    return [program.end() for program in programs]
+
+
+def rate(result):
+    return result[0] / result[1]
+
+
+def native(options, shape):
+    return Program(options, shape, {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+                   | ({"LD_LIBRARY_PATH": options.guest_libraries} if options.guest_libraries else {}))
+
+
+def weights(options):
+    print("weights: share/target of device time, whole run and worst window of 1 s")
+    cases = [((1, 1), "us=200", "us=200"), ((1, 1), "us=60", "us=3000"), ((1, 2, 4), "us=200", "us=200"),
+             ((1, 2, 4), "us=60", "us=2000"), ((1, 2, 4, 8), "us=60", "us=2000")]
+    for given, first, others in cases:
+        names = [f"t{i}" for i in range(len(given))]
+        with contextlib.ExitStack() as stack:
+            consort = stack.enter_context(
+                Consort(options, {name: f"weight = {weight}" for name, weight in zip(names, given)}))
+            programs = [stack.enter_context(consort.program(name, f"{first if i == 0 else others} depth=16"))
+                        for i, name in enumerate(names)]
+            for program in programs:
+                program.begin(f"time {max(1, options.seconds) + 1.5}")
+            time.sleep(1)  # until all are at it and reported
+            samples = [consort.device_seconds()]
+            for _ in range(max(1, int(options.seconds))):
+                time.sleep(1)
+                samples.append(consort.device_seconds())
+            for program in programs:
+                program.end()
+
+        def shares(before, after):
+            used = [after[name] - before[name] for name in names]
+            return [part / max(1e-9, sum(used)) * sum(given) / weight for part, weight in zip(used, given)]
+        whole = shares(samples[0], samples[-1])
+        windows = [value for before, after in zip(samples, samples[1:]) for value in shares(before, after)]
+        print(f"  {':'.join(map(str, given)):8} {first:7} {others:8} "
+              f"{' '.join(f'{value:.3f}' for value in whole)}   worst {max(windows, key=lambda value: abs(value - 1)):.3f}",
+              flush=True)
+
+
+def eight(options):
+    print("eight: tenants of equal time alone and unequal shape")
+    with contextlib.ExitStack() as stack:
+        consort = stack.enter_context(Consort(options, {name: "" for name in EIGHT}))
+        programs = {name: stack.enter_context(consort.program(name, shape)) for name, shape in EIGHT.items()}
+        alone = {}
+        cycles = {}
+        for name, program in programs.items():
+            cycles[name] = max(1, int(rate(program.run("time 0.2")) * options.seconds / 3))
+            alone[name] = program.run(f"work {cycles[name]}")[1]
+        for policy in ("none", "tfs"):
+            consort.set_policy(policy)
+            begin = time.monotonic()
+            for name, program in programs.items():
+                program.begin(f"work {cycles[name]}")
+            slow = {name: program.end()[1] / alone[name] for name, program in programs.items()}
+            makespan = time.monotonic() - begin
+            values = list(slow.values())
+            print(f"  {policy:5} slowest/fastest {max(values) / min(values):.2f}  slowest {max(values):.2f}  "
+                  f"Jain {sum(values) ** 2 / (len(values) * sum(value ** 2 for value in values)):.3f}  "
+                  f"work/makespan {sum(alone.values()) / makespan:.2f}   "
+                  f"{' '.join(f'{name} {value:.2f}' for name, value in slow.items())}", flush=True)
+
+
+def interactive(options):
+    print("interactive: 100 us every 10 ms beside a flood of 2 ms kernels, which fill the GPU or half of it; us from "
+          "launch to end")
+    for policy, lines, blocks in (("none", "", 1056), ("tfs", 'stream_priority = "high"', 1056), ("none", "", 528),
+                                  ("tfs", "", 528), ("tfs", 'stream_priority = "high"', 528)):
+        with contextlib.ExitStack() as stack:
+            consort = stack.enter_context(Consort(options, {"person": lines, "batch": ""}, policy))
+            person = stack.enter_context(consort.program("person", "us=100 blocks=66 period=10000"))
+            batch = stack.enter_context(consort.program("batch", f"us=2000 depth=16 blocks={blocks}"))
+            quiet = person.run(f"time {options.seconds / 2}")
+            before = rate(batch.run(f"time {options.seconds / 2}"))
+            batch.begin(f"time {options.seconds + 0.5}")
+            time.sleep(0.2)
+            beside = person.run(f"time {options.seconds}")
+            after = rate(batch.end())
+            print(f"  {blocks:4} blocks {policy:5} {lines or 'priority as asked':25} alone p50 {quiet[2]:6.0f} p99 {quiet[3]:6.0f}   "
+                  f"beside p50 {beside[2]:6.0f} p99 {beside[3]:6.0f}   batch loses {100 * (1 - after / before):.1f} %",
+                  flush=True)
+
+
+def pairs(options):
+    print(f"pairs: sum of speeds beside speeds alone without Consort\n  {'':22} {'processes':>9} "
+          + " ".join(f"{policy:>6}" for policy in POLICIES))
+    line = f"time {options.seconds / 3}"
+    for pair in PAIRS[:options.pairs]:
+        with contextlib.ExitStack() as stack:
+            bare = [stack.enter_context(native(options, KINDS[kind])) for kind in pair] if options.native else []
+            consort = stack.enter_context(Consort(options, {"first": "", "second": ""}))
+            programs = [stack.enter_context(consort.program(name, KINDS[kind]))
+                        for name, kind in zip(("first", "second"), pair)]
+            alone = [rate(program.run(line)) for program in bare or programs]
+
+            def speedup(group, alone=alone):
+                return sum(rate(result) / one for result, one in zip(together(group, line), alone))
+            cells = [f"{speedup(bare):9.2f}" if bare else f"{'-':>9}"]
+            for policy in POLICIES:
+                consort.set_policy(policy)
+                cells.append(f"{speedup(programs):6.2f}")
+            print(f"  {'+'.join(pair):22} {' '.join(cells)}", flush=True)
+
+
+def partitions(options):
+    print("partitions: launches a second of kernels that fill the device, weights 1:3")
+    if options.device == "cpu":
+        print("  the CPU device has none")
+        return
+    with contextlib.ExitStack() as stack:
+        consort = stack.enter_context(Consort(
+            options, {name: f'isolation = "partition"\nweight = {weight}' for name, weight in (("one", 1), ("three", 3))},
+            "none"))
+        programs = [stack.enter_context(consort.program(name, "rounds=4000 depth=16")) for name in ("one", "three")]
+        alone = [rate(program.run(f"time {options.seconds / 2}")) for program in programs]
+        beside = [rate(result) for result in together(programs, f"time {options.seconds}")]
+        print(f"  alone {alone[0]:.0f} {alone[1]:.0f}  beside each other {beside[0]:.0f} {beside[1]:.0f}", flush=True)
+
+
+def gate(options):
+    print("gate: launches a second of kernels of 1 block and 2 us, 16 a cycle, synchronised after each 64")
+    shape = "us=2 blocks=1 kernels=16 depth=4"
+    line = f"time {options.seconds / 2}"
+    with contextlib.ExitStack() as stack:
+        consort = stack.enter_context(Consort(options, {"one": "", "two": ""}))
+        one = stack.enter_context(consort.program("one", shape))
+        two = stack.enter_context(consort.program("two", shape))
+        one.run(line)
+        for name, programs in (("alone", [one]), ("two", [one, two])):
+            best = {"none": 0.0, "tfs": 0.0}
+            for _ in range(3):  # by turns, so that what else the machine does hits both
+                for policy in best:
+                    consort.set_policy(policy)
+                    best[policy] = max(best[policy], sum(16 * rate(result) for result in together(programs, line)))
+            print(f"  {name:6} none {best['none']:9.0f}  tfs {best['tfs']:9.0f}  "
+                  f"costs {100 * (1 - best['tfs'] / best['none']):.1f} %", flush=True)
+
+
+def main():
+    scenarios = {"weights": weights, "eight": eight, "interactive": interactive, "pairs": pairs, "partitions": partitions,
+                 "gate": gate}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", nargs="*", choices=[[], *scenarios], help="default: all")
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--program", type=pathlib.Path, help="default: bench/sharing_bench of the build")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=3, help="of the longest part of each scenario")
+    parser.add_argument("--pairs", type=int, default=len(PAIRS))
+    parser.add_argument("--guest-libraries", default="", help="more folders of the programs' library path")
+    parser.add_argument("--native", action="store_true", help="the pairs without Consort too")
+    options = parser.parse_args()
+    options.program = options.program or options.build / "bench" / "sharing_bench"
+    for name in options.scenario or scenarios:
+        scenarios[name](options)
+
+
+if __name__ == "__main__":
+    main()
