@@ -196,6 +196,8 @@ absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
   InitialiseLlvmOnce();
   auto host = llvm::orc::JITTargetMachineBuilder::detectHost();
   if (!host) return LlvmError("no target for this machine", host.takeError());
+  // These instructions' conversions to bfloat make zeros of subnormals.
+  host->addFeatures({"-avx512bf16", "-avxneconvert"});
   // Code is linked wherever there is room, far from what it refers to.
   host->setRelocationModel(llvm::Reloc::PIC_);
   host->setCodeModel(llvm::CodeModel::Small);

@@ -19,7 +19,6 @@ void EmitLogic(Step& step);
 void EmitShift(Step& step);
 void EmitDotProduct(Step& step);
 void EmitPackedAdd(Step& step);
-void EmitVideoDifference(Step& step);
 
 // emit_bits.cc
 void EmitBitCount(Step& step);
@@ -52,6 +51,9 @@ void EmitSlct(Step& step);
 
 // emit_convert.cc
 void EmitCvt(Step& step);
+void EmitCvtTf32(Step& step);
+void EmitCvtFp8(Step& step);
+void EmitCvtPack(Step& step);
 void EmitCvta(Step& step);
 void EmitIsSpace(Step& step);
 void EmitMove(Step& step);
@@ -65,6 +67,17 @@ void EmitFence(Step& step);
 void EmitPrefetch(Step& step);
 void EmitCopyAsync(Step& step);
 void EmitCopyAsyncWait(Step& step);
+
+// emit_video.cc
+void EmitVideo(Step& step);
+void EmitVideoMad(Step& step);
+void EmitVideoParts(Step& step);
+
+// emit_matrix.cc
+void EmitMma(Step& step);
+void EmitWmma(Step& step);
+void EmitMatrixMove(Step& step);
+void EmitMatrixTranspose(Step& step);
 
 // emit_control.cc
 void EmitBranch(Step& step);

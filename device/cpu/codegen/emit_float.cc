@@ -21,11 +21,69 @@ Value* ReadFlushed(Step& step, size_t index) {
   return step.Has("ftz") ? FlushSubnormal(step, value) : value;
 }
 
-void WriteFinished(Step& step, Value* result) {
-  if (step.Has("ftz")) result = FlushSubnormal(step, result);
+// Results in subnormal range become zeros before they are rounded up to a normal number: `tiny`
+// says which, where that makes a difference.
+void WriteFinished(Step& step, Value* result, Value* tiny = nullptr) {
+  llvm::IRBuilder<>& ir = step.ir();
+  if (step.Has("ftz")) {
+    result =
+        tiny == nullptr
+            ? FlushSubnormal(step, result)
+            : ir.CreateSelect(
+                  tiny, WithSign(step, llvm::Constant::getNullValue(result->getType()), result),
+                  result);
+  }
   if (step.Has("relu")) result = ClampBelowZero(step, result);
   if (step.Has("sat")) result = Saturate(step, result);
   step.Write(result);
+}
+
+Value* Below(Step& step, Value* value, double limit) {
+  return step.ir().CreateFCmpOLT(Magnitude(step, value),
+                                 llvm::ConstantFP::get(value->getType(), limit));
+}
+
+// Floats are made 2^24 times as large to see how small a result is that has no smallest exponent.
+constexpr double kScale = 0x1p24;
+constexpr double kScaledNormal = 0x1p-102;
+// Exact results below round to subnormal halves, if there were no smallest exponent.
+constexpr double kTinyHalf = 0x1p-14 - 0x1p-26;
+
+Value* Scaled(Step& step, Value* value) {
+  return step.ir().CreateFMul(value, llvm::ConstantFP::get(value->getType(), kScale));
+}
+
+bool IsHalf(Type type) { return type == Type::kF16 || type == Type::kF16x2; }
+bool IsBfloat(Type type) { return type == Type::kBf16 || type == Type::kBf16x2; }
+
+// `sum`, rounded from the exact sum of itself and `error`, to the odd neighbour where it is
+// inexact: a further rounding to less than half of the bits is then the only one.
+Value* ToOdd(Step& step, Value* sum, Value* error) {
+  llvm::IRBuilder<>& ir = step.ir();
+  llvm::Type* type = sum->getType();
+  llvm::Type* bits_type =
+      WithScalar(type, step.f.IntType(static_cast<uint32_t>(type->getScalarSizeInBits())));
+  auto number = [&](int64_t value) { return llvm::ConstantInt::getSigned(bits_type, value); };
+  Value* bits = ir.CreateBitCast(sum, bits_type);
+  Value* inexact = ir.CreateFCmpONE(error, llvm::Constant::getNullValue(type));
+  Value* even = ir.CreateICmpEQ(ir.CreateAnd(bits, number(1)), number(0));
+  Value* grows =
+      ir.CreateICmpSGE(ir.CreateXor(bits, ir.CreateBitCast(error, bits_type)), number(0));
+  Value* moved = ir.CreateAdd(bits, ir.CreateSelect(grows, number(1), number(-1)));
+  return ir.CreateBitCast(ir.CreateSelect(ir.CreateAnd(inexact, even), moved, bits), type);
+}
+
+// a * b + c of 16-bit floats, in a type that has each product exactly, rounded to odd.
+Value* FmaToOdd(Step& step, Value* a, Value* b, Value* c, llvm::Type* wide) {
+  llvm::IRBuilder<>& ir = step.ir();
+  Value* product = ir.CreateFMul(ir.CreateFPExt(a, wide), ir.CreateFPExt(b, wide));
+  Value* addend = ir.CreateFPExt(c, wide);
+  Value* sum = ir.CreateFAdd(product, addend);
+  // The error of a sum. Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B.
+  Value* part = ir.CreateFSub(sum, product);
+  Value* error =
+      ir.CreateFAdd(ir.CreateFSub(product, ir.CreateFSub(sum, part)), ir.CreateFSub(addend, part));
+  return ToOdd(step, sum, error);
 }
 
 // 1 / sqrt(x) through double, which keeps the error of the float result within half a unit and a
@@ -43,48 +101,75 @@ Value* ReciprocalSquareRoot(Step& step, Value* value) {
 void EmitFloatAdd(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   const std::string_view opcode = step.instruction.opcode;
+  const Type type = step.type();
   Value* a = ReadFlushed(step, 1);
   Value* b = ReadFlushed(step, 2);
-  Value* result = nullptr;
-  if (HasDirectedRounding(step)) {
-    if (!IsDirectable(step.type())) return step.Unsupported();
-    result = DirectedOperation(step, opcode, step.type(), {a, b});
-  } else {
-    result = opcode == "add"   ? ir.CreateFAdd(a, b)
-             : opcode == "sub" ? ir.CreateFSub(a, b)
-                               : ir.CreateFMul(a, b);
+  if (HasDirectedRounding(step) && !IsDirectable(type)) return step.Unsupported();
+  auto operate = [&](Value* x, Value* y) {
+    if (HasDirectedRounding(step)) return DirectedOperation(step, opcode, type, {x, y});
+    return opcode == "add"   ? ir.CreateFAdd(x, y)
+           : opcode == "sub" ? ir.CreateFSub(x, y)
+                             : ir.CreateFMul(x, y);
+  };
+  // Sums that are tiny are exact.
+  const bool rounds_tiny = opcode == "mul" && step.Has("ftz");
+  if (IsBfloat(type) || (IsHalf(type) && rounds_tiny)) {
+    // Float has more than twice the bits, so that rounding twice is rounding once.
+    llvm::Type* wide = WithScalar(a->getType(), ir.getFloatTy());
+    Value* result = operate(ir.CreateFPExt(a, wide), ir.CreateFPExt(b, wide));
+    Value* tiny = rounds_tiny ? Below(step, result, kTinyHalf) : nullptr;
+    WriteFinished(step, NarrowFloat(step, result, a->getType()), tiny);
+    return;
   }
-  WriteFinished(step, result);
+  Value* tiny = rounds_tiny ? Below(step, operate(Scaled(step, a), b), kScaledNormal) : nullptr;
+  WriteFinished(step, operate(a, b), tiny);
 }
 
 void EmitFma(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
   Value* a = ReadFlushed(step, 1);
   Value* b = ReadFlushed(step, 2);
   Value* c = ReadFlushed(step, 3);
-  Value* result = nullptr;
-  if (HasDirectedRounding(step)) {
-    if (!IsDirectable(step.type())) return step.Unsupported();
-    result = DirectedOperation(step, "fma", step.type(), {a, b, c});
-  } else {
-    result = step.ir().CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
+  if (HasDirectedRounding(step) && !IsDirectable(type)) return step.Unsupported();
+  if (IsHalf(type)) {
+    Value* odd = FmaToOdd(step, a, b, c, WithScalar(a->getType(), ir.getFloatTy()));
+    WriteFinished(step, NarrowFloat(step, odd, a->getType()), Below(step, odd, kTinyHalf));
+    return;
   }
-  WriteFinished(step, result);
+  if (IsBfloat(type)) {
+    Value* odd = FmaToOdd(step, a, b, c, WithScalar(a->getType(), ir.getDoubleTy()));
+    WriteFinished(step, NarrowFloat(step, NarrowToOdd(step, odd), a->getType()));
+    return;
+  }
+  auto operate = [&](Value* x, Value* y, Value* z) {
+    if (HasDirectedRounding(step)) return DirectedOperation(step, "fma", type, {x, y, z});
+    return static_cast<Value*>(ir.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {x, y, z}));
+  };
+  Value* tiny = step.Has("ftz")
+                    ? Below(step, operate(Scaled(step, a), b, Scaled(step, c)), kScaledNormal)
+                    : nullptr;
+  WriteFinished(step, operate(a, b, c), tiny);
 }
 
 void EmitFloatDivide(Step& step) {
   if (step.OneOf("approx full rn rz rm rp").empty()) return step.Unsupported();
   Value* a = ReadFlushed(step, 1);
   Value* b = ReadFlushed(step, 2);
-  WriteFinished(step, HasDirectedRounding(step)
-                          ? DirectedOperation(step, "div", step.type(), {a, b})
-                          : step.ir().CreateFDiv(a, b));
+  if (!HasDirectedRounding(step)) return WriteFinished(step, step.ir().CreateFDiv(a, b));
+  auto operate = [&](Value* x) { return DirectedOperation(step, "div", step.type(), {x, b}); };
+  Value* tiny = step.Has("ftz") ? Below(step, operate(Scaled(step, a)), kScaledNormal) : nullptr;
+  WriteFinished(step, operate(a), tiny);
 }
 
 void EmitFloatAbsNeg(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
   Value* a = ReadFlushed(step, 1);
-  step.Write(step.instruction.opcode == "neg"
-                 ? step.ir().CreateFNeg(a)
-                 : step.ir().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a));
+  if (step.instruction.opcode == "abs") return step.Write(Magnitude(step, a));
+  if (!IsBfloat(step.type())) return step.Write(ir.CreateFNeg(a));
+  llvm::Type* bits = WithScalar(a->getType(), ir.getInt16Ty());
+  Value* turned = ir.CreateXor(ir.CreateBitCast(a, bits), llvm::ConstantInt::get(bits, 0x8000));
+  step.Write(ir.CreateBitCast(turned, a->getType()));
 }
 
 void EmitFloatMinMax(Step& step) {
@@ -95,11 +180,12 @@ void EmitFloatMinMax(Step& step) {
   llvm::Type* type = a->getType();
   Value* sign = nullptr;
   if (step.Has("xorsign")) {
-    sign = ir.CreateFMul(
-        ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, llvm::ConstantFP::get(type, 1.0), a),
-        ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, llvm::ConstantFP::get(type, 1.0), b));
-    a = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
-    b = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, b);
+    llvm::Type* bits =
+        WithScalar(type, step.f.IntType(static_cast<uint32_t>(type->getScalarSizeInBits())));
+    sign =
+        ir.CreateBitCast(ir.CreateXor(ir.CreateBitCast(a, bits), ir.CreateBitCast(b, bits)), type);
+    a = Magnitude(step, a);
+    b = Magnitude(step, b);
   }
   Value* a_wins = is_min ? ir.CreateFCmpOLT(a, b) : ir.CreateFCmpOGT(a, b);
   Value* result = ir.CreateSelect(a_wins, a, b);
@@ -123,9 +209,7 @@ void EmitFloatMinMax(Step& step) {
     result = ir.CreateSelect(a_is_nan, b, result);
     result = ir.CreateSelect(ir.CreateAnd(a_is_nan, b_is_nan), nan, result);
   }
-  if (sign != nullptr) {
-    result = ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, result, sign);
-  }
+  if (sign != nullptr) result = WithSign(step, result, sign);
   step.Write(result);
 }
 
@@ -171,7 +255,7 @@ void EmitTranscendental(Step& step) {
                                                            : opcode == "cos" ? "cosf"
                                                                              : "tanhf",
                                                            ir.getFloatTy(), {wide});
-    return value->getType()->isFloatTy() ? result : ir.CreateFPTrunc(result, value->getType());
+    return value->getType()->isFloatTy() ? result : NarrowFloat(step, result, value->getType());
   };
   if (!a->getType()->isVectorTy()) {
     WriteFinished(step, call(a));
@@ -192,8 +276,9 @@ void EmitTestp(Step& step) {
                            : what == "infinite"   ? llvm::fcInf
                            : what == "number"     ? llvm::fcAllFlags & ~llvm::fcNan
                            : what == "notanumber" ? llvm::fcNan
-                           : what == "normal"     ? llvm::fcNormal
-                                                  : llvm::fcSubnormal;
+                           // What is finite and not subnormal: zeros too, as a GPU has it.
+                           : what == "normal" ? llvm::fcNormal | llvm::fcZero
+                                              : llvm::fcSubnormal;
   if (what.empty()) return step.Unsupported();
   step.Write(0, Type::kPred, ir.createIsFPClass(a, classes));
 }

@@ -245,32 +245,4 @@ void EmitDotProduct(Step& step) {
 // add.u16x2 and add.s16x2.
 void EmitPackedAdd(Step& step) { step.Write(step.ir().CreateAdd(step.Read(1), step.Read(2))); }
 
-// vabsdiff2 and vabsdiff4 over whole registers; with .add the sum of the parts and the last
-// operand.
-void EmitVideoDifference(Step& step) {
-  llvm::IRBuilder<>& ir = step.ir();
-  if (step.types.size() != 3 || step.types[0] != Type::kU32 || step.types[1] != step.types[2]) {
-    return step.Unsupported();
-  }
-  const uint32_t parts = step.instruction.opcode.ends_with("4") ? 4 : 2;
-  const bool is_signed = ptx::IsSigned(step.types[1]);
-  llvm::Type* type = llvm::FixedVectorType::get(step.f.IntType(32 / parts), parts);
-  Value* a = ir.CreateBitCast(step.Read(1, Type::kU32), type);
-  Value* b = ir.CreateBitCast(step.Read(2, Type::kU32), type);
-  Value* more =
-      ir.CreateBinaryIntrinsic(is_signed ? llvm::Intrinsic::smax : llvm::Intrinsic::umax, a, b);
-  Value* less =
-      ir.CreateBinaryIntrinsic(is_signed ? llvm::Intrinsic::smin : llvm::Intrinsic::umin, a, b);
-  Value* difference = ir.CreateSub(more, less);
-  if (!step.Has("add")) {
-    step.Write(0, Type::kU32, ir.CreateBitCast(difference, ir.getInt32Ty()));
-    return;
-  }
-  Value* sum = step.Read(3, Type::kU32);
-  for (uint64_t i = 0; i < parts; ++i) {
-    sum = ir.CreateAdd(sum, ir.CreateZExt(ir.CreateExtractElement(difference, i), ir.getInt32Ty()));
-  }
-  step.Write(0, Type::kU32, sum);
-}
-
 }  // namespace consort::cpu

@@ -49,6 +49,19 @@ constexpr AtomicRow kAtomicRows[] = {
     {"xor", llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::Xor, llvm::AtomicRMWInst::BAD_BINOP},
 };
 
+// The bits in memory before a sum of 16-bit floats. LLVM's own loop goes through a bfloat value,
+// which makes signalling NaNs quiet: what it compares with is then never what is in memory.
+Value* EmitHalfAdd(Step& step, Value* pointer, Value* bits) {
+  llvm::IRBuilder<>& ir = step.ir();
+  const Type type = step.type();
+  const bool is_bfloat = type == Type::kBf16 || type == Type::kBf16x2;
+  const bool is_pair = ptx::TypeBits(type) == 32;
+  Value* old = step.f.CallRuntime(
+      is_pair ? "consort_rt_atomic_add_halves" : "consort_rt_atomic_add_half", ir.getInt32Ty(),
+      {pointer, ir.CreateZExt(bits, ir.getInt32Ty()), ir.getInt32(is_bfloat ? 1 : 0)});
+  return ir.CreateTrunc(old, bits->getType());
+}
+
 // The value in memory before the operation; null after an error. `address` is the operand's number,
 // the values follow it.
 Value* EmitReadModifyWrite(Step& step, size_t address) {
@@ -61,6 +74,10 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   // instructions of these.
   const llvm::SyncScope::ID scope =
       step.space() == ptx::Space::kShared ? llvm::SyncScope::SingleThread : llvm::SyncScope::System;
+  if (type == Type::kB128 && step.OneOf("cas exch").empty()) {
+    step.Unsupported();
+    return nullptr;
+  }
   Value* value = step.Read(address + 1);
   if (step.Has("cas")) {
     if (step.operand_count() != address + 3) {
@@ -86,6 +103,12 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   if (is_half != step.Has("noftz") || (is_half && name != "add")) {
     step.Unsupported();
     return nullptr;
+  }
+  if (type == Type::kF32 && step.space() != ptx::Space::kShared) {
+    return step.f.CallRuntime("consort_rt_atomic_add_flushed", ir.getFloatTy(), {pointer, value});
+  }
+  if (is_half) {
+    return EmitHalfAdd(step, pointer, step.f.Cast(value, step.f.IntType(ptx::TypeBits(type))));
   }
   for (const AtomicRow& row : kAtomicRows) {
     if (row.name != name) continue;
@@ -120,9 +143,12 @@ void EmitVectorAdd(Step& step, size_t address) {
   std::vector<Value*> old;
   for (uint32_t i = 0; i < width; ++i) {
     Value* at = ir.CreateConstGEP1_64(ir.getInt8Ty(), pointer, uint64_t{i} * bytes);
-    old.push_back(ir.CreateAtomicRMW(llvm::AtomicRMWInst::FAdd, at,
-                                     step.f.Read(values.elements[i], type), llvm::Align(bytes),
-                                     OrderOf(step, AtomicOrdering::Monotonic)));
+    Value* value = step.f.Read(values.elements[i], type);
+    old.push_back(
+        is_half
+            ? step.f.Cast(EmitHalfAdd(step, at, step.f.Cast(value, step.f.IntType(bytes * 8))),
+                          step.f.IrType(type))
+            : step.f.CallRuntime("consort_rt_atomic_add_flushed", ir.getFloatTy(), {at, value}));
   }
   // Destinations may be sources of later elements, so they are written last.
   for (uint32_t i = 0; address == 1 && i < width; ++i) {

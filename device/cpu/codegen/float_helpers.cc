@@ -36,7 +36,73 @@ Value* Saturate(Step& step, Value* value) {
 Value* ClampBelowZero(Step& step, Value* value) {
   llvm::IRBuilder<>& ir = step.ir();
   Value* zero = llvm::ConstantFP::get(value->getType(), 0.0);
-  return ir.CreateSelect(ir.CreateFCmpOLT(value, zero), zero, value);
+  return ir.CreateSelect(ir.CreateFCmpOLE(value, zero), zero, value);
+}
+
+namespace {
+
+// The integers, or vectors of them, that have the bits of a float type.
+llvm::Type* BitsType(Step& step, llvm::Type* type) {
+  return WithScalar(type, step.f.IntType(static_cast<uint32_t>(type->getScalarSizeInBits())));
+}
+
+}  // namespace
+
+Value* NarrowFloat(Step& step, Value* value, llvm::Type* to) {
+  llvm::IRBuilder<>& ir = step.ir();
+  if (!to->getScalarType()->isBFloatTy()) return ir.CreateFPTrunc(value, to);
+  llvm::Type* wide = BitsType(step, value->getType());
+  auto number = [&](uint64_t bits) { return llvm::ConstantInt::get(wide, bits); };
+  Value* bits = ir.CreateBitCast(value, wide);
+  Value* odd = ir.CreateAnd(ir.CreateLShr(bits, number(16)), number(1));
+  Value* rounded = ir.CreateLShr(ir.CreateAdd(bits, ir.CreateAdd(odd, number(0x7FFF))), number(16));
+  rounded = ir.CreateSelect(ir.CreateFCmpUNO(value, value), number(0x7FFF), rounded);
+  return ir.CreateBitCast(ir.CreateTrunc(rounded, BitsType(step, to)), to);
+}
+
+llvm::Type* WithScalar(llvm::Type* type, llvm::Type* scalar) {
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type)) {
+    return llvm::FixedVectorType::get(scalar, vector->getNumElements());
+  }
+  return scalar;
+}
+
+Value* NarrowToOdd(Step& step, Value* value) {
+  llvm::IRBuilder<>& ir = step.ir();
+  llvm::Type* narrow = WithScalar(value->getType(), ir.getFloatTy());
+  llvm::Type* integer = WithScalar(value->getType(), ir.getInt32Ty());
+  Value* nearest = ir.CreateFPTrunc(value, narrow);
+  Value* back = ir.CreateFPExt(nearest, value->getType());
+  Value* grew = ir.CreateFCmpOGT(ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back),
+                                 ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, value));
+  Value* bits = ir.CreateBitCast(nearest, integer);
+  bits = ir.CreateSub(bits, ir.CreateZExt(grew, integer));
+  Value* inexact = ir.CreateZExt(ir.CreateFCmpONE(back, value), integer);
+  return ir.CreateBitCast(ir.CreateOr(bits, inexact), narrow);
+}
+
+Value* Magnitude(Step& step, Value* value) {
+  llvm::IRBuilder<>& ir = step.ir();
+  llvm::Type* type = value->getType();
+  if (!type->getScalarType()->isBFloatTy()) {
+    return ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, value);
+  }
+  llvm::Type* bits = BitsType(step, type);
+  Value* cut = ir.CreateAnd(ir.CreateBitCast(value, bits), llvm::ConstantInt::get(bits, 0x7FFF));
+  return ir.CreateBitCast(cut, type);
+}
+
+Value* WithSign(Step& step, Value* magnitude, Value* sign) {
+  llvm::IRBuilder<>& ir = step.ir();
+  llvm::Type* type = magnitude->getType();
+  if (!type->getScalarType()->isBFloatTy()) {
+    return ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
+  }
+  llvm::Type* bits = BitsType(step, type);
+  Value* own =
+      ir.CreateAnd(ir.CreateBitCast(magnitude, bits), llvm::ConstantInt::get(bits, 0x7FFF));
+  Value* other = ir.CreateAnd(ir.CreateBitCast(sign, bits), llvm::ConstantInt::get(bits, 0x8000));
+  return ir.CreateBitCast(ir.CreateOr(own, other), type);
 }
 
 namespace {

@@ -18,7 +18,22 @@ llvm::Value* FlushSubnormal(Step& step, llvm::Value* value);
 // Clamps to [0, 1]; NaN becomes 0.
 llvm::Value* Saturate(Step& step, llvm::Value* value);
 
-// max(value, 0), NaN stays NaN.
+// A float of another type, with one rounding to nearest even. Of bfloats by arithmetic of integers,
+// which LLVM has for all lanes at once where x86 has no instruction that keeps subnormals.
+llvm::Value* NarrowFloat(Step& step, llvm::Value* value, llvm::Type* to);
+
+// A double to a float, an inexact one to the odd neighbour. A further rounding to 16 bits then
+// gives what one rounding of the double would: 24 bits are more than twice the 11 of a half.
+llvm::Value* NarrowToOdd(Step& step, llvm::Value* value);
+
+// `type` with another scalar in it.
+llvm::Type* WithScalar(llvm::Type* type, llvm::Type* scalar);
+
+// fabs and copysign of all types; the bits of NaNs are kept.
+llvm::Value* Magnitude(Step& step, llvm::Value* value);
+llvm::Value* WithSign(Step& step, llvm::Value* magnitude, llvm::Value* sign);
+
+// max(value, +0), NaN stays NaN.
 llvm::Value* ClampBelowZero(Step& step, llvm::Value* value);
 
 // 2^value and log2(value) of floats, by polynomials that LLVM can compute for many lanes at once.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "device/cpu/codegen/coroutine.h"
 #include "device/cpu/codegen/instruction_table.h"
+#include "device/cpu/engine/matrix.h"
 #include "device/cpu/engine/thread_context.h"
 #include "llvm/IR/MDBuilder.h"
 
@@ -335,6 +336,13 @@ llvm::Value* FunctionEmitter::EntryAlloca(llvm::Type* type, uint32_t align) {
   return slot;
 }
 
+llvm::Value* FunctionEmitter::MatrixBuffer() {
+  if (matrix_buffer_ == nullptr) {
+    matrix_buffer_ = EntryAlloca(llvm::ArrayType::get(IntType(8), sizeof(MatrixSlots)), 8);
+  }
+  return matrix_buffer_;
+}
+
 llvm::AllocaInst* FunctionEmitter::Register(uint32_t symbol) {
   llvm::AllocaInst*& slot = storage_[symbol];
   if (slot != nullptr) return slot;
@@ -478,6 +486,7 @@ llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
   llvm::Type* ir_type = IrType(type);
   const uint32_t bits = ptx::TypeBits(type);
   llvm::Value* value = nullptr;
+  if (!operand.selector.empty()) FailNoComponent(operand);
   switch (operand.kind) {
     case OperandKind::kInteger:
     case OperandKind::kFloat:
@@ -529,8 +538,13 @@ llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
   return Cast(builder_.CreateZExtOrTrunc(value, IntType(bits)), ir_type);
 }
 
+void FunctionEmitter::FailNoComponent(const Operand& operand) {
+  FailSyntax(absl::StrCat("no component `.", Text(operand.selector), "`"));
+}
+
 void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* value) {
   if (operand.kind == OperandKind::kSink) return;
+  if (!operand.selector.empty()) return FailNoComponent(operand);
   if (operand.kind != OperandKind::kSymbol ||
       function_.symbols[operand.symbol].space != Space::kRegister) {
     FailSyntax("the destination is no register");

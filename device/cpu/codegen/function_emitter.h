@@ -105,6 +105,8 @@ class FunctionEmitter {
   llvm::Value* CallWaiting(std::string_view name, llvm::Type* result,
                            const std::vector<llvm::Value*>& arguments);
   llvm::Value* EntryAlloca(llvm::Type* type, uint32_t align);
+  // A MatrixSlots (engine/matrix.h), the same for all matrix instructions of the function.
+  llvm::Value* MatrixBuffer();
 
   // The condition code register's carry flag (PTX ISA, 9.7.2), a slot of type i1.
   llvm::Value* CarryFlag();
@@ -119,6 +121,8 @@ class FunctionEmitter {
   void StartUnreachableBlock();
 
  private:
+  // Only video instructions take parts of registers.
+  void FailNoComponent(const ptx::Operand& operand);
   void FindTemporaries();
   void EmitPrologue();
   void BeginBlockLoop(llvm::BasicBlock* thread_begin);
@@ -149,6 +153,7 @@ class FunctionEmitter {
   absl::flat_hash_map<size_t, llvm::Value*> fields_;
   absl::flat_hash_map<uint32_t, llvm::Value*> variables_;  // their addresses, loaded at the entry
   llvm::AllocaInst* carry_ = nullptr;
+  llvm::Value* matrix_buffer_ = nullptr;
   const ptx::Instruction* current_ = nullptr;
   absl::Status status_;
 };

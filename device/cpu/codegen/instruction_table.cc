@@ -45,7 +45,17 @@ constexpr string_view kStoreModifiers =
 constexpr string_view kAtomicModifiers =
     "global shared generic shared::cta relaxed acquire release acq_rel cta cluster gpu sys add min "
     "max inc dec exch cas and or xor noftz v2 v4 v8";
-constexpr string_view kAtomicTypes = "b16 b32 b64 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
+constexpr string_view kAtomicTypes =
+    "b16 b32 b64 b128 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
+
+constexpr string_view kVideoModifiers = "sat add min max";
+constexpr string_view kVideoPartModifiers = "sat add";
+constexpr string_view kVideoCompares = "eq ne lt le gt ge add min max";
+constexpr string_view kMatrixModifiers =
+    "sync aligned load store mma a b c d row col satfinite tf32 s4 u4 b1 and xor popc rn global "
+    "shared shared::cta generic m8n8k4 m8n8k16 m8n8k32 m8n8k128 m16n8k4 m16n8k8 m16n8k16 m16n8k32 "
+    "m16n8k64 m16n8k128 m16n8k256 m16n16k16 m32n8k16 m8n32k16 m16n16k8";
+constexpr string_view kMatrixTypes = "f16 bf16 f32 f64 s8 u8 s32";
 
 // Sorted by chapter of the ISA. An opcode may have several rows: the first that takes all modifiers
 // and types is used.
@@ -79,8 +89,6 @@ constexpr InstructionRow kRows[] = {
     {"bmsk", "clamp wrap", "b32", 1, 3, 3, EmitBitMask},
     {"szext", "clamp wrap", kInts32, 1, 3, 3, EmitBitFieldExtract},
     {"dp4a", kNoModifiers, kInts32, 2, 4, 4, EmitDotProduct},
-    {"vabsdiff2", "add", kInts32, 3, 4, 4, EmitVideoDifference},
-    {"vabsdiff4", "add", kInts32, 3, 4, 4, EmitVideoDifference},
     {"dp2a", "lo hi", kInts32, 2, 4, 4, EmitDotProduct},
     // 9.7.3 to 9.7.5 Floating point
     {"testp", "finite infinite number notanumber normal subnormal", kFloats, 1, 2, 2, EmitTestp},
@@ -101,8 +109,8 @@ constexpr InstructionRow kRows[] = {
     {"sin", "approx ftz", "f32", 1, 2, 2, EmitTranscendental},
     {"cos", "approx ftz", "f32", 1, 2, 2, EmitTranscendental},
     {"lg2", "approx ftz", "f32", 1, 2, 2, EmitTranscendental},
-    {"ex2", "approx ftz", "f32 f16 f16x2", 1, 2, 2, EmitTranscendental},
-    {"tanh", "approx", "f32 f16 f16x2", 1, 2, 2, EmitTranscendental},
+    {"ex2", "approx ftz", "f32 f16 f16x2 bf16 bf16x2", 1, 2, 2, EmitTranscendental},
+    {"tanh", "approx", "f32 f16 f16x2 bf16 bf16x2", 1, 2, 2, EmitTranscendental},
     // 9.7.6, 9.7.7 Comparison and selection
     {"setp", kCompares, kSetTypes, 1, 3, 4, EmitSetp},
     {"set", kCompares, kSetTypes, 2, 3, 4, EmitSet},
@@ -130,12 +138,39 @@ constexpr InstructionRow kRows[] = {
      EmitIsSpace},
     {"cvt", "rni rzi rmi rpi rn rz rm rp rna ftz sat relu satfinite", kConvertTypes, 2, 2, 3,
      EmitCvt},
+    {"cvt", "rna rn rz relu satfinite tf32", "f32", 1, 2, 2, EmitCvtTf32},
+    {"cvt", "rn relu satfinite e4m3x2 e5m2x2", "f32 f16x2", 1, 2, 3, EmitCvtFp8},
+    {"cvt", "pack sat u4 s4 u2 s2", "u16 s16 u8 s8 s32 b32", 1, 3, 4, EmitCvtPack},
     {"prefetch", "global local L1 L2 L2::evict_last L2::evict_normal", kNoTypes, 0, 1, 1,
      EmitPrefetch},
     {"prefetchu", "L1", kNoTypes, 0, 1, 1, EmitPrefetch},
     {"cp", "async ca cg shared shared::cta global L2::64B L2::128B L2::256B", kNoTypes, 0, 3, 4,
      EmitCopyAsync},
     {"cp", "async commit_group wait_group wait_all", kNoTypes, 0, 0, 1, EmitCopyAsyncWait},
+    // 9.7.10, 9.7.11 Video
+    {"vadd", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
+    {"vsub", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
+    {"vabsdiff", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
+    {"vmin", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
+    {"vmax", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
+    {"vshl", "sat clamp wrap add min max", kInts32, 3, 3, 4, EmitVideo},
+    {"vshr", "sat clamp wrap add min max", kInts32, 3, 3, 4, EmitVideo},
+    {"vset", kVideoCompares, kInts32, 2, 3, 4, EmitVideo},
+    {"vmad", "sat shr7 shr15 po", kInts32, 3, 4, 4, EmitVideoMad},
+    {"vadd2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vsub2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vavrg2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vabsdiff2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vmin2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vmax2", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vset2", kVideoCompares, kInts32, 2, 4, 4, EmitVideoParts},
+    {"vadd4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vsub4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vavrg4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vabsdiff4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vmin4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vmax4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
+    {"vset4", kVideoCompares, kInts32, 2, 4, 4, EmitVideoParts},
     // 9.7.12 Control flow
     {"bra", "uni", kNoTypes, 0, 1, 1, EmitBranch},
     {"brx", "idx uni", kNoTypes, 0, 2, 2, EmitBranchIndexed},
@@ -155,6 +190,14 @@ constexpr InstructionRow kRows[] = {
     {"activemask", kNoModifiers, "b32", 1, 1, 1, EmitActiveMask},
     {"redux", "sync add min max and or xor", "u32 s32 b32", 1, 3, 3, EmitWarpReduce},
     {"elect", "sync", kNoTypes, 0, 2, 2, EmitElect},
+    // 9.7.14 Matrices
+    {"mma", kMatrixModifiers, kMatrixTypes, 2, 4, 4, EmitMma},
+    {"wmma", kMatrixModifiers, kMatrixTypes, 0, 2, 4, EmitWmma},
+    {"ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta", "b16", 1, 2, 2,
+     EmitMatrixMove},
+    {"stmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta", "b16", 1, 2, 2,
+     EmitMatrixMove},
+    {"movmatrix", "sync aligned m8n8 trans", "b16", 1, 2, 2, EmitMatrixTranspose},
     // 9.7.19 Miscellaneous
     {"trap", kNoModifiers, kNoTypes, 0, 0, 0, EmitTrap},
     {"brkpt", kNoModifiers, kNoTypes, 0, 0, 0, EmitTrap},

@@ -66,7 +66,7 @@ CallKind KindOf(const llvm::CallInst& call) {
       .Case("consort_rt_barrier_reduce", CallKind::kBarrierRed)
       .Case("consort_rt_vote", CallKind::kVote)
       .Cases("consort_rt_shuffle", "consort_rt_match", "consort_rt_warp_reduce",
-             CallKind::kCollective)
+             "consort_rt_matrix", CallKind::kCollective)
       .Case("consort_rt_active_mask", CallKind::kActiveMask)
       .Cases("consort_rt_exit", "consort_rt_yield", "consort_rt_frame", "consort_rt_done",
              CallKind::kUnknown)
@@ -178,6 +178,7 @@ class LaneVectoriser {
   void EmitCall(llvm::CallInst& call);
   Value* EmitVote(llvm::CallInst& call);
   Value* EmitCollective(llvm::CallInst& call);
+  void EmitMatrix(llvm::CallInst& call);
   Value* Spill(Value* vector, llvm::Type* element);
   // Memory until the next call of ReleaseScratch, so that a thousand atomics share one place.
   llvm::AllocaInst* Scratch(llvm::Type* type);
@@ -268,6 +269,9 @@ std::string LaneVectoriser::Refusal() const {
           }
           if (name == "consort_rt_shuffle" && !shapes_.Of(call.getArgOperand(1)).IsUniform()) {
             return "a shuffle";
+          }
+          if (name == "consort_rt_matrix" && !shapes_.Of(call.getArgOperand(2)).IsScalar()) {
+            return "a matrix";
           }
           break;
         }
@@ -1171,6 +1175,7 @@ void LaneVectoriser::EmitCall(llvm::CallInst& call) {
     case CallKind::kVote:
       return Define(call, EmitVote(call));
     case CallKind::kCollective:
+      if (call.getType()->isVoidTy()) return EmitMatrix(call);
       return Define(call, EmitCollective(call));
     case CallKind::kOnce: {
       std::vector<Value*> arguments;
@@ -1299,6 +1304,14 @@ Value* LaneVectoriser::EmitCollective(llvm::CallInst& call) {
   }
   Value* result = ir_.CreateLoad(wide, results);
   return ir_.CreateTrunc(result, VectorType(call.getType()));
+}
+
+// consort_rt_matrix(context, operation, slots)
+void LaneVectoriser::EmitMatrix(llvm::CallInst& call) {
+  const Shape shape = shapes_.Of(call.getArgOperand(2));
+  CallRuntime("consort_rt_group_matrix", ir_.getVoidTy(),
+              {Scalar(call.getArgOperand(1)), Scalar(call.getArgOperand(2)),
+               ir_.getInt64(static_cast<uint64_t>(shape.stride)), Bits(MaskOf(block_))});
 }
 
 void LaneVectoriser::Run() {

@@ -26,8 +26,9 @@ bool HasModifier(const Instruction& instruction, std::string_view name) {
 
 // Instructions that wait for other threads.
 bool IsCollective(const Instruction& instruction) {
-  static constexpr std::string_view kCollectives[] = {"bar",   "barrier",    "shfl",  "vote",
-                                                      "match", "activemask", "redux", "elect"};
+  static constexpr std::string_view kCollectives[] = {
+      "bar",   "barrier", "shfl", "vote",     "match",    "activemask", "redux",
+      "elect", "mma",     "wmma", "ldmatrix", "stmatrix", "movmatrix"};
   return std::find(std::begin(kCollectives), std::end(kCollectives), instruction.opcode) !=
          std::end(kCollectives);
 }

@@ -34,6 +34,7 @@
 
 #include "absl/status/status.h"
 #include "device/cpu/engine/fiber.h"
+#include "device/cpu/engine/matrix.h"
 #include "device/cpu/engine/runtime.h"
 #include "device/cpu/engine/shared_window.h"
 #include "device/cpu/engine/thread_context.h"
@@ -85,6 +86,7 @@ class BlockRunner {
   uint32_t Vote(ThreadContext* context, VoteMode mode, bool predicate, uint32_t mask);
   uint64_t Match(ThreadContext* context, bool all, uint64_t value, uint32_t mask);
   uint32_t Reduce(ThreadContext* context, WarpReduce op, uint32_t value, uint32_t mask);
+  void Matrix(ThreadContext* context, uint32_t operation, MatrixSlots* slots);
   uint32_t ActiveMask(ThreadContext* context, uint32_t place);
   void Yield(ThreadContext* context);
   // Memory for the frame of the thread's coroutine, aligned to kFrameAlign; all threads of a launch
@@ -104,7 +106,7 @@ class BlockRunner {
 
  private:
   enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
-  enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce };
+  enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
   struct Thread {
     State state = State::kReady;

@@ -126,6 +126,14 @@ bool BlockRunner::CompleteCollective(Thread& thread) {
       return false;
     }
   }
+  if (thread.collective == Collective::kMatrix) {
+    MatrixSlots* slots[kWarpLanes] = {};
+    for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
+      const uint32_t number = static_cast<uint32_t>(__builtin_ctz(rest));
+      slots[number] = reinterpret_cast<MatrixSlots*>(values[number]);
+    }
+    RunMatrix(MatrixOperation::Unpack(thread.mode), slots);
+  }
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     Thread& lane = LaneOf(thread, static_cast<uint32_t>(__builtin_ctz(rest)));
     lane.context.result = CollectiveResult(lane, values, group);
@@ -140,6 +148,7 @@ uint64_t BlockRunner::CollectiveResult(const Thread& thread, const uint64_t* val
                                        uint32_t group) {
   switch (thread.collective) {
     case Collective::kSync:
+    case Collective::kMatrix:  // in the lanes' slots
       return 0;
     case Collective::kShuffle:
       return ShuffleResult(static_cast<ShuffleMode>(thread.mode), values, thread.context.lane,
@@ -176,6 +185,12 @@ uint64_t BlockRunner::Match(ThreadContext* context, bool all, uint64_t value, ui
 uint32_t BlockRunner::Reduce(ThreadContext* context, WarpReduce op, uint32_t value, uint32_t mask) {
   return static_cast<uint32_t>(
       EnterCollective(context, Collective::kReduce, static_cast<uint32_t>(op), value, 0, 0, mask));
+}
+
+void BlockRunner::Matrix(ThreadContext* context, uint32_t operation, MatrixSlots* slots) {
+  constexpr uint32_t kAllLanes = 0xFFFFFFFF;
+  EnterCollective(context, Collective::kMatrix, operation, reinterpret_cast<uint64_t>(slots), 0, 0,
+                  kAllLanes);
 }
 
 uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {

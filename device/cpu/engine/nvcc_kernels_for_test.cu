@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels in the manner of common CUDA programs, which nvcc turns into PTX for nvcc_kernels_test.
+#include <mma.h>
+
 #include <cooperative_groups.h>
 
 #include <cstdio>
@@ -268,4 +270,33 @@ extern "C" __global__ void LastBlockSums(const float* in, double* partial, doubl
     *total = sum;
     blocks_done = 0;
   }
+}
+
+// A tile of 16 x 16 of the product of halves, by each warp. Warps from `first` on work.
+extern "C" __global__ void MatrixTiles(const __half* a, const __half* b, const float* c, float* d,
+                                       unsigned first) {
+  using namespace nvcuda;
+  const unsigned warp = threadIdx.x / 32;
+  if (warp < first) return;
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> left;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::col_major> right;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+  wmma::load_matrix_sync(left, a + 16 * warp, 64);
+  wmma::load_matrix_sync(right, b + 16 * warp, 64);
+  wmma::load_matrix_sync(sum, c + 256 * warp, 16, wmma::mem_row_major);
+  wmma::mma_sync(sum, left, right, sum);
+  for (int i = 0; i < sum.num_elements; ++i) sum.x[i] *= 2;
+  wmma::store_matrix_sync(d + 256 * warp, sum, 16, wmma::mem_col_major);
+}
+
+extern "C" __global__ void MatrixTilesOfBytes(const signed char* a, const signed char* b, int* d) {
+  using namespace nvcuda;
+  wmma::fragment<wmma::matrix_a, 32, 8, 16, signed char, wmma::col_major> left;
+  wmma::fragment<wmma::matrix_b, 32, 8, 16, signed char, wmma::row_major> right;
+  wmma::fragment<wmma::accumulator, 32, 8, 16, int> sum;
+  wmma::fill_fragment(sum, 5);
+  wmma::load_matrix_sync(left, a, 32);
+  wmma::load_matrix_sync(right, b, 16);
+  wmma::mma_sync(sum, left, right, sum);
+  wmma::store_matrix_sync(d, sum, 8, wmma::mem_row_major);
 }

@@ -72,6 +72,67 @@ class NvccKernels : public testing::TestWithParam<const char*> {
   std::unique_ptr<Program> program_;
 };
 
+// The bits of a whole number that a half has.
+uint16_t HalfOf(int number) {
+  if (number == 0) return 0;
+  const int exponent = static_cast<int>(std::log2(std::abs(number)));
+  const int mantissa = (std::abs(number) << 10 >> exponent) & 0x3FF;
+  return static_cast<uint16_t>((number < 0 ? 0x8000 : 0) | (exponent + 15) << 10 | mantissa);
+}
+
+TEST_P(NvccKernels, WarpsMultiplyMatrices) {
+  // 64 columns of a and rows of b are the factors of four warps' tiles.
+  constexpr int kSide = 16;
+  constexpr int kPitch = 64;
+  std::vector<uint16_t> a, b;
+  std::vector<int> a_numbers, b_numbers;
+  for (int i = 0; i < kSide * kPitch; ++i) {
+    a_numbers.push_back(static_cast<int>(random_() % 33) - 16);
+    b_numbers.push_back(static_cast<int>(random_() % 33) - 16);
+    a.push_back(HalfOf(a_numbers.back()));
+    b.push_back(HalfOf(b_numbers.back()));
+  }
+  std::vector<float> c(4 * kSide * kSide);
+  for (float& value : c) value = static_cast<float>(random_() % 100);
+  // With two warps that work of four, lanes of the block part before they multiply.
+  for (const uint32_t first : {0u, 2u}) {
+    std::vector<float> d(c.size(), -1);
+    ASSERT_EQ(Run("MatrixTiles", Shape(1, 128), a.data(), b.data(), c.data(), d.data(), first),
+              LaunchFault::kNone);
+    for (int warp = 0; warp < 4; ++warp) {
+      for (int row = 0; row < kSide; ++row) {
+        for (int column = 0; column < kSide; ++column) {
+          float sum = c[static_cast<size_t>(warp * 256 + row * kSide + column)];
+          for (int k = 0; k < kSide; ++k) {
+            sum += static_cast<float>(
+                a_numbers[static_cast<size_t>(row * kPitch + warp * kSide + k)] *
+                b_numbers[static_cast<size_t>(column * kPitch + warp * kSide + k)]);
+          }
+          const float expected = warp < static_cast<int>(first) ? -1 : 2 * sum;
+          ASSERT_EQ(d[static_cast<size_t>(warp * 256 + column * kSide + row)], expected)
+              << "warp " << warp << ", row " << row << ", column " << column;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(NvccKernels, WarpsMultiplyMatricesOfBytes) {
+  std::vector<int8_t> a(32 * 32), b(16 * 16);
+  for (int8_t& value : a) value = static_cast<int8_t>(random_());
+  for (int8_t& value : b) value = static_cast<int8_t>(random_());
+  std::vector<int> d(32 * 8);
+  ASSERT_EQ(Run("MatrixTilesOfBytes", Shape(1, 32), a.data(), b.data(), d.data()),
+            LaunchFault::kNone);
+  for (size_t row = 0; row < 32; ++row) {
+    for (size_t column = 0; column < 8; ++column) {
+      int sum = 5;
+      for (size_t k = 0; k < 16; ++k) sum += a[k * 32 + row] * b[k * 16 + column];
+      ASSERT_EQ(d[row * 8 + column], sum) << "row " << row << ", column " << column;
+    }
+  }
+}
+
 TEST_P(NvccKernels, VectorAdd) {
   constexpr int kCount = 50000;
   const auto a = RandomFloats(kCount, -1, 1);

@@ -3,14 +3,20 @@
 
 #include <immintrin.h>
 
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "device/cpu/engine/block_runner.h"
 #include "device/cpu/engine/device_printf.h"
+#include "device/cpu/engine/half.h"
+#include "device/cpu/engine/matrix.h"
+#include "device/cpu/engine/narrow.h"
 #include "device/cpu/engine/thread_context.h"
 #include "device/cpu/engine/warp_results.h"
 
@@ -50,6 +56,10 @@ uint64_t Match(ThreadContext* context, uint32_t all, uint64_t value, uint32_t ma
 
 uint32_t Reduce(ThreadContext* context, uint32_t op, uint32_t value, uint32_t mask) {
   return context->runner->Reduce(context, static_cast<WarpReduce>(op), value, mask);
+}
+
+void Matrix(ThreadContext* context, uint32_t operation, MatrixSlots* slots) {
+  context->runner->Matrix(context, operation, slots);
 }
 
 uint32_t ActiveMask(ThreadContext* context, uint32_t place) {
@@ -109,6 +119,16 @@ void GroupReduce(uint64_t* results, uint32_t op, const uint64_t* values, const u
     results[lane] =
         ReduceResult(static_cast<WarpReduce>(op), values, (masks[lane] | 1u << lane) & here);
   }
+}
+
+// `slots` has those of the group's first lane, and those of the next one `stride` bytes further.
+void GroupMatrix(uint32_t operation, uint8_t* slots, uint64_t stride, uint32_t here) {
+  MatrixSlots* lanes[kWarpLanes] = {};
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    lanes[lane] = reinterpret_cast<MatrixSlots*>(slots + lane * stride);
+  }
+  RunMatrix(MatrixOperation::Unpack(operation), lanes);
 }
 
 // --- Device library ---
@@ -203,17 +223,80 @@ float FromDouble(double a, uint32_t mode) {
   return WithRounding(mode, [&] { return static_cast<float>(x); });
 }
 
-// What LLVM calls to narrow to bfloat where the CPU has no instruction: round to nearest even. The
-// result is the low half of the first vector register, as the ABI returns a __bf16.
-__m128i NarrowToBfloat(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (std::isnan(value)) {
-    bits = bits >> 16 | 0x40;  // quiet
-  } else {
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+// What LLVM calls to convert 16-bit floats where the CPU has no instruction. They travel in the low
+// part of the first vector register, as the ABI passes a _Float16 or __bf16.
+__m128i NarrowToBfloat(float value) { return _mm_cvtsi32_si128(NarrowToBfloatBits(value)); }
+__m128i NarrowToHalf(float value) { return _mm_cvtsi32_si128(NarrowToHalfBits(value)); }
+float WidenHalfRegister(__m128i value) {
+  return WidenHalf(static_cast<uint16_t>(_mm_cvtsi128_si32(value)));
+}
+
+uint32_t NarrowDouble(double value, uint32_t format, uint32_t rounding, uint32_t saturates) {
+  return NarrowBits(value, static_cast<NarrowFormat>(format), static_cast<NarrowRounding>(rounding),
+                    saturates != 0);
+}
+
+uint32_t NarrowInteger(uint64_t value, uint32_t is_signed, uint32_t format, uint32_t rounding) {
+  return NarrowBits(IntegerToRound(value, is_signed != 0), static_cast<NarrowFormat>(format),
+                    static_cast<NarrowRounding>(rounding), false);
+}
+
+// A pair of 8-bit floats to a pair of halves.
+uint32_t WidenFp8(uint32_t pair, uint32_t format) {
+  const auto of = static_cast<NarrowFormat>(format);
+  return HalfOfFp8(static_cast<uint8_t>(pair), of) |
+         uint32_t{HalfOfFp8(static_cast<uint8_t>(pair >> 8), of)} << 16;
+}
+
+// --- Atomics of 16-bit floats ---
+
+// Adding in float and rounding once more gives the nearest 16-bit float to the exact sum: float has
+// more than twice the bits of either.
+uint16_t AddHalfBits(uint16_t a, uint16_t b, uint32_t is_bfloat) {
+  return is_bfloat != 0 ? NarrowToBfloatBits(WidenBfloat(a) + WidenBfloat(b))
+                        : NarrowToHalfBits(WidenHalf(a) + WidenHalf(b));
+}
+
+float Flushed(float value) {
+  return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0f, value) : value;
+}
+
+// Global memory's sums make zeros of subnormals, unlike shared memory's. Source: PTX
+// ISA 9.0, 9.7.13.5 "atom".
+float AtomicAddFlushed(uint32_t* at, float value) {
+  std::atomic_ref<uint32_t> memory(*at);
+  uint32_t old = memory.load(std::memory_order_relaxed);
+  uint32_t sum = 0;
+  do {
+    sum = std::bit_cast<uint32_t>(Flushed(Flushed(std::bit_cast<float>(old)) + Flushed(value)));
+  } while (!memory.compare_exchange_weak(old, sum, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+  return std::bit_cast<float>(old);
+}
+
+uint32_t AtomicAddHalf(uint16_t* at, uint32_t value, uint32_t is_bfloat) {
+  std::atomic_ref<uint16_t> memory(*at);
+  uint16_t old = memory.load(std::memory_order_relaxed);
+  while (!memory.compare_exchange_weak(old,
+                                       AddHalfBits(old, static_cast<uint16_t>(value), is_bfloat),
+                                       std::memory_order_acq_rel, std::memory_order_relaxed)) {
   }
-  return _mm_cvtsi32_si128(static_cast<int>(bits & 0xFFFF));
+  return old;
+}
+
+uint32_t AtomicAddHalves(uint32_t* at, uint32_t value, uint32_t is_bfloat) {
+  std::atomic_ref<uint32_t> memory(*at);
+  uint32_t old = memory.load(std::memory_order_relaxed);
+  uint32_t sum = 0;
+  do {
+    const auto low =
+        AddHalfBits(static_cast<uint16_t>(old), static_cast<uint16_t>(value), is_bfloat);
+    const auto high = AddHalfBits(static_cast<uint16_t>(old >> 16),
+                                  static_cast<uint16_t>(value >> 16), is_bfloat);
+    sum = low | uint32_t{high} << 16;
+  } while (!memory.compare_exchange_weak(old, sum, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+  return old;
 }
 
 template <typename Function>
@@ -238,6 +321,8 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_group_shuffle", &GroupShuffle),
       Row("consort_rt_group_match", &GroupMatch),
       Row("consort_rt_group_reduce", &GroupReduce),
+      Row("consort_rt_matrix", &Matrix),
+      Row("consort_rt_group_matrix", &GroupMatrix),
       Row("consort_rt_select_lane", &SelectLane),
       Row("consort_rt_active_mask", &ActiveMask),
       Row("consort_rt_yield", &Yield),
@@ -270,7 +355,15 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_from_u64_f32", &FromInteger<float, uint64_t>),
       Row("consort_rt_from_u64_f64", &FromInteger<double, uint64_t>),
       Row("consort_rt_from_double_f32", &FromDouble),
+      Row("consort_rt_atomic_add_flushed", &AtomicAddFlushed),
+      Row("consort_rt_atomic_add_half", &AtomicAddHalf),
+      Row("consort_rt_atomic_add_halves", &AtomicAddHalves),
+      Row("consort_rt_narrow", &NarrowDouble),
+      Row("consort_rt_narrow_integer", &NarrowInteger),
+      Row("consort_rt_widen_fp8", &WidenFp8),
       Row("__truncsfbf2", &NarrowToBfloat),
+      Row("__truncsfhf2", &NarrowToHalf),
+      Row("__extendhfsf2", &WidenHalfRegister),
       // The C library, for intrinsics that LLVM lowers to calls.
       Row("memcpy", &std::memcpy),
       Row("memmove", &std::memmove),

@@ -89,9 +89,10 @@ struct Operand {
   char component = 0;       // x, y, z, w
   uint8_t float_bits = 64;  // 32 for 0f..., 64 for 0d... and decimals
   uint32_t symbol = kNone;
-  uint32_t label = kNone;  // index into Function::labels
-  uint32_t scope = 0;      // of the parser
-  int64_t integer = 0;     // value or offset
+  uint32_t label = kNone;     // index into Function::labels
+  uint32_t scope = 0;         // of the parser
+  int64_t integer = 0;        // value or offset
+  std::string_view selector;  // "b0", "h1", "h10", "b3210" of video instructions
   double real = 0;
   std::string_view text;
   std::vector<Operand> elements;

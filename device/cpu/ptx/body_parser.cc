@@ -255,6 +255,12 @@ absl::Status BodyParser::ParseOperandList(char close, int depth, std::vector<Ope
   return tokens_.Expect(close);
 }
 
+// Bytes or halves of a register, and masks of them: PTX ISA 9.0, 9.7.10 "Video Instructions".
+bool BodyParser::IsVideoSelector(std::string_view text) {
+  return text.size() >= 2 && text.size() <= 5 && (text[0] == 'b' || text[0] == 'h') &&
+         text.find_first_not_of("01234567", 1) == std::string_view::npos;
+}
+
 absl::StatusOr<Operand> BodyParser::ParseNameOperand() {
   Operand operand;
   operand.text = tokens_.Take().text;
@@ -273,6 +279,10 @@ absl::StatusOr<Operand> BodyParser::ParseNameOperand() {
   if (tokens_.token().kind == TokenKind::kDotted && !tokens_.token().space_before) {
     const Token component = tokens_.Take();
     const size_t at = std::string_view("xyzwrgba").find(component.text);
+    if (IsVideoSelector(component.text) && operand.kind == OperandKind::kSymbol) {
+      operand.selector = component.text;
+      return operand;
+    }
     if (component.text.size() != 1 || at == std::string_view::npos) {
       return SyntaxError(component.line,
                          absl::StrCat("no component `.", Text(component.text), "`"));

@@ -56,6 +56,7 @@ class BodyParser {
   absl::Status ParseInstruction();
   absl::StatusOr<Operand> ParseOperand(int depth);
   absl::Status ParseOperandList(char close, int depth, std::vector<Operand>& out);
+  static bool IsVideoSelector(std::string_view text);
   absl::StatusOr<Operand> ParseNameOperand();
   absl::Status ResolveLabels();
   absl::Status ResolveOperand(Operand& operand, int line);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/ptx/instruction_rows.h: which instructions are tested, with which operands.
+//
+// A row stands for many instances. In its code <a|b|c> is one of several texts and $1, $2, ... is
+// what was chosen for the first, second, ... of them. Code without a `%` is an instruction's name,
+// to which the operands are added; other code names them itself:
+//
+//   %d          the result; %d0 %d1 ... where the operand list says type*count
+//   %a %b %c %e the sources; %a0 %a1 ... likewise
+//   %g %s       32 bytes of this thread in global and in shared memory (64-bit addresses)
+//   %rs         512 bytes of this warp in shared memory, 16 bytes further in each lane
+//   %t %u .b32, %h %k .b16, %x %y .b64, %z %w .b128, %p %q .pred for use
+//
+// Operands are the type of the result and those of the sources, separated by blanks. T is the last
+// type in the name of the first instruction, S the one before it, W is T with twice the bits. Names
+// that are no types are ranges: n8 (0 to 255), shift (mostly below 70), shuffle (the last operand
+// of shfl), n1 (f32 from 1/2 to 2), f16x2i and the like (whole numbers up to 8), few:T (few
+// different values, some warps agree), same:T (often the first source). Immutable; any thread.
+// Source: PTX ISA 9.0, 9.7 "Instructions".
+#ifndef CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
+#define CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace consort::ptx_suite {
+
+// Results of approximate instructions may differ from the reference by so much.
+struct Approximation {
+  // Of the sources' values; computed in double.
+  double (*reference)(const double* sources);
+  double absolute = 0;  // error
+  double relative = 0;  // error, in parts of the reference
+  double ulps = 0;      // in units in the last place of the result's type
+  // Whether the documented bound holds for these sources; null: for all.
+  bool (*holds)(const double* sources) = nullptr;
+  bool flushes = false;  // subnormal sources count, and results may come, as zeros
+};
+
+struct Row {
+  std::string_view code;
+  std::string_view operands;
+  // The sources, as bits, for which the result is defined; null: for all.
+  bool (*defined)(const uint64_t* sources) = nullptr;
+  // Null: each bit of the result is given, but for the bits of NaNs.
+  const Approximation* approximation = nullptr;
+};
+
+struct Operand {
+  std::string type;
+  uint32_t count = 1;
+};
+
+// One instruction with one choice of everything.
+struct Instance {
+  std::string code;  // statements, complete
+  Operand result;
+  std::vector<Operand> sources;
+  const Row* row = nullptr;
+
+  // "u32 u32 u32": instances of one signature share operands.
+  std::string Signature() const;
+};
+
+std::span<const Row> Rows();
+
+// All instances of all rows, in order.
+std::vector<Instance> Instances();
+
+}  // namespace consort::ptx_suite
+
+#endif  // CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
