@@ -19,6 +19,7 @@ enum class MemoryKind : uint8_t {
   kRegisteredHost,  // cuMemHostRegister
   kRegisteredView,  // a kRegisteredHost at the address by which the device reaches it
   kVirtual,         // cuMemMap; neighbours may be one buffer to the program
+  kOpened,          // cuIpcOpenMemHandle
 };
 
 struct Allocation {
@@ -37,7 +38,8 @@ struct Allocation {
 };
 
 inline bool OnDevice(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal || kind == MemoryKind::kVirtual;
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal ||
+         kind == MemoryKind::kVirtual || kind == MemoryKind::kOpened;
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {

@@ -146,7 +146,30 @@ void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&) 
   PoolsAfterSynchronise(context, kAllStreams);
 }
 
+Device* DeviceOfAddress(uint64_t address) {
+  Runtime* runtime = GetRuntime();
+  for (int i = 0; i < runtime->device_count; ++i) {
+    Device* device = &runtime->devices[i];
+    if (device->session == nullptr) continue;
+    const wire::Welcome& welcome = device->session->welcome();
+    if (address >= welcome.window_base && address - welcome.window_base < welcome.window_bytes)
+      return device;
+  }
+  return nullptr;
+}
+
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }
+
+CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {
+  if (MaybeCapturing()) {
+    if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
+      return result;
+  }
+  wire::EventSynchronizeRequest request;
+  wire::EmptyReply reply;
+  request.event = event.id;
+  return Ask(event.context, request, &reply);
+}
 
 CUresult AcrossDevices(const char* call) {
   NoteUnsupported(call, "objects of two devices in one call");

@@ -59,9 +59,15 @@ CUresult CheckDeviceRange(Context* context, CUdeviceptr address, uint64_t bytes,
 CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,
                              Session::AfterFailure after);
 
+// The device in whose window the address lies; null: none.
+Device* DeviceOfAddress(uint64_t address);
+
 // Whether objects of both contexts are known to one worker.
 bool SameSession(const Context* a, const Context* b);
-// Notes that `call` was asked to order work of two devices, and says CUDA_ERROR_NOT_SUPPORTED.
+// Lets the stream go on after the latest record of another device's event, whose worker it does not
+// know: by waiting for that here.
+CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event);
+// Notes that `call` was asked about objects of two devices, and says CUDA_ERROR_NOT_SUPPORTED.
 CUresult AcrossDevices(const char* call);
 
 // Requests after whose reply all work of a stream, or of a context, has finished that was submitted

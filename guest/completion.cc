@@ -62,6 +62,8 @@ bool Await(const Completion& completion, uint32_t word, uint64_t number, bool sl
 void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
   Event* event = GetRuntime()->events.Find(event_id);
   if (event == nullptr || !__atomic_load_n(&event->polled, __ATOMIC_RELAXED)) return;
+  // Others record it too: only the host knows of the latest record.
+  if ((event->flags & CU_EVENT_INTERPROCESS) != 0) return;
   Completion* completion = Completion::Of(context->device);
   const uint32_t word = Completion::WordOfEvent(event_id);
   uint64_t number = 0;  // what was signalled before says nothing of this record

@@ -72,6 +72,15 @@ struct Stream {
   int priority = 0;
 };
 
+// What was set of a stream, from the first time on that somebody asks. Guarded by Runtime's stream
+// mutex. See calls/stream_extras.cc.
+inline constexpr int kStreamAttributesKept = 4;
+struct StreamAttributes {
+  uint64_t context_id = 0;
+  uint64_t stream_id = 0;  // on the wire
+  CUstreamAttrValue values[kStreamAttributesKept] = {};
+};
+
 struct Event {
   uint64_t id = 0;
   uint64_t context_id = 0;
@@ -173,6 +182,14 @@ struct PhysicalMemory {
   uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
   uint32_t mappings = 0;
   CUmemAllocationProp properties = {};
+};
+
+// Memory of another process that this one has opened; guarded by Runtime's memory mutex.
+struct OpenedMemory {
+  uint64_t token_high = 0;
+  uint64_t token_low = 0;
+  uint64_t address = 0;
+  uint32_t count = 0;  // of cuIpcOpenMemHandle less cuIpcCloseMemHandle
 };
 
 // A memory pool; see guest/pool.h. Guarded by Runtime's pool mutex but for id and device.

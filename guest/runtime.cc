@@ -123,10 +123,17 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
       CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
       CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-      CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
+      CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
       CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
@@ -135,9 +142,17 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
   // Only a UNIX socket can pass the pages that host and guest would share.
   if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
-  // Pools are this library's own; they need nothing of the device.
-  snapshot->attributes[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
-  snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = 1;
+  // Pools are this library's own, and what processes share is the worker's: they need nothing of
+  // the device.
+  static constexpr int kPresent[] = {
+      CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+  };
+  for (int attribute : kPresent) {
+    snapshot->attributes[attribute] = 1;
+    snapshot->attribute_known[attribute] = 1;
+  }
 }
 
 CUresult InitialiseLocked() {
@@ -244,6 +259,25 @@ uint64_t NewContext(Device* device, bool primary, uint32_t flags) {
   });
 }
 
+namespace {
+
+// Lets go of memory of another process, when the context that opened it ends.
+void ForgetOpened(Context* context, uint64_t address) {
+  Runtime* state = GetRuntime();
+  MutexLock lock(&state->memory_mutex);
+  for (size_t i = 0; i < state->opened_memory.size(); ++i) {
+    if (state->opened_memory[i].address != address) continue;
+    state->opened_memory.erase(state->opened_memory.begin() + i);
+    break;
+  }
+  wire::SharedMemoryCloseRequest request;
+  wire::EmptyReply reply;
+  request.address = address;
+  context->device->session->Ask(0, request, &reply);
+}
+
+}  // namespace
+
 CUresult EmptyContext(Context* context) {
   Runtime* state = GetRuntime();
   // Locals first: their destructors, in the runtimes that made them, may still look at the context.
@@ -287,6 +321,7 @@ CUresult EmptyContext(Context* context) {
       [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); },
       &removed)) {
     if (removed.pool_id != 0) ReleasePoolBlock(context, removed);
+    if (removed.kind == MemoryKind::kOpened) ForgetOpened(context, removed.start);
   }
   PoolsAfterSynchronise(context, 0);
   return result == CUDA_ERROR_DEVICE_UNAVAILABLE ? CUDA_SUCCESS : result;

@@ -46,6 +46,8 @@ struct Runtime {
   HandleTable<GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<UserObject, HandleKind::kUserObject> user_objects;
   HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
+  std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
+  std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
   // Guarded by graph_mutex.
   std::vector<Capture*> captures;  // that have begun and not ended; owned
   uint64_t last_capture_id = 0;
@@ -60,10 +62,11 @@ struct Runtime {
 
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module
+  Mutex stream_mutex;      // StreamAttributes
   Mutex locals_mutex;      // Context::locals
   Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
-  Mutex memory_mutex;      // PhysicalMemory, and mapping it
+  Mutex memory_mutex;      // PhysicalMemory, OpenedMemory, and mapping them
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

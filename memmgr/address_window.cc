@@ -154,6 +154,13 @@ std::optional<Allocation> AddressWindow::Find(uint64_t address) const {
   return Allocation{it->first, it->second.bytes};
 }
 
+std::optional<Allocation> AddressWindow::BackingOf(uint64_t address) const {
+  const auto it = allocations_.find(address);
+  if (it == allocations_.end()) return std::nullopt;
+  const uint64_t first = it->second.extent;
+  return Allocation{base_ + first * kGranuleBytes, extents_.at(first).granules * kGranuleBytes};
+}
+
 // An extent for `granules`, from the cache if one is about as large.
 CUresult AddressWindow::TakeExtent(uint64_t granules, uint64_t* first) {
   const auto fit = cached_.lower_bound({granules, 0});

@@ -83,6 +83,9 @@ class AddressWindow {
   // The live allocation that contains `address`.
   std::optional<Allocation> Find(uint64_t address) const;
 
+  // Physical memory, as it is mapped, in which the live allocation that begins at `address` lies.
+  std::optional<Allocation> BackingOf(uint64_t address) const;
+
   // Unmaps and releases all cached memory.
   void Trim();
 

@@ -95,8 +95,10 @@ def generated_body(call, description, symbols):
             if call.same_context:
                 lines.append(f"  if ({context} != {p.name}_ref.context) return CUDA_ERROR_INVALID_HANDLE;")
             else:
-                lines.append(f"  if (!SameSession({context}, {p.name}_ref.context)) return "
-                             f"AcrossDevices(\"{call.name}\");")
+                # A stream and an event of two devices: the stream is to wait.
+                across = (f"WaitForOtherDevice({stream.name}_ref, {p.name}_ref)" if stream
+                          else f"AcrossDevices(\"{call.name}\")")
+                lines.append(f"  if (!SameSession({context}, {p.name}_ref.context)) return {across};")
     if context is None:
         lines.append("  Context* context = nullptr;")
         lines.append(f"  if (CUresult result = CurrentContext(&context){fail}")

@@ -20,6 +20,10 @@ struct Side {
   bool addressable = false;  // by the worker
   bool host = false;         // host memory, shared or not
   bool pageable = false;     // host memory that CUDA does not know
+  // Of several devices, the one whose worker reaches it; null: there is one device, or no worker
+  // does. To the others it is the program's memory at `program_address`, if it is host memory.
+  Device* device = nullptr;
+  uint64_t program_address = 0;
 };
 
 struct Rows {
@@ -40,9 +44,16 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
+    side->program_address = side->address;
     if (range.kind == MemoryKind::kRegisteredHost && range.other_start != 0) {
       side->address = range.other_start + (side->address - range.start);
       side->addressable = true;
+    }
+    if (side->addressable && GetRuntime()->device_count > 1) {
+      side->device = DeviceOfAddress(side->address);
+      // Variables of modules lie outside.
+      const Context* context = GetRuntime()->contexts.Find(range.context_id);
+      if (side->device == nullptr && context != nullptr) side->device = context->device;
     }
     if (must_be_device && !side->addressable) return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -50,6 +61,7 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
   if (must_be_device || side->address == 0) return CUDA_ERROR_INVALID_VALUE;
   side->host = true;
   side->pageable = true;
+  side->program_address = side->address;
   return CUDA_SUCCESS;
 }
 
@@ -117,27 +129,42 @@ struct DeferredCopy {
   Rows rows;
 };
 
+// A stream of our own, beside those of the program, for the scope.
+class OwnStream {
+ public:
+  explicit OwnStream(Context* context) {
+    ref_.context = context;
+    ref_.id = GetRuntime()->streams.Create([&](Stream* made, uint64_t id) {
+      made->id = id;
+      made->context_id = context->id;
+    });
+    wire::StreamCreateRequest request;
+    request.stream = ref_.id;
+    request.flags = CU_STREAM_NON_BLOCKING;
+    Post(context, request);
+  }
+  ~OwnStream() {
+    wire::StreamDestroyRequest request;
+    request.stream = ref_.id;
+    Post(ref_.context, request);
+    GetRuntime()->streams.Destroy(ref_.id);
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  const StreamRef& ref() const { return ref_; }
+
+ private:
+  StreamRef ref_;
+};
+
 void RunDeferredCopy(void* argument) {
   auto* copy = static_cast<DeferredCopy*>(argument);
-  // The program's stream is held until this returns, so another one carries the data.
-  Runtime* runtime = GetRuntime();
-  const uint64_t stream = runtime->streams.Create([&](Stream* made, uint64_t id) {
-    made->id = id;
-    made->context_id = copy->context->id;
-  });
-  wire::StreamCreateRequest create;
-  create.stream = stream;
-  create.flags = CU_STREAM_NON_BLOCKING;
-  Post(copy->context, create);
-  SendRows(copy->context, stream, copy->to, copy->from, copy->rows);
-  wire::StreamSynchronizeRequest synchronise;
-  wire::EmptyReply reply;
-  synchronise.stream = stream;
-  Ask(copy->context, synchronise, &reply);
-  wire::StreamDestroyRequest destroy;
-  destroy.stream = stream;
-  Post(copy->context, destroy);
-  runtime->streams.Destroy(stream);
+  {
+    // The program's stream is held until this returns, so another one carries the data.
+    const OwnStream stream(copy->context);
+    SendRows(copy->context, stream.ref().id, copy->to, copy->from, copy->rows);
+    Synchronise(stream.ref());
+  }
   delete copy;
 }
 
@@ -211,7 +238,78 @@ CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const
   return result;
 }
 
+// What a copy between two devices passes through at once.
+constexpr uint64_t kStagingBytes = uint64_t{16} << 20;
+
+// The context through which the other device reaches `side`.
+Context* ContextOf(const Side& side) {
+  return GetRuntime()->contexts.Find(side.device->primary_id);
+}
+
+// Copies rows of which at least one side is another device's than the stream's, through this
+// process. Returns when they are there, after all that was in the stream: the devices' workers know
+// nothing of each other.
+CUresult CopyAcross(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows) {
+  if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
+  if (to.host) {
+    const OwnStream reading(ContextOf(from));
+    return ToHost(reading.ref(), to, from, rows, true);
+  }
+  const OwnStream writing(ContextOf(to));
+  if (from.host) {
+    const CUresult result = ToDevice(writing.ref(), to, from, rows, true);
+    return result == CUDA_SUCCESS ? Synchronise(writing.ref()) : result;
+  }
+  const OwnStream reading(ContextOf(from));
+  const uint64_t piece = rows.width < kStagingBytes ? rows.width : kStagingBytes;
+  const uint64_t rows_a_piece = kStagingBytes / piece;
+  std::vector<std::byte> staging(piece * (rows.count < rows_a_piece ? rows.count : rows_a_piece));
+  Side between;
+  between.address = reinterpret_cast<uint64_t>(staging.data());
+  between.pitch = piece;
+  between.host = true;
+  between.pageable = true;
+  for (uint64_t row = 0; row < rows.count; row += rows_a_piece) {
+    const uint64_t rows_left = rows.count - row;
+    for (uint64_t column = 0; column < rows.width; column += piece) {
+      const uint64_t left = rows.width - column;
+      const Rows part{left < piece ? left : piece,
+                      rows_left < rows_a_piece ? rows_left : rows_a_piece};
+      Side source = from;
+      source.address += row * from.pitch + column;
+      Side target = to;
+      target.address += row * to.pitch + column;
+      if (CUresult result = ToHost(reading.ref(), between, source, part, true);
+          result != CUDA_SUCCESS) {
+        return result;
+      }
+      if (CUresult result = ToDevice(writing.ref(), target, between, part, true);
+          result != CUDA_SUCCESS) {
+        return result;
+      }
+    }
+  }
+  return Synchronise(writing.ref());
+}
+
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
+  const Device* own = stream.context->device;
+  const bool foreign_to = to.device != nullptr && to.device != own;
+  const bool foreign_from = from.device != nullptr && from.device != own;
+  if ((foreign_to && !to.host) || (foreign_from && !from.host)) {
+    // The other side may be what its own worker would reach.
+    for (Side* side : {&to, &from}) {
+      if (!side->host) continue;
+      side->address = side->program_address;
+      side->addressable = false;
+    }
+    return CopyAcross(stream, to, from, rows);
+  }
+  for (Side* side : {&to, &from}) {
+    if (side->device == nullptr || side->device == own) continue;
+    side->address = side->program_address;
+    side->addressable = false;
+  }
   if (to.addressable && from.addressable) {
     wire::CopyRowsRequest request;
     request.stream = stream.id;
@@ -314,10 +412,7 @@ CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t de
   if (CUresult result = Classify(&whole, rows, box.type == CU_MEMORYTYPE_DEVICE);
       result != CUDA_SUCCESS)
     return result;
-  side->address = whole.address;
-  side->addressable = whole.addressable;
-  side->host = whole.host;
-  side->pageable = whole.pageable;
+  *side = whole;  // Classify leaves the pitch
   return CUDA_SUCCESS;
 }
 
@@ -361,7 +456,9 @@ CUresult SendBoxes(const StreamRef& stream, const CUDA_MEMCPY3D& copy, Boxes box
       return result;
     }
     boxes.to.address += boxes.to_slice;
+    boxes.to.program_address += boxes.to_slice;
     boxes.from.address += boxes.from_slice;
+    boxes.from.program_address += boxes.from_slice;
   }
   return CUDA_SUCCESS;
 }
@@ -465,6 +562,17 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
 
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                       CUcontext srcContext, size_t ByteCount, DefaultStream default_stream) {
+  // "Serialized with respect all pending and future asynchronous work in" the contexts.
+  for (CUcontext handle : {dstContext, srcContext}) {
+    Context* context = nullptr;
+    if (handle == nullptr || FindContext(handle, &context) != CUDA_SUCCESS ||
+        context->device->session == nullptr) {
+      continue;  // cuMemcpyPeerAsync says what is wrong
+    }
+    wire::ContextSynchronizeRequest request;
+    wire::EmptyReply reply;
+    if (CUresult waited = Ask(context, request, &reply); waited != CUDA_SUCCESS) return waited;
+  }
   const CUresult result = cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
                                             nullptr, default_stream);
   if (result != CUDA_SUCCESS) return result;
@@ -482,7 +590,6 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
   if (dstContext == nullptr || srcContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = FindContext(dstContext, &to); result != CUDA_SUCCESS) return result;
   if (CUresult result = FindContext(srcContext, &from); result != CUDA_SUCCESS) return result;
-  if (!SameSession(to, from)) return AcrossDevices("cuMemcpyPeerAsync");
   return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
 }
 

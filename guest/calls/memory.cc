@@ -139,6 +139,16 @@ int Ordinal(const Allocation& range) {
   return memory != nullptr ? memory->device->ordinal : 0;
 }
 
+// The kinds of handle by which the memory can go to other processes.
+unsigned long long HandleTypes(const Allocation& range) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->memory_mutex);
+  const PhysicalMemory* memory = runtime->physical_memory.Find(range.memory_id);
+  return memory != nullptr
+             ? static_cast<unsigned long long>(memory->properties.requestedHandleTypes)
+             : 0;
+}
+
 // Truth values are 32 bits wide, as driver 580 writes them (seen on an H200): the runtime reads
 // that many of IS_MANAGED.
 CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint64_t address,
@@ -171,14 +181,16 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       *static_cast<unsigned long long*>(data) = range.buffer_id;
       return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      *static_cast<unsigned*>(data) = range.kind == MemoryKind::kDevice && range.pool_id == 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       *static_cast<unsigned*>(data) = 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      *static_cast<unsigned long long*>(data) = 0;
+      *static_cast<unsigned long long*>(data) = HandleTypes(range);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       *static_cast<int*>(data) = context != nullptr ? context->device->ordinal : Ordinal(range);

@@ -51,6 +51,13 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
       result != CUDA_SUCCESS)
     return result;
   if (!GetRuntime()->streams.Destroy(stream.id)) return CUDA_ERROR_INVALID_HANDLE;
+  {
+    Runtime* runtime = GetRuntime();
+    MutexLock lock(&runtime->stream_mutex);
+    std::erase_if(runtime->stream_attributes, [&](const StreamAttributes& attributes) {
+      return attributes.stream_id == stream.id;
+    });
+  }
   wire::StreamDestroyRequest request;
   request.stream = stream.id;
   return Post(stream.context, request);
@@ -123,9 +130,8 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   constexpr unsigned kFlags =
       CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if (phEvent == nullptr || (Flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
-  if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
-    return (Flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                                  : CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & CU_EVENT_INTERPROCESS) != 0 && (Flags & CU_EVENT_DISABLE_TIMING) == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;

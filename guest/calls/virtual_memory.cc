@@ -43,19 +43,6 @@ void DropIfUnused(PhysicalMemory* memory) {
   GetRuntime()->physical_memory.Destroy(memory->id);
 }
 
-// The device in whose window the address lies.
-Device* DeviceOf(CUdeviceptr address) {
-  Runtime* runtime = GetRuntime();
-  for (int i = 0; i < runtime->device_count; ++i) {
-    Device* device = &runtime->devices[i];
-    if (device->session == nullptr) continue;
-    const wire::Welcome& welcome = device->session->welcome();
-    if (address >= welcome.window_base && address - welcome.window_base < welcome.window_bytes)
-      return device;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
@@ -96,7 +83,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
-  const Device* device = DeviceOf(ptr);
+  const Device* device = DeviceOfAddress(ptr);
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   wire::VirtualFreeRequest request;
   wire::EmptyReply reply;
@@ -148,7 +135,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as driver 580
   MutexLock lock(&runtime->memory_mutex);
   PhysicalMemory* memory = FindMemory(handle);
-  if (memory == nullptr || memory->holds == 0 || memory->device != DeviceOf(ptr))
+  if (memory == nullptr || memory->holds == 0 || memory->device != DeviceOfAddress(ptr))
     return CUDA_ERROR_INVALID_VALUE;
   wire::VirtualMapRequest request;
   wire::EmptyReply reply;
@@ -170,7 +157,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   Runtime* runtime = GetRuntime();
-  Device* device = DeviceOf(ptr);
+  Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
   // Work that uses it ends first, in every context of the process on that device.
   std::vector<Context*> contexts;
@@ -204,7 +191,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
-  const Device* device = DeviceOf(ptr);
+  const Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -231,7 +218,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   Allocation range;
   if (!GetRuntime()->allocations.Find(ptr, &range) || range.kind != MemoryKind::kVirtual)
     return CUDA_ERROR_INVALID_VALUE;
-  const Device* device = DeviceOf(ptr);
+  const Device* device = DeviceOfAddress(ptr);
   const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && device != nullptr &&
                    location->id == device->ordinal;
   *flags = own ? range.flags : 0;

@@ -358,6 +358,25 @@ NVML_API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, uint32_t* a
   return NVML_SUCCESS;
 }
 
+// By the name that the board has. Source: NVML API Reference, nvmlBrandType_t.
+NVML_API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, uint32_t* type) {
+  if (type == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  return WithDevice(device, Wanted::kAny, [&](const Status& status, uint32_t index) {
+    static constexpr struct {
+      const char* word;
+      uint32_t brand;
+    } kBrands[] = {{"GeForce RTX", 15}, {"GeForce", 5}, {"Quadro RTX", 12}, {"Quadro", 1},
+                   {"Tesla", 2},        {"RTX", 13},    {"NVIDIA", 14}};
+    *type = 0;  // NVML_BRAND_UNKNOWN
+    for (const auto& known : kBrands) {
+      if (strstr(status.devices[index].name, known.word) == nullptr) continue;
+      *type = known.brand;
+      break;
+    }
+    return NVML_SUCCESS;
+  });
+}
+
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, uint32_t* busWidth) {
   return Attribute(device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, busWidth);
 }
@@ -403,8 +422,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory
   return WithDevice(device, Wanted::kFresh, [&](const Status& status, uint32_t index) {
     const wire::DeviceUse& use = status.uses[index];
     // What others have of the device is neither this tenant's nor to be had.
-    *memory = {memory->version, use.total_bytes, use.total_bytes - use.free_bytes - use.used_bytes,
-               use.free_bytes, use.used_bytes};
+    const uint64_t known = use.free_bytes + use.used_bytes;
+    const uint64_t reserved = use.total_bytes > known ? use.total_bytes - known : 0;
+    *memory = {memory->version, use.total_bytes, reserved, use.free_bytes, use.used_bytes};
     return NVML_SUCCESS;
   });
 }
@@ -538,6 +558,15 @@ NVML_API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCo
   if (values == nullptr || valuesCount <= 0) return NVML_ERROR_INVALID_ARGUMENT;
   return WithDevice(device, Wanted::kAny, [&](const Status&, uint32_t) {
     for (int i = 0; i < valuesCount; ++i) values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    return NVML_SUCCESS;
+  });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
+                                                       unsigned long long* eventTypes) {
+  if (eventTypes == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  return WithDevice(device, Wanted::kAny, [&](const Status&, uint32_t) {
+    *eventTypes = 0;
     return NVML_SUCCESS;
   });
 }

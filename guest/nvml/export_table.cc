@@ -4,7 +4,11 @@
 //   slot 0         the table's bytes
 //   slot 81        a device's handle, by index
 //   slots 213-215  processes of a device, with their names
-//   others         NVML_ERROR_NOT_SUPPORTED
+//   slot 20, 197   resetting a device: NVML_ERROR_NOT_SUPPORTED
+//   others         success; those that take a device and a count say that there is nothing
+//
+// nvidia-smi gives up a whole view when a slot that is not known here says anything but success,
+// and reads as many entries as it had room for unless the count is set.
 //
 // Source: the description in NVIDIA's public mock of NVML (github.com/NVIDIA/k8s-test-infra,
 // pkg/gpu/mocknvml, Apache-2.0), which was made by calling nvidia-smi 580.
@@ -21,9 +25,13 @@ namespace {
 constexpr uint8_t kTable[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
                                 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
 constexpr size_t kSlots = 256;
+constexpr size_t kReset = 20;
 constexpr size_t kHandleByIndex = 81;
-constexpr size_t kProcessesFirst = 213;
-constexpr size_t kProcessesLast = 215;
+constexpr size_t kResetComplete = 197;
+constexpr size_t kProcesses = 213;  // and the next two: graphics, MPS, which a vGPU has none of
+
+// Linux maps nothing below (vm.mmap_min_addr); a number that is no pointer may be.
+constexpr uintptr_t kLowestPointer = 65536;
 
 struct ProcessEntry {
   uint32_t pid;
@@ -60,16 +68,17 @@ nvmlReturn_t Slot(void* first, void* second, void* third) {
   if constexpr (slot == kHandleByIndex) {
     return nvmlDeviceGetHandleByIndex_v2(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first)),
                                          static_cast<nvmlDevice_t*>(second));
-  } else if constexpr (slot == kProcessesFirst) {
+  } else if constexpr (slot == kProcesses) {
     return Processes(static_cast<nvmlDevice_t>(first), static_cast<uint32_t*>(second),
                      static_cast<ProcessEntry*>(third));
-  } else if constexpr (slot > kProcessesFirst && slot <= kProcessesLast) {
-    // Of the other kinds, which a vGPU has none of.
-    if (second == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    *static_cast<uint32_t*>(second) = 0;
-    return NVML_SUCCESS;
+  } else if constexpr (slot == kReset || slot == kResetComplete) {
+    return NotSupported("resetting a device");
   } else {
-    return NotSupported("a private function of NVML");
+    uint32_t index = 0;
+    const bool counts = IndexOf(static_cast<nvmlDevice_t>(first), &index) &&
+                        reinterpret_cast<uintptr_t>(second) >= kLowestPointer;
+    if (counts) *static_cast<uint32_t*>(second) = 0;
+    return NVML_SUCCESS;
   }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest/nvml/system.cc: NVML's start and end, versions, errors, and what is asked of the machine.
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "guest/nvml/state.h"
@@ -120,6 +123,32 @@ NVML_API nvmlReturn_t nvmlSystemGetProcessName(uint32_t pid, char* name, uint32_
 
 NVML_API nvmlReturn_t nvmlSystemGetHicVersion(uint32_t* hwbcCount, void*) {
   return NoneOf(hwbcCount);
+}
+
+// A set of events, of which a vGPU has none.
+NVML_API nvmlReturn_t nvmlEventSetCreate(void** set) {
+  if (set == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  const StatusScope scope(Wanted::kAny);
+  if (scope.status == nullptr) return scope.result;
+  *set = malloc(1);
+  return *set != nullptr ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+}
+
+NVML_API nvmlReturn_t nvmlEventSetFree(void* set) {
+  if (set == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  free(set);
+  return NVML_SUCCESS;
+}
+
+// Nothing comes, so the time passes.
+NVML_API nvmlReturn_t nvmlEventSetWait_v2(void* set, void* data, uint32_t timeoutms) {
+  if (set == nullptr || data == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  poll(nullptr, 0, timeoutms < INT_MAX ? static_cast<int>(timeoutms) : INT_MAX);
+  return NVML_ERROR_TIMEOUT;
+}
+
+NVML_API nvmlReturn_t nvmlEventSetWait(void* set, void* data, uint32_t timeoutms) {
+  return nvmlEventSetWait_v2(set, data, timeoutms);
 }
 
 NVML_API nvmlReturn_t nvmlUnitGetCount(uint32_t* unitCount) { return NoneOf(unitCount); }

@@ -526,10 +526,14 @@ std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const 
     uses[index].busy_percent =
         std::min(100u, uses[index].busy_percent + session.recent.BusyPercent(now));
   }
+  const Bytes quota = options_.tenants.Find(connection.tenant).memory_hard;
   for (size_t index = 0; index < uses.size(); ++index) {
-    uses[index].total_bytes = devices_[index]->info->snapshot.total_bytes;
-    uses[index].free_bytes =
-        uses[index].total_bytes - std::min(uses[index].total_bytes, used_by_all[index]);
+    wire::DeviceUse& use = uses[index];
+    const Bytes device_bytes = devices_[index]->info->snapshot.total_bytes;
+    use.total_bytes = quota != 0 ? quota : device_bytes;
+    // With swapping there can be more in use than the device has.
+    use.free_bytes = std::min(device_bytes - std::min(device_bytes, used_by_all[index]),
+                              use.total_bytes - std::min(use.total_bytes, use.used_bytes));
   }
   return uses;
 }

@@ -287,16 +287,16 @@ CUresult Session::EventCreate(const wire::FrameHeader& header,
                               const wire::EventCreateRequest& request) {
   if (user_events_.contains(request.event)) return CUDA_ERROR_INVALID_HANDLE;
   if (user_events_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
-  // Events of other processes are another kind of object, which the guest library does not offer.
-  if ((request.flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  // Sessions share the driver's event in this process; it need not leave it.
   CUevent event = nullptr;
-  const CUresult result = driver_.cuEventCreate(&event, request.flags);
+  const CUresult result = driver_.cuEventCreate(&event, request.flags & ~CU_EVENT_INTERPROCESS);
   if (result != CUDA_SUCCESS) return result;
   user_events_.emplace(request.event, std::make_shared<UserEvent>(driver_, event, header.value));
   return CUDA_SUCCESS;
 }
 
 CUresult Session::EventDestroy(const wire::FrameHeader&, const wire::EventDestroyRequest& request) {
+  Unshare(ShareKind::kEvent, request.event);
   return user_events_.erase(request.event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -336,6 +336,7 @@ void Session::ContextDestroy(const wire::FrameHeader& header, const wire::Contex
 void Session::DestroyContext(uint32_t context) {
   for (auto it = user_events_.begin(); it != user_events_.end();) {
     if (it->second->context == context) {
+      Unshare(ShareKind::kEvent, it->first);
       user_events_.erase(it++);
     } else {
       ++it;
@@ -347,6 +348,7 @@ void Session::DestroyContext(uint32_t context) {
   }
   for (auto it = allocations_.begin(); it != allocations_.end();) {
     if (it->second == context) {
+      Unshare(ShareKind::kAllocation, it->first);
       NoteResult(window_->Free(it->first), "ContextDestroy");
       allocations_.erase(it++);
     } else {

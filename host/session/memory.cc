@@ -70,6 +70,8 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
     case Opcode::kVirtualMap:
     case Opcode::kVirtualUnmap:
     case Opcode::kVirtualSetAccess:
+    case Opcode::kSharedMemoryOpen:
+    case Opcode::kSharedMemoryClose:
     case Opcode::kContextDestroy:
       return Touches::kTable;
     case Opcode::kLaunch: {
@@ -296,6 +298,7 @@ CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoReq
 
 CUresult Session::MemFree(const wire::FrameHeader&, const wire::MemFreeRequest& request) {
   if (allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  Unshare(ShareKind::kAllocation, request.address);
   ++frees_pending_;
   return AfterAllWork(PendingItem::Kind::kMemFree, request.address);
 }

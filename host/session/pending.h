@@ -24,13 +24,22 @@ namespace consort::host {
 struct UserEvent {
   UserEvent(const device::DriverTable& table, CUevent event, uint32_t context_id)
       : driver(table), handle(event), context(context_id) {}
-  ~UserEvent() { driver.cuEventDestroy_v2(handle); }
+  // The same event of the driver, under another session's name. `original` is kept.
+  UserEvent(std::shared_ptr<UserEvent> original, uint32_t context_id)
+      : driver(original->driver),
+        handle(original->handle),
+        context(context_id),
+        shared(std::move(original)) {}
+  ~UserEvent() {
+    if (shared == nullptr) driver.cuEventDestroy_v2(handle);
+  }
   UserEvent(const UserEvent&) = delete;
   UserEvent& operator=(const UserEvent&) = delete;
 
   const device::DriverTable& driver;
   const CUevent handle;
   const uint32_t context;
+  const std::shared_ptr<UserEvent> shared;  // whose driver event it is; null: its own
 };
 
 struct PendingItem {

@@ -82,6 +82,7 @@ bool Session::Run(SessionEnded* ended) {
     gate_.Join(GetText(open_.tenant), open_.weight, open_.session);
     Loop();
     channel_->Close();
+    UnshareAll();
   } else {
     LOG(WARNING) << "session " << open_.session << " of " << GetText(open_.tenant)
                  << " not opened: " << opened;
@@ -234,6 +235,13 @@ bool Session::HoldBack(const Frame& frame) {
   if (!held_.MustWait(request.order, frame.header.value, request.stream)) return false;
   if (request.order.observes) {
     ReplyNow(frame.header, CUDA_ERROR_NOT_READY);
+    return true;
+  }
+  if (request.order.records && IsSharedEvent(request.order.events[0])) {
+    // Another session that waits for the event would not learn that its record is kept here.
+    LOG(WARNING) << "session " << open_.session
+                 << ": an event that processes share was recorded behind a host function";
+    Failed(frame.header, CUDA_ERROR_NOT_SUPPORTED);
     return true;
   }
   const bool frees = IsFree(frame.header.opcode);

@@ -38,6 +38,7 @@
 #include "host/memory/memory_broker.h"
 #include "host/session/device_time.h"
 #include "host/session/event_pool.h"
+#include "host/session/exports.h"
 #include "host/session/held_work.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
@@ -236,6 +237,35 @@ class Session final : private Handlers, private PendingSink {
   CUresult VirtualSetAccess(const wire::FrameHeader& header,
                             const wire::VirtualSetAccessRequest& request) override;
 
+  // --- Handlers: memory and events that sessions share. sharing.cc
+  CUresult MemoryShare(const wire::FrameHeader& header, const wire::MemoryShareRequest& request,
+                       wire::MemoryShareReply* reply) override;
+  CUresult SharedMemoryOpen(const wire::FrameHeader& header,
+                            const wire::SharedMemoryOpenRequest& request,
+                            wire::SharedMemoryOpenReply* reply) override;
+  CUresult SharedMemoryClose(const wire::FrameHeader& header,
+                             const wire::SharedMemoryCloseRequest& request) override;
+  CUresult EventShare(const wire::FrameHeader& header, const wire::EventShareRequest& request,
+                      wire::EventShareReply* reply) override;
+  CUresult SharedEventOpen(const wire::FrameHeader& header,
+                           const wire::SharedEventOpenRequest& request) override;
+  CUresult PhysicalMemoryShare(const wire::FrameHeader& header,
+                               const wire::PhysicalMemoryShareRequest& request,
+                               wire::PhysicalMemoryShareReply* reply) override;
+  CUresult SharedMemoryImport(const wire::FrameHeader& header,
+                              const wire::SharedMemoryImportRequest& request,
+                              wire::SharedMemoryImportReply* reply) override;
+  enum class ShareKind : uint8_t { kAllocation, kEvent, kMemory };
+  // The token of an object that is shared already.
+  const ExportToken* FindShared(ShareKind kind, uint64_t id) const;
+  // Shares `what`, but for its tenant and session, and gives its token.
+  ExportToken Share(ShareKind kind, uint64_t id, Export what);
+  // The object goes: nobody can open it any more. Nothing if it was not shared.
+  void Unshare(ShareKind kind, uint64_t id);
+  void UnshareAll();
+  // Whether another session knows the event too.
+  bool IsSharedEvent(uint64_t id) const;
+
   // --- Handlers: tensor maps. tensor_maps.cc
   CUresult TensorMapEncode(const wire::FrameHeader& header,
                            const wire::TensorMapEncodeRequest& request,
@@ -307,6 +337,8 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
+  std::map<std::pair<ShareKind, uint64_t>, ExportToken> shared_;
+  std::map<uint64_t, uint64_t> opened_;  // by the address that the guest has: where its memory is
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
   CopyToHostState copy_to_host_;

@@ -440,6 +440,95 @@ TEST_P(SessionTest, EventsCompleteWithTheWorkBeforeThem) {
   EXPECT_EQ(peer.Ask(query), CUDA_ERROR_INVALID_HANDLE);
 }
 
+wire::MemoryShareReply ShareMemory(SessionPeer& peer, uint64_t address) {
+  wire::MemoryShareRequest request;
+  request.address = address;
+  wire::MemoryShareReply reply;
+  EXPECT_EQ(peer.Ask(request, &reply), CUDA_SUCCESS);
+  return reply;
+}
+
+TEST_P(SessionTest, OthersOfTheTenantOpenSharedMemory) {
+  SessionPeer owner(Options());
+  SessionPeer other(Options());
+  // Not at the beginning of the physical memory behind it.
+  Allocate(owner, 512);
+  const uint64_t address = Allocate(owner, 4096);
+  const std::vector<std::byte> data = RandomBytes(4096);
+  CopyIn(owner, address, data);
+  EXPECT_EQ(owner.Synchronize(), CUDA_SUCCESS);
+  const wire::MemoryShareReply token = ShareMemory(owner, address);
+  EXPECT_EQ(ShareMemory(owner, address).token_low, token.token_low);
+
+  wire::SharedMemoryOpenRequest open;
+  open.token_high = token.token_high;
+  open.token_low = token.token_low;
+  EXPECT_EQ(owner.Ask(open), CUDA_ERROR_INVALID_CONTEXT);
+  wire::SharedMemoryOpenReply opened;
+  ASSERT_EQ(other.Ask(open, &opened), CUDA_SUCCESS);
+  EXPECT_EQ(opened.bytes, 4096u);
+  EXPECT_GE(opened.address, other.welcome().window_base);
+  CopyOut(other, opened.address, 4096, 1);
+  EXPECT_EQ(other.Synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(other.Transfer(1), data);
+
+  // The owner lets go: what is open stays, and nobody opens it any more.
+  wire::MemFreeRequest free;
+  free.address = address;
+  owner.Post(free);
+  EXPECT_EQ(owner.Synchronize(), CUDA_SUCCESS);
+  SessionPeer third(Options());
+  EXPECT_EQ(third.Ask(open), CUDA_ERROR_INVALID_HANDLE);
+  owner.Close();
+  CopyOut(other, opened.address, 4096, 2);
+  EXPECT_EQ(other.Synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(other.Transfer(2), data);
+  wire::SharedMemoryCloseRequest close;
+  close.address = opened.address;
+  EXPECT_EQ(other.Ask(close), CUDA_SUCCESS);
+  EXPECT_EQ(other.Ask(close), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(SessionTest, OthersOfTheTenantSeeSharedEvents) {
+  SessionPeer owner(Options());
+  SessionPeer other(Options());
+  wire::EventCreateRequest create;
+  create.event = GuestId(kEventKind, 1);
+  create.flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  owner.Post(create);
+  wire::EventShareRequest share;
+  share.event = create.event;
+  wire::EventShareReply token;
+  ASSERT_EQ(owner.Ask(share, &token), CUDA_SUCCESS);
+  wire::SharedEventOpenRequest open;
+  open.event = GuestId(kEventKind, 7);
+  open.token_high = token.token_high;
+  open.token_low = token.token_low;
+  ASSERT_EQ(other.Ask(open), CUDA_SUCCESS);
+  EXPECT_EQ(other.Ask(open), CUDA_ERROR_INVALID_HANDLE);  // the name is taken
+  wire::cuEventQueryRequest query;
+  query.hEvent = open.event;
+  EXPECT_EQ(other.Ask(query), CUDA_SUCCESS);
+  // Its record would wait in the owner's session, where the other does not see it.
+  wire::HostFunctionRequest function;
+  function.stream = kLegacy;
+  function.callback = 3;
+  owner.Post(function);
+  wire::cuEventRecordRequest record;
+  record.hEvent = create.event;
+  record.hStream = kLegacy;
+  owner.Post(record);
+  ASSERT_EQ(owner.AwaitHostFunction(), 3u);
+  wire::HostFunctionDoneRequest done;
+  done.callback = 3;
+  owner.Post(done);
+  EXPECT_EQ(owner.Synchronize(), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(owner.Synchronize(), CUDA_SUCCESS);
+  // The opener's name outlives the owner.
+  owner.Close();
+  EXPECT_EQ(other.Ask(query), CUDA_SUCCESS);
+}
+
 TEST_P(SessionTest, FreedMemoryIsKeptWhileWorkIsGoingOn) {
   SessionPeer peer(Options());
   constexpr Bytes kHuge = 3 * kGiB;  // of the device's four
@@ -743,6 +832,45 @@ TEST_P(HostileGuestTest, NeighboursMemoryIsRefusedByForwardedCalls) {
   ASSERT_EQ(neighbour.Synchronize(), CUDA_SUCCESS);
   EXPECT_TRUE(neighbour.Transfer(1) == data);
   EXPECT_EQ(peer.retired_count(), 0);
+}
+
+TEST_P(HostileGuestTest, AnotherTenantsTokenOpensNothing) {
+  SessionPeer owner(Options());
+  PeerOptions options = Options();
+  options.tenant = "another";
+  SessionPeer other(options);
+  const wire::MemoryShareReply token = ShareMemory(owner, Allocate(owner, 4096));
+  wire::EventCreateRequest create;
+  create.event = GuestId(kEventKind, 1);
+  owner.Post(create);
+  wire::EventShareRequest share;
+  share.event = create.event;
+  wire::EventShareReply event;
+  ASSERT_EQ(owner.Ask(share, &event), CUDA_SUCCESS);
+
+  wire::SharedMemoryOpenRequest open;
+  open.token_high = token.token_high;
+  open.token_low = token.token_low;
+  EXPECT_EQ(other.Ask(open), CUDA_ERROR_INVALID_HANDLE);
+  wire::SharedMemoryImportRequest import;
+  import.memory = 1;
+  import.token_high = token.token_high;
+  import.token_low = token.token_low;
+  EXPECT_EQ(other.Ask(import), CUDA_ERROR_INVALID_HANDLE);
+  // Nor is an allocation memory without an address, or an event memory.
+  EXPECT_EQ(owner.Ask(import), CUDA_ERROR_INVALID_HANDLE);
+  wire::SharedEventOpenRequest open_event;
+  open_event.event = GuestId(kEventKind, 2);
+  open_event.token_high = event.token_high;
+  open_event.token_low = event.token_low;
+  EXPECT_EQ(other.Ask(open_event), CUDA_ERROR_INVALID_HANDLE);
+  open.token_high = event.token_high;
+  open.token_low = event.token_low;
+  EXPECT_EQ(owner.Ask(open), CUDA_ERROR_INVALID_HANDLE);
+  // What is no allocation's beginning cannot be shared.
+  wire::MemoryShareRequest inside;
+  inside.address = Allocate(owner, 4096) + 512;
+  EXPECT_EQ(owner.Ask(inside), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_P(HostileGuestTest, LeavingWithAHeldStreamLetsTheDeviceGo) {

@@ -74,7 +74,8 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   auto hello = ReadHello(accepted->socket.get(), kPatience);
   CHECK(hello.ok()) << hello.status();
   OpenSession open;
-  open.session = 1;
+  static std::atomic<uint64_t> next_session{1};
+  open.session = next_session++;
   open.hello = *hello;
   SetText(open.tenant, options.tenant);
   open.weight = options.weight;

@@ -19,7 +19,10 @@ bool Granular(uint64_t value) { return value % memmgr::kGranuleBytes == 0; }
 VirtualMemory::~VirtualMemory() {
   // Only a broken context makes these fail, and then everything goes with the process.
   for (const auto& [address, mapping] : mappings_) driver_.cuMemUnmap(address, mapping.bytes);
-  for (const auto& [name, memory] : memory_) driver_.cuMemRelease(memory.handle);
+  for (const auto& [address, memory] : openings_) {
+    driver_.cuMemUnmap(address, memory->bytes);
+    window_->ReturnRange(address, memory->bytes);
+  }
   for (const auto& [address, bytes] : reservations_) window_->ReturnRange(address, bytes);
 }
 
@@ -44,15 +47,11 @@ CUresult VirtualMemory::Free(uint64_t address, Bytes bytes) {
 CUresult VirtualMemory::Create(uint64_t name, Bytes bytes) {
   if (bytes == 0 || !Granular(bytes) || memory_.contains(name)) return CUDA_ERROR_INVALID_VALUE;
   if (memory_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
   Memory memory;
-  memory.bytes = bytes;
-  CUresult result = Make(&memory, properties);
+  CUresult result = Make(bytes, &memory);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && window_->cached_bytes() != 0) {
     window_->Trim();
-    result = Make(&memory, properties);
+    result = Make(bytes, &memory);
   }
   if (result != CUDA_SUCCESS) return result;
   memory_.emplace(name, std::move(memory));
@@ -60,21 +59,70 @@ CUresult VirtualMemory::Create(uint64_t name, Bytes bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult VirtualMemory::Make(Memory* memory, const CUmemAllocationProp& properties) {
-  memory->share = memmgr::BudgetShare::Take(budget_, memory->bytes);
+CUresult VirtualMemory::Make(Bytes bytes, Memory* memory) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+  memory->share = memmgr::BudgetShare::Take(budget_, bytes);
   if (memory->share == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = driver_.cuMemCreate(&memory->handle, memory->bytes, &properties, 0);
-  if (result != CUDA_SUCCESS) memory->share.reset();
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = driver_.cuMemCreate(&handle, bytes, &properties, 0);
+  if (result == CUDA_SUCCESS) {
+    memory->physical = std::make_shared<PhysicalMemory>(driver_, handle, bytes);
+  } else {
+    memory->share.reset();
+  }
   return result;
 }
 
 CUresult VirtualMemory::Release(uint64_t name) {
   const auto it = memory_.find(name);
   if (it == memory_.end()) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = driver_.cuMemRelease(it->second.handle);
-  memory_bytes_ -= it->second.bytes;
+  if (it->second.share != nullptr) memory_bytes_ -= it->second.physical->bytes;
   memory_.erase(it);
-  return result;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Import(uint64_t name, std::shared_ptr<PhysicalMemory> memory) {
+  if (memory_.contains(name)) return CUDA_ERROR_INVALID_VALUE;
+  if (memory_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  memory_.emplace(name, Memory{std::move(memory), nullptr});
+  return CUDA_SUCCESS;
+}
+
+std::shared_ptr<PhysicalMemory> VirtualMemory::Find(uint64_t name) const {
+  const auto it = memory_.find(name);
+  return it == memory_.end() ? nullptr : it->second.physical;
+}
+
+CUresult VirtualMemory::Open(std::shared_ptr<PhysicalMemory> memory, uint64_t* address) {
+  if (openings_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Bytes bytes = memory->bytes;
+  CUresult result = window_->TakeRange(bytes, address);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_.cuMemMap(*address, bytes, 0, memory->handle, 0);
+  if (result == CUDA_SUCCESS) {
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {device_}},
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    result = driver_.cuMemSetAccess(*address, bytes, &access, 1);
+    if (result != CUDA_SUCCESS) driver_.cuMemUnmap(*address, bytes);
+  }
+  if (result != CUDA_SUCCESS) {
+    window_->ReturnRange(*address, bytes);
+    return result;
+  }
+  openings_.emplace(*address, std::move(memory));
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Close(uint64_t address) {
+  const auto it = openings_.find(address);
+  if (it == openings_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = driver_.cuMemUnmap(address, it->second->bytes);
+  if (result != CUDA_SUCCESS) return result;
+  window_->ReturnRange(address, it->second->bytes);
+  openings_.erase(it);
+  return CUDA_SUCCESS;
 }
 
 bool VirtualMemory::AnyMapping(uint64_t address, Bytes bytes) const {
@@ -98,7 +146,7 @@ bool VirtualMemory::WholeMappings(uint64_t address, Bytes bytes) const {
 
 CUresult VirtualMemory::Map(uint64_t address, Bytes bytes, uint64_t name) {
   const auto memory = memory_.find(name);
-  if (memory == memory_.end() || memory->second.bytes != bytes || !Granular(address)) {
+  if (memory == memory_.end() || memory->second.physical->bytes != bytes || !Granular(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   auto reservation = reservations_.upper_bound(address);
@@ -109,7 +157,7 @@ CUresult VirtualMemory::Map(uint64_t address, Bytes bytes, uint64_t name) {
       AnyMapping(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const CUresult result = driver_.cuMemMap(address, bytes, 0, memory->second.handle, 0);
+  const CUresult result = driver_.cuMemMap(address, bytes, 0, memory->second.physical->handle, 0);
   if (result == CUDA_SUCCESS) mappings_.emplace(address, Mapping{bytes, memory->second.share});
   return result;
 }
@@ -151,6 +199,7 @@ CUresult Session::VirtualFree(const wire::FrameHeader&, const wire::VirtualFreeR
 
 CUresult Session::MemoryRelease(const wire::FrameHeader&,
                                 const wire::MemoryReleaseRequest& request) {
+  Unshare(ShareKind::kMemory, request.memory);
   return virtual_memory_->Release(request.memory);
 }
 

@@ -4,8 +4,10 @@
 //   reservation  a range of the window's granules that allocations do not get
 //   memory       physical memory of the device, named by the guest
 //   mapping      memory at an address inside one reservation
+//   opening      memory of another session, at a range of the window's granules
 //
-// It counts against quotas, and is always on the device: it is not swapped.
+// It counts against quotas, and is always on the device: it is not swapped. What is another
+// session's counts there, while that is open.
 //
 // Nothing that the guest says is trusted: ranges lie in its own reservations, names are looked up,
 // numbers are bounded. Owned by the session loop; calls need the worker's context. Results are the
@@ -21,6 +23,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
 #include "gen/device/driver_table.h"
+#include "host/session/exports.h"
 #include "memmgr/address_window.h"
 
 namespace consort::host {
@@ -42,25 +45,32 @@ class VirtualMemory {
   CUresult Free(uint64_t address, Bytes bytes);
   CUresult Create(uint64_t name, Bytes bytes);
   CUresult Release(uint64_t name);
+  // Gives memory of another session a name here.
+  CUresult Import(uint64_t name, std::shared_ptr<PhysicalMemory> memory);
+  // The memory of that name, or null.
+  std::shared_ptr<PhysicalMemory> Find(uint64_t name) const;
   CUresult Map(uint64_t address, Bytes bytes, uint64_t name);
   CUresult Unmap(uint64_t address, Bytes bytes);
   CUresult SetAccess(uint64_t address, Bytes bytes, uint32_t access);
+
+  // Maps all of `memory`, for reading and writing. Close takes the address that Open gave.
+  CUresult Open(std::shared_ptr<PhysicalMemory> memory, uint64_t* address);
+  CUresult Close(uint64_t address);
 
   // Physical memory that Create made and Release has not let go.
   Bytes memory_bytes() const { return memory_bytes_; }
 
  private:
   struct Memory {
-    CUmemGenericAllocationHandle handle = 0;
-    Bytes bytes = 0;
-    // Shared: memory that was released lives on where it is mapped.
+    std::shared_ptr<PhysicalMemory> physical;
+    // Null: of another session. Shared: memory that was released lives on where it is mapped.
     std::shared_ptr<memmgr::BudgetShare> share;
   };
   struct Mapping {
     Bytes bytes = 0;
     std::shared_ptr<memmgr::BudgetShare> share;
   };
-  CUresult Make(Memory* memory, const CUmemAllocationProp& properties);
+  CUresult Make(Bytes bytes, Memory* memory);
   // Whether [address, address + bytes) is one or several whole mappings without a gap.
   bool WholeMappings(uint64_t address, Bytes bytes) const;
   bool AnyMapping(uint64_t address, Bytes bytes) const;
@@ -69,8 +79,9 @@ class VirtualMemory {
   const CUdevice device_;
   memmgr::AddressWindow* const window_;
   memmgr::MemoryBudget* const budget_;
-  std::map<uint64_t, Bytes> reservations_;  // by address
-  std::map<uint64_t, Mapping> mappings_;    // by address
+  std::map<uint64_t, Bytes> reservations_;                        // by address
+  std::map<uint64_t, Mapping> mappings_;                          // by address
+  std::map<uint64_t, std::shared_ptr<PhysicalMemory>> openings_;  // by address
   absl::flat_hash_map<uint64_t, Memory> memory_;
   Bytes memory_bytes_ = 0;
 };

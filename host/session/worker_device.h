@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
+#include "host/session/exports.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -56,6 +57,8 @@ class WorkerDevice {
   const device::DriverTable& driver() const { return driver_; }
   CUdevice device() const { return device_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
+  // What sessions share with each other.
+  Exports& exports() const { return exports_; }
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
@@ -67,6 +70,7 @@ class WorkerDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
+  mutable Exports exports_;  // thread safe, and no property of the device
 };
 
 }  // namespace consort::host

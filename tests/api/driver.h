@@ -200,6 +200,7 @@ class Entry<CUresult (*)(Args...)> {
   X(cuStreamQuery)                                                   \
   X(cuStreamSynchronize)                                             \
   X(cuStreamWaitEvent)                                               \
+  X(cuStreamWaitValue32_v2)                                          \
   X(cuStreamAddCallback)                                             \
   X(cuStreamIsCapturing)                                             \
   X(cuEventCreate)                                                   \
@@ -264,6 +265,21 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemGetAccess)                                                  \
   X(cuMemRetainAllocationHandle)                                     \
   X(cuMemGetAllocationPropertiesFromHandle)                          \
+  X(cuMemcpyPeer)                                                    \
+  X(cuMemcpyPeerAsync)                                               \
+  X(cuCtxEnablePeerAccess)                                           \
+  X(cuCtxDisablePeerAccess)                                          \
+  X(cuStreamBatchMemOp_v2)                                           \
+  X(cuStreamGetAttribute)                                            \
+  X(cuStreamSetAttribute)                                            \
+  X(cuStreamCopyAttributes)                                          \
+  X(cuIpcGetMemHandle)                                               \
+  X(cuIpcOpenMemHandle_v2)                                           \
+  X(cuIpcCloseMemHandle)                                             \
+  X(cuIpcGetEventHandle)                                             \
+  X(cuIpcOpenEventHandle)                                            \
+  X(cuMemExportToShareableHandle)                                    \
+  X(cuMemImportFromShareableHandle)                                  \
   X(cuTensorMapEncodeTiled)                                          \
   X(cuGetExportTable)
 

@@ -20,6 +20,7 @@ NAMES = stack.REPOSITORY / "guest" / "nvml" / "names.def"
 PATIENCE_SECONDS = 30
 
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, NOT_LOADED = 1, 2, 3, 6, 7, 9
+TIMEOUT = 10
 VERSION_MISMATCH = 25
 P2P_NOT_SUPPORTED = 5
 NOT_APPLICABLE = 0xFFFFFFFF
@@ -143,8 +144,10 @@ class Nvml(unittest.TestCase):
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         cls.neighbour = pathlib.Path(folder) / "neighbour.sock"
+        cls.bounded = pathlib.Path(folder) / "bounded.sock"
         tenants = pathlib.Path(folder) / "tenants.toml"
-        tenants.write_text(f'[[tenant]]\nname = "neighbour"\nsocket = "{cls.neighbour}"\n')
+        tenants.write_text(f'[[tenant]]\nname = "neighbour"\nsocket = "{cls.neighbour}"\n'
+                           f'[[tenant]]\nname = "bounded"\nsocket = "{cls.bounded}"\nmemory_hard = "1GiB"\n')
         cls.daemon = cls.enterClassContext(stack.Daemon(
             folder, device="cpu", arguments=["--devices", "2", "--tenants", tenants]))
 
@@ -243,6 +246,13 @@ class Nvml(unittest.TestCase):
         program.stdin.close()
         wait_for(lambda: self.memory(self.nvml).used == 0 and not self.processes(self.nvml), "its end")
 
+    def test_a_quota_is_all_there_is(self):
+        bounded = load(self.bounded)
+        self.assertEqual(bounded.nvmlInit_v2(), 0)
+        self.addCleanup(bounded.nvmlShutdown)
+        memory = self.memory(bounded)
+        self.assertEqual((memory.total, memory.used, memory.free, memory.reserved), (1 << 30, 0, 1 << 30, 0))
+
     def test_says_how_busy_the_tenant_is(self):
         utilization = Utilization()
         busy = subprocess.Popen([stack.PROGRAMS / "busy", "60", "200000"], stdout=subprocess.DEVNULL,
@@ -315,7 +325,22 @@ class Nvml(unittest.TestCase):
         entries, count = (ProcessEntry * 4)(), ctypes.c_uint32(4)
         self.assertEqual(slot(table[213])(device, ctypes.addressof(count), ctypes.addressof(entries)), 0)
         self.assertEqual([(e.pid, e.name[:7]) for e in entries[:count.value]], [(program.pid, b"python3")])
-        self.assertEqual(slot(table[1])(device, ctypes.addressof(count), None), NOT_SUPPORTED)
+        # What it does not know has nothing, and no reset.
+        self.assertEqual(slot(table[1])(device, ctypes.addressof(count), None), 0)
+        self.assertEqual(count.value, 0)
+        self.assertEqual(slot(table[1])(device, 7, None), 0)
+        self.assertEqual(slot(table[20])(device, None, None), NOT_SUPPORTED)
+
+    def test_waits_for_events_that_do_not_come(self):
+        events = ctypes.c_void_p()
+        self.assertEqual(self.nvml.nvmlEventSetCreate(ctypes.byref(events)), 0)
+        types = ctypes.c_uint64(1)
+        self.assertEqual(self.nvml.nvmlDeviceGetSupportedEventTypes(self.handle(), ctypes.byref(types)), 0)
+        self.assertEqual(types.value, 0)
+        self.assertEqual(self.nvml.nvmlDeviceRegisterEvents(self.handle(), ctypes.c_uint64(8), events), NOT_SUPPORTED)
+        data = ctypes.create_string_buffer(64)
+        self.assertEqual(self.nvml.nvmlEventSetWait_v2(events, data, 1), TIMEOUT)
+        self.assertEqual(self.nvml.nvmlEventSetFree(events), 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/integration/api_unix_cpu.py CHANNEL [gtest options]: the driver API suite (tests/api) over the guest
+"""tests/integration/api_unix_cpu.py CHANNEL [--devices=N] [gtest options]: the driver API suite (tests/api) over the guest
 library, a consortd of its own on a UNIX socket, and the CPU device. No virtual machine.
 
 CHANNEL is rings or stream: what the guest library is told to use, and what every session must have used. Every
@@ -31,11 +31,11 @@ SHARD_SECONDS = 840
 ACCOUNT_NAMES = {"rings": "unix+rings", "stream": "unix"}
 
 
-def run_shard(index, channel, arguments):
+def run_shard(index, channel, daemon_arguments, arguments):
     """Runs one part of the suite. Returns ({case: its entry in gtest's report}, trouble as text or "")."""
     with tempfile.TemporaryDirectory(prefix="api-") as folder:
         report = pathlib.Path(folder) / "report.json"
-        with stack.Daemon(folder, device="cpu", verbose=0) as daemon:
+        with stack.Daemon(folder, device="cpu", verbose=0, arguments=daemon_arguments) as daemon:
             environment = daemon.local_environment() | {
                 "CONSORT_TEST_LIBCUDA": str(stack.LIBRARY), "CONSORT_TEST_ISOLATE": "1",
                 "CONSORT_CHANNEL": channel,
@@ -67,10 +67,12 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1] not in ACCOUNT_NAMES:
         print(__doc__, file=sys.stderr)
         return 2
-    channel, arguments = sys.argv[1], sys.argv[2:]
+    channel = sys.argv[1]
+    devices = [argument for argument in sys.argv[2:] if argument.startswith("--devices=")]
+    arguments = [argument for argument in sys.argv[2:] if argument not in devices]
     # The daemons must be started from threads that stay (stack.Daemon): the pool's do, until both have ended.
     with concurrent.futures.ThreadPoolExecutor(SHARDS) as pool:
-        parts = list(pool.map(lambda index: run_shard(index, channel, arguments), range(SHARDS)))
+        parts = list(pool.map(lambda index: run_shard(index, channel, devices, arguments), range(SHARDS)))
     return api_suite.report(parts, channel, complete=not arguments)
 
 

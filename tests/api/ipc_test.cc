@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory and events of other processes: cuIpc... and shareable handles. Every case has a process of
+// its own, which forks before the driver is initialized: the child exports, the case opens.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+
+#include "tests/api/support.h"
+
+namespace consort::tests::api {
+namespace {
+
+using IpcTest = UninitializedTest;
+
+constexpr int kPatienceMs = 60'000;
+
+// One end of a conversation with another process. Ends the case, or the child, when the other has
+// gone or says nothing.
+class Line {
+ public:
+  explicit Line(int fd) : fd_(fd) {}
+  ~Line() { close(fd_); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  template <typename T>
+  void Send(const T& value, int descriptor = -1) const {
+    iovec data = {const_cast<T*>(&value), sizeof(value)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+    }
+    if (sendmsg(fd_, &message, MSG_NOSIGNAL) != sizeof(value)) {
+      throw UnexpectedResult{"the other process has gone"};
+    }
+  }
+
+  template <typename T>
+  T Receive(int* descriptor = nullptr) const {
+    pollfd entry = {fd_, POLLIN, 0};
+    T value = {};
+    iovec data = {&value, sizeof(value)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    if (poll(&entry, 1, kPatienceMs) != 1 || recvmsg(fd_, &message, 0) != sizeof(value)) {
+      throw UnexpectedResult{"the other process has gone or says nothing"};
+    }
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (descriptor != nullptr && header != nullptr) {
+      std::memcpy(descriptor, CMSG_DATA(header), sizeof(int));
+    }
+    return value;
+  }
+
+ private:
+  const int fd_;
+};
+
+void UsePrimaryContext() {
+  Require(Drv().cuInit(0), "cuInit");
+  Require(Drv().cuCtxSetCurrent(PrimaryContext()), "cuCtxSetCurrent");
+}
+
+// Runs `exporter` in a child with the driver initialized, and `importer` here likewise. `needed`: a
+// function without which the exporter cannot begin.
+void WithTwoProcesses(const char* needed, const std::function<void(const Line&)>& exporter,
+                      const std::function<void(const Line&)>& importer) {
+  if (DriverSymbol(needed) == nullptr) throw MissingFunction{needed};
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    close(ends[0]);
+    int status = 0;
+    try {
+      const Line line(ends[1]);
+      UsePrimaryContext();
+      exporter(line);
+    } catch (const UnexpectedResult& unexpected) {
+      std::fprintf(stderr, "exporter: %s\n", unexpected.text.c_str());
+      status = 1;
+    } catch (const MissingFunction& missing) {
+      std::fprintf(stderr, "exporter: no %s\n", missing.name);
+      status = 1;
+    }
+    _exit(testing::Test::HasFailure() ? 1 : status);
+  }
+  close(ends[1]);
+  {
+    const Line line(ends[0]);
+    UsePrimaryContext();
+    importer(line);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "exporter's status " << status;
+}
+
+std::vector<unsigned> ReadWords(CUdeviceptr address, size_t count) {
+  std::vector<unsigned> words(count);
+  Require(Drv().cuMemcpyDtoH_v2(words.data(), address, count * sizeof(unsigned)), "cuMemcpyDtoH");
+  return words;
+}
+
+constexpr size_t kWords = 1000;
+
+API_TEST_ALONE(IpcTest, MemoryOfAnotherProcessIsTheSameMemory) {
+  WithTwoProcesses(
+      "cuIpcGetMemHandle",
+      [](const Line& line) {
+        // Small ones, of which the second does not begin where the memory behind it does.
+        const DeviceBuffer other(512);
+        const DeviceBuffer buffer(kWords * sizeof(unsigned));
+        other.Fill(0xEE);
+        Require(Drv().cuMemsetD32_v2(buffer, 7, kWords), "cuMemsetD32");
+        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+        CUipcMemHandle handle;
+        Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
+        line.Send(handle);
+        line.Receive<int>();
+        EXPECT_EQ(ReadWords(buffer, kWords), std::vector<unsigned>(kWords, 9));
+        EXPECT_EQ(other.ReadWord(), 0xEEEEEEEEu);
+      },
+      [](const Line& line) {
+        const auto handle = line.Receive<CUipcMemHandle>();
+        CUdeviceptr opened = 0;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        EXPECT_EQ(ReadWords(opened, kWords), std::vector<unsigned>(kWords, 7));
+        unsigned type = 0;
+        EXPECT_OK(Drv().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, opened));
+        EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
+        EXPECT_OK(Drv().cuMemsetD32_v2(opened, 9, kWords));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(opened));
+        line.Send(1);
+      });
+}
+
+API_TEST_ALONE(IpcTest, OpeningTwiceGivesOneAddressUntilItIsClosedTwice) {
+  WithTwoProcesses(
+      "cuIpcGetMemHandle",
+      [](const Line& line) {
+        const DeviceBuffer buffer(4 << 20);
+        Require(Drv().cuMemsetD32_v2(buffer, 5, 16), "cuMemsetD32");
+        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+        CUipcMemHandle handle;
+        Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
+        line.Send(handle);
+        line.Receive<int>();
+      },
+      [](const Line& line) {
+        const auto handle = line.Receive<CUipcMemHandle>();
+        CUdeviceptr first = 0;
+        CUdeviceptr second = 0;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&first, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&second, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        EXPECT_EQ(first, second);
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(first));
+        EXPECT_EQ(ReadWords(first, 16), std::vector<unsigned>(16, 5));
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(first));
+        EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcCloseMemHandle(first));
+        line.Send(1);
+      });
+}
+
+// A wait on the device, which the importer lets go of through memory of the exporter.
+API_TEST_ALONE(IpcTest, AnEventOfAnotherProcessIsItsLatestRecord) {
+  struct Handles {
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
+  };
+  WithTwoProcesses(
+      "cuIpcGetMemHandle",
+      [](const Line& line) {
+        const DeviceBuffer flag(512);
+        flag.Fill(0);
+        const Stream stream;
+        const Event event(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+        Require(Drv().cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_GEQ), "wait");
+        Require(Drv().cuEventRecord(event, stream), "cuEventRecord");
+        Handles handles;
+        Require(Drv().cuIpcGetMemHandle(&handles.memory, flag), "cuIpcGetMemHandle");
+        Require(Drv().cuIpcGetEventHandle(&handles.event, event), "cuIpcGetEventHandle");
+        line.Send(handles);
+        line.Receive<int>();
+        EXPECT_OK(Drv().cuEventQuery(event));
+      },
+      [](const Line& line) {
+        const auto handles = line.Receive<Handles>();
+        CUdeviceptr flag = 0;
+        CUevent event = nullptr;
+        ASSERT_OK(
+            Drv().cuIpcOpenMemHandle_v2(&flag, handles.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        ASSERT_OK(Drv().cuIpcOpenEventHandle(&event, handles.event));
+        EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+        const Stream waiting;
+        const Stream writing;
+        EXPECT_OK(Drv().cuStreamWaitEvent(waiting, event, 0));
+        EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(waiting));
+        EXPECT_OK(Drv().cuMemsetD32Async(flag, 1, 1, writing));
+        EXPECT_OK(Drv().cuEventSynchronize(event));
+        EXPECT_OK(Drv().cuStreamSynchronize(waiting));
+        float milliseconds = 0;
+        EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE,
+                      Drv().cuEventElapsedTime(&milliseconds, event, event));
+        EXPECT_OK(Drv().cuEventDestroy_v2(event));
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(flag));
+        line.Send(1);
+      });
+}
+
+API_TEST_ALONE(IpcTest, AShareableDescriptorNamesTheMemory) {
+  WithTwoProcesses(
+      "cuMemExportToShareableHandle",
+      [](const Line& line) {
+        CUmemAllocationProp properties = {};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        size_t granule = 0;
+        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
+                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                "granularity");
+        CUmemGenericAllocationHandle memory = 0;
+        CUdeviceptr address = 0;
+        const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+        Require(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0), "cuMemAddressReserve");
+        Require(Drv().cuMemMap(address, granule, 0, memory, 0), "cuMemMap");
+        Require(Drv().cuMemSetAccess(address, granule, &access, 1), "cuMemSetAccess");
+        Require(Drv().cuMemsetD32_v2(address, 11, kWords), "cuMemsetD32");
+        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+        int descriptor = -1;
+        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                "cuMemExportToShareableHandle");
+        line.Send(granule, descriptor);
+        close(descriptor);
+        line.Receive<int>();  // it has imported
+        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 12));
+        EXPECT_OK(Drv().cuMemUnmap(address, granule));
+        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
+        EXPECT_OK(Drv().cuMemRelease(memory));
+        line.Send(1);
+        line.Receive<int>();
+      },
+      [](const Line& line) {
+        int descriptor = -1;
+        const auto granule = line.Receive<size_t>(&descriptor);
+        ASSERT_GE(descriptor, 0);
+        CUmemGenericAllocationHandle memory = 0;
+        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
+            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        close(descriptor);
+        CUdeviceptr address = 0;
+        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}},
+                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        ASSERT_OK(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0));
+        ASSERT_OK(Drv().cuMemMap(address, granule, 0, memory, 0));
+        ASSERT_OK(Drv().cuMemSetAccess(address, granule, &access, 1));
+        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 11));
+        EXPECT_OK(Drv().cuMemsetD32_v2(address, 12, kWords));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        line.Send(1);
+        line.Receive<int>();  // the exporter has let go
+        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 12));
+        EXPECT_OK(Drv().cuMemUnmap(address, granule));
+        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
+        EXPECT_OK(Drv().cuMemRelease(memory));
+        line.Send(1);
+      });
+}
+
+API_TEST_ALONE(IpcTest, OwnMemoryIsNotOpened) {
+  UsePrimaryContext();
+  const DeviceBuffer buffer(4096);
+  CUipcMemHandle handle;
+  ASSERT_OK(Drv().cuIpcGetMemHandle(&handle, buffer));
+  CUdeviceptr opened = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT,
+                Drv().cuIpcOpenMemHandle_v2(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+}
+
+API_TEST_ALONE(IpcTest, RefusesWhatIsNoHandle) {
+  UsePrimaryContext();
+  const DeviceBuffer buffer(4096);
+  CUipcMemHandle handle;
+  CUdeviceptr opened = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcGetMemHandle(nullptr, buffer));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcGetMemHandle(&handle, 4096));
+  ASSERT_OK(Drv().cuIpcGetMemHandle(&handle, buffer));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcOpenMemHandle_v2(&opened, handle, 0x80));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuIpcOpenMemHandle_v2(nullptr, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcCloseMemHandle(buffer));
+  // Timing and other processes exclude each other, and an ordinary event has no handle.
+  CUevent event = nullptr;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuEventCreate(&event, CU_EVENT_INTERPROCESS));
+  const Event ordinary(CU_EVENT_DISABLE_TIMING);
+  CUipcEventHandle event_handle;
+  EXPECT_ONE_OF(Drv().cuIpcGetEventHandle(&event_handle, ordinary), CUDA_ERROR_INVALID_HANDLE,
+                CUDA_ERROR_INVALID_VALUE);
+}
+
+API_TEST_ALONE(IpcTest, AHandleWithAnotherTokenOpensNothing) {
+  SKIP_ON_ORACLE("what is in a handle is the library's");
+  UsePrimaryContext();
+  const DeviceBuffer buffer(4096);
+  CUipcMemHandle handle;
+  ASSERT_OK(Drv().cuIpcGetMemHandle(&handle, buffer));
+  for (const size_t at : {0, 4, 8, 23, 24}) {
+    CUipcMemHandle changed = handle;
+    changed.reserved[at] ^= 1;
+    CUdeviceptr opened = 0;
+    EXPECT_RESULT(
+        CUDA_ERROR_INVALID_HANDLE,
+        Drv().cuIpcOpenMemHandle_v2(&opened, changed, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  }
+}
+
+API_TEST_ALONE(IpcTest, OnlyMemoryThatAskedForADescriptorHasOne) {
+  UsePrimaryContext();
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  size_t granule = 0;
+  ASSERT_OK(
+      Drv().cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule, &properties, 0));
+  int descriptor = -1;
+  EXPECT_ONE_OF(Drv().cuMemExportToShareableHandle(&descriptor, memory,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_OK(Drv().cuMemRelease(memory));
+  int value = 0;
+  ASSERT_OK(Drv().cuDeviceGetAttribute(
+      &value, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
+  EXPECT_EQ(value, 1);
+}
+
+}  // namespace
+}  // namespace consort::tests::api
