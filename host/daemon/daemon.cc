@@ -526,7 +526,7 @@ std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const 
     uses[index].busy_percent =
         std::min(100u, uses[index].busy_percent + session.recent.BusyPercent(now));
   }
-  const Bytes quota = options_.tenants.Find(connection.tenant).memory_hard;
+  const Bytes quota = settings_.tenants().Find(connection.tenant).memory_hard;
   for (size_t index = 0; index < uses.size(); ++index) {
     wire::DeviceUse& use = uses[index];
     const Bytes device_bytes = devices_[index]->info->snapshot.total_bytes;
