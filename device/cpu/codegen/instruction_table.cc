@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/cpu/codegen/emit.h"
+#include "device/cpu/codegen/emit_mbarrier.h"
 
 namespace consort::cpu {
 namespace {
@@ -171,6 +172,7 @@ constexpr InstructionRow kRows[] = {
     {"vmin4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
     {"vmax4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
     {"vset4", kVideoCompares, kInts32, 2, 4, 4, EmitVideoParts},
+    {"cp", "async mbarrier arrive noinc shared shared::cta", "b64", 1, 1, 1, EmitCopyAsyncArrive},
     // 9.7.12 Control flow
     {"bra", "uni", kNoTypes, 0, 1, 1, EmitBranch},
     {"brx", "idx uni", kNoTypes, 0, 2, 2, EmitBranchIndexed},
@@ -181,7 +183,15 @@ constexpr InstructionRow kRows[] = {
     {"bar", "cta warp sync arrive red popc and or", "u32 pred", 0, 1, 4, EmitBarrier},
     {"barrier", "cta sync arrive red popc and or aligned", "u32 pred", 0, 1, 4, EmitBarrier},
     {"membar", "cta gl sys", kNoTypes, 0, 0, 0, EmitFence},
-    {"fence", "sc acq_rel acquire release cta cluster gpu sys", kNoTypes, 0, 0, 0, EmitFence},
+    {"fence",
+     "sc acq_rel acquire release cta cluster gpu sys proxy async alias mbarrier_init generic "
+     "global "
+     "shared::cta",
+     kNoTypes, 0, 0, 0, EmitFence},
+    {"mbarrier",
+     "init inval arrive arrive_drop test_wait try_wait pending_count expect_tx complete_tx "
+     "noComplete parity relaxed acquire release cta cluster shared shared::cta shared::cluster",
+     "b64", 0, 1, 4, EmitMbarrier},
     {"atom", kAtomicModifiers, kAtomicTypes, 1, 3, 4, EmitAtomic},
     {"red", kAtomicModifiers, kAtomicTypes, 1, 2, 2, EmitReduction},
     {"shfl", "sync up down bfly idx", "b32", 1, 4, 5, EmitShuffle},

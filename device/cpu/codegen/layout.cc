@@ -38,6 +38,9 @@ bool MayPoll(const Instruction& instruction) {
   if (instruction.opcode == "atom") {
     return HasModifier(instruction, "cas") || HasModifier(instruction, "exch");
   }
+  if (instruction.opcode == "mbarrier") {
+    return HasModifier(instruction, "test_wait") || HasModifier(instruction, "try_wait");
+  }
   return instruction.opcode == "ld" &&
          (HasModifier(instruction, "volatile") || HasModifier(instruction, "acquire") ||
           HasModifier(instruction, "relaxed"));

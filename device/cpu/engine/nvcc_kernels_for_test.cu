@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels in the manner of common CUDA programs, which nvcc turns into PTX for nvcc_kernels_test.
 #include <mma.h>
+#include <cuda/barrier>
 
 #include <cooperative_groups.h>
 
@@ -299,4 +300,32 @@ extern "C" __global__ void MatrixTilesOfBytes(const signed char* a, const signed
   wmma::load_matrix_sync(right, b, 16);
   wmma::mma_sync(sum, left, right, sum);
   wmma::store_matrix_sync(d, sum, 8, wmma::mem_row_major);
+}
+
+// The first half of the block makes numbers for the second one, round by round.
+extern "C" __global__ void HandOver(int* sums, int rounds) {
+  using Barrier = cuda::barrier<cuda::thread_scope_block>;
+  __shared__ alignas(Barrier) unsigned char memory[2][sizeof(Barrier)];
+  __shared__ int numbers[512];
+  auto* const filled = reinterpret_cast<Barrier*>(memory[0]);
+  auto* const taken = reinterpret_cast<Barrier*>(memory[1]);
+  const unsigned half = blockDim.x / 2;
+  if (threadIdx.x == 0) {
+    init(filled, blockDim.x);
+    init(taken, blockDim.x);
+  }
+  __syncthreads();
+  int sum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (threadIdx.x < half) {
+      numbers[threadIdx.x] = static_cast<int>(threadIdx.x) * (round + 1);
+      (void)filled->arrive();
+      taken->arrive_and_wait();
+    } else {
+      filled->arrive_and_wait();
+      sum += numbers[blockDim.x - 1 - threadIdx.x];
+      (void)taken->arrive();
+    }
+  }
+  if (threadIdx.x >= half) sums[threadIdx.x - half] = sum;
 }

@@ -133,6 +133,15 @@ TEST_P(NvccKernels, WarpsMultiplyMatricesOfBytes) {
   }
 }
 
+TEST_P(NvccKernels, BarriersInSharedMemoryHandOver) {
+  constexpr int kRounds = 6;
+  std::vector<int> sums(64, -1);
+  ASSERT_EQ(Run("HandOver", Shape(1, 128), sums.data(), kRounds), LaunchFault::kNone);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(sums[static_cast<size_t>(i)], (63 - i) * kRounds * (kRounds + 1) / 2) << i;
+  }
+}
+
 TEST_P(NvccKernels, VectorAdd) {
   constexpr int kCount = 50000;
   const auto a = RandomFloats(kCount, -1, 1);

@@ -16,6 +16,7 @@
 #include "device/cpu/engine/device_printf.h"
 #include "device/cpu/engine/half.h"
 #include "device/cpu/engine/matrix.h"
+#include "device/cpu/engine/mbarrier.h"
 #include "device/cpu/engine/narrow.h"
 #include "device/cpu/engine/thread_context.h"
 #include "device/cpu/engine/warp_results.h"
@@ -129,6 +130,38 @@ void GroupMatrix(uint32_t operation, uint8_t* slots, uint64_t stride, uint32_t h
     lanes[lane] = reinterpret_cast<MatrixSlots*>(slots + lane * stride);
   }
   RunMatrix(MatrixOperation::Unpack(operation), lanes);
+}
+
+// --- mbarrier objects ---
+
+// The object before the arrivals. `drop` of them are not waited for in later phases either.
+uint64_t MbarrierArrive(uint64_t* at, uint32_t count, uint32_t drop, uint32_t bytes) {
+  const uint64_t before = *at;
+  Mbarrier barrier = Mbarrier::Unpack(before);
+  barrier.bytes += static_cast<int32_t>(bytes);
+  barrier.expected -= drop;
+  barrier.pending -= count;
+  barrier.Complete();
+  *at = barrier.Pack();
+  return before;
+}
+
+void MbarrierBytes(uint64_t* at, int32_t change) {
+  Mbarrier barrier = Mbarrier::Unpack(*at);
+  barrier.bytes += change;
+  barrier.Complete();
+  *at = barrier.Pack();
+}
+
+void MbarrierInit(uint64_t* at, uint32_t count) {
+  Mbarrier barrier;
+  barrier.pending = barrier.expected = count;
+  *at = barrier.Pack();
+}
+
+// Whether the phase with that parity, the present or the last one, is over.
+uint32_t MbarrierTest(const uint64_t* at, uint32_t parity) {
+  return Mbarrier::Unpack(*at).parity != ((parity & 1) != 0) ? 1 : 0;
 }
 
 // --- Device library ---
@@ -322,6 +355,10 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_group_match", &GroupMatch),
       Row("consort_rt_group_reduce", &GroupReduce),
       Row("consort_rt_matrix", &Matrix),
+      Row("consort_rt_mbarrier_init", &MbarrierInit),
+      Row("consort_rt_mbarrier_arrive", &MbarrierArrive),
+      Row("consort_rt_mbarrier_bytes", &MbarrierBytes),
+      Row("consort_rt_mbarrier_test", &MbarrierTest),
       Row("consort_rt_group_matrix", &GroupMatrix),
       Row("consort_rt_select_lane", &SelectLane),
       Row("consort_rt_active_mask", &ActiveMask),
