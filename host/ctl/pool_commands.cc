@@ -18,6 +18,12 @@ std::string Count(const Json& object, const char* key) {
   return absl::StrCat(object.value(key, uint64_t{0}));
 }
 
+std::string Role(const Json& pool, const std::string& node) {
+  const bool mapper = node == Text(pool, "mapper");
+  if (node != Text(pool, "node")) return mapper ? "mapper" : "";
+  return mapper ? "mapper, this host" : "this host";
+}
+
 }  // namespace
 
 absl::StatusOr<Json> PoolOf(const Json& status) {
@@ -32,9 +38,7 @@ std::string NodesTable(const Json& pool) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& node : pool.value("nodes", Json::array())) {
     const std::string name = Text(node, "node");
-    rows.push_back({name, Text(node, "address"), Count(node, "gpus"),
-                    absl::StrCat(name == Text(pool, "mapper") ? "mapper" : "",
-                                 name == Text(pool, "node") ? " this" : "")});
+    rows.push_back({name, Text(node, "address"), Count(node, "gpus"), Role(pool, name)});
   }
   std::string out = Table({"NODE", "ADDRESS", "GPUS ", "ROLE"}, rows);
   if (!pool.value("joined", false)) {
