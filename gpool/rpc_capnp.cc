@@ -195,10 +195,14 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
 
   void taskFailed(kj::Exception&& exception) override { VLOG(1) << "pool: " << What(exception); }
 
-  // Runs `call` on the thread and waits for its end.
+  // Runs `call` on the thread and waits for its end. Without effect once the thread is ending.
   template <typename Call>
   void Do(Call call) const {
-    executor->executeSync([&call] { call(); });
+    try {
+      executor->executeSync([&call] { call(); });
+    } catch (const kj::Exception& ending) {
+      VLOG(1) << "pool: " << What(ending);
+    }
   }
 
   void Run() {
@@ -451,7 +455,8 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
     auto system = kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(capnp::makeRpcServer(
         *network, rpc::Mapper::Client(kj::heap<MapperServer>(&service, peer))));
     auto gone = network->onDisconnect();
-    tasks->add(gone.attach(kj::mv(system), kj::mv(network), kj::mv(stream)));
+    // Each goes before what it stands on: attachments of one call would go the other way round.
+    tasks->add(gone.attach(kj::mv(system)).attach(kj::mv(network)).attach(kj::mv(stream)));
   }
 };
 

@@ -229,6 +229,8 @@ class Pools(unittest.TestCase):
         # What was measured is in the store, whoever will be the mapper.
         wait_for(lambda: "vector_add" in self.hosts.etcd.get(0, "consort/default/feedback"), "history is stored",
                  self.near, self.far)
+        for daemon in (self.near, self.middle, self.far):
+            self.assertEqual(daemon.stop(), 0, daemon.log_tail())
 
     def test_a_mapper_that_dies_has_a_successor_that_knows_all(self):
         mapper = pool_of(self.near)["mapper"]
