@@ -24,6 +24,7 @@ using CurlHandle = std::unique_ptr<CURL, void (*)(CURL*)>;
 using CurlHeaders = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
 constexpr long kHttpOk = 200;
+constexpr long kHttpServerError = 500;
 // gRPC's codes are absl's.
 constexpr int kStatusCodeMax = 16;
 

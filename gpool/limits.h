@@ -30,6 +30,21 @@ inline constexpr int kNodeLeaseSeconds = 5;
 // A tenant's weight, as in a daemon's own file of tenants.
 inline constexpr uint32_t kPoolWeightMax = 10000;
 
+// How long an application waits for its place while the pool changes its mapper; a guest waits
+// longer than that for its first answer.
+inline constexpr Nanos kPlaceTimeout = 4 * kSecond;
+// A new mapper waits so long for all nodes to tell what they use before it decides.
+inline constexpr Nanos kGatherTime = 1500 * kMillisecond;
+// How often what waits for the mapper is tried again, and how often it is asked and told what is
+// not urgent.
+inline constexpr Nanos kRpcTick = 50 * kMillisecond;
+inline constexpr Nanos kLoadsEvery = 1 * kSecond;
+// One message of a node: a thousand applications of sixteen GPUs take some hundred kilobytes.
+inline constexpr size_t kRpcMessageBytesMax = 16 * kMiB;
+// Measurements that the pool keeps, and that a node keeps while there is no mapper: a value in etcd
+// has at most 1.5 MiB.
+inline constexpr size_t kFeedbackKept = 512;
+
 // Links between nodes (link.h). A thread each: 16 devices of 64 sessions, and a few for requests.
 inline constexpr uint32_t kLinksMax = 16 * 64 + 64;
 // Of them, those that have not said who they are. More wait in the kernel's queue.

@@ -215,9 +215,15 @@ void Member::KeepAlive(LeaseId lease) {
   const Nanos asked = MonotonicNow();
   const absl::Status kept = store_->KeepAlive(lease);
   if (kept.ok()) {
-    absl::MutexLock lock(&mutex_);
-    lease_ends_ = asked + kNodeLeaseSeconds * kSecond;
-    problem_.clear();
+    bool back;
+    {
+      absl::MutexLock lock(&mutex_);
+      back = !problem_.empty();
+      lease_ends_ = asked + kNodeLeaseSeconds * kSecond;
+      problem_.clear();
+    }
+    LOG_IF(INFO, back) << "in the pool again, with the lease of before";
+    if (back) on_change_();
     return;
   }
   bool lapsed;

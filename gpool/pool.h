@@ -10,13 +10,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
 #include "gpool/etcd_store.h"
 #include "gpool/gmap.h"
 #include "gpool/link.h"
+#include "gpool/mapper_state.h"
 #include "gpool/member.h"
+#include "gpool/rpc_capnp.h"
 #include "gpool/store.h"
 #include "gpool/tls.h"
 
@@ -29,6 +35,7 @@ struct PoolOptions {
   std::string advertise;  // what the others dial; empty: as `listen`
   TlsFiles tls;
   EtcdOptions etcd;
+  MapperOptions mapper;  // while this node is the mapper
 };
 
 // One device of an application: the GPU that it is bound to.
@@ -43,14 +50,10 @@ struct Vgpu {
 };
 
 struct PlaceRequest {
+  uint64_t id = 0;  // of the caller's choice: no two applications of this node have the same
   std::string application;  // the guest's word
   std::string tenant;
   uint32_t vgpus = 1;
-};
-
-struct Placement {
-  uint64_t id = 0;
-  std::vector<Vgpu> vgpus;
 };
 
 class Pool {
@@ -64,9 +67,18 @@ class Pool {
                                                      LinkServer::OnLink on_session);
   ~Pool();
 
-  // Where an application of ours should have its devices. `done` is called once, from any thread.
-  // kUnavailable: nobody can tell now. kResourceExhausted: the pool has no such place.
-  void Place(const PlaceRequest& request, std::function<void(absl::StatusOr<Placement>)> done);
+  // Where an application of ours should have its devices. The first of them counts as used from
+  // then on. `done` is called once, from any thread. kUnavailable: nobody can tell now.
+  // kResourceExhausted: the pool has no such place.
+  void Place(const PlaceRequest& request,
+             std::function<void(absl::StatusOr<std::vector<Vgpu>>)> done);
+  // What the application uses now.
+  void Use(const UsedAssembly& assembly) { rpc_->Use(assembly); }
+  // It has ended, or does not use anything for now.
+  void Release(uint64_t id) { rpc_->Release(id); }
+  // One of its sessions on one of our GPUs has ended.
+  void Record(const FeedbackRecord& record) { rpc_->Record(record); }
+  MapperLoads Loads() const { return rpc_->Loads(); }
 
   // As DialLink. Blocks.
   absl::StatusOr<std::unique_ptr<TlsStream>> Dial(const std::string& address,
@@ -78,12 +90,28 @@ class Pool {
 
  private:
   Pool() = default;
+  // Tells the RPC thread what the member knows.
+  void Follow();
+  absl::StatusOr<UniqueFd> OnLink(const std::string& peer, const LinkHello& hello,
+                                  const LinkServer::OnLink& on_session);
+  UniqueFd DialMapper(const MapperRecord& mapper);
+  void StoreHistory();
 
   std::unique_ptr<TlsContext> tls_;
   std::unique_ptr<Store> store_;
   MemberOptions member_options_;
+  std::unique_ptr<RpcThread> rpc_;
   std::unique_ptr<Member> member_;
   std::unique_ptr<LinkServer> links_;
+  UniqueFd stop_event_;  // readable when the relays to mappers are to end
+
+  absl::Mutex mutex_;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // member_ is there
+  bool was_mapper_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> relays_ ABSL_GUARDED_BY(mutex_);  // one a mapper that we talked to
+  absl::CondVar wake_;
+  std::thread history_thread_;
 };
 
 }  // namespace consort::gpool

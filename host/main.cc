@@ -36,6 +36,7 @@
 #include "host/memory/size_text.h"
 #include "host/scheduler/scheduler.h"
 #include "policies/admission/admission.h"
+#include "policies/placement/policy.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -88,6 +89,8 @@ constexpr char kUsage[] =
   --pool-certificates FOLDER      authority.crt, NODE.crt and NODE.key (default
                         /etc/consort/pool); consortctl pool makes them
   --pool-vgpus N        how many GPUs a program sees whose VM's file does not say (default: all)
+  --pool-policy NAME[,NAME]       who chooses GPUs while this host is the pool's mapper: a policy,
+                        and one that decides once there is history (default gwtmin,mbf)
   --node NAME           this host's name in the pool (default: its host name)
   --account FILE        append one line of JSON for each session that ends
   --verbose N           more in the log
@@ -115,6 +118,7 @@ struct PoolFlags {
   std::string certificates = "/etc/consort/pool";
   std::string node;
   std::optional<uint32_t> vgpus;
+  gpool::MapperOptions mapper;
 };
 
 // Sets options->pool. What is wrong with the flags; empty: nothing.
@@ -143,6 +147,7 @@ std::string SetPool(const PoolFlags& flags, DaemonOptions* options) {
   }
   PoolMemberOptions& member = options->pool.emplace();
   member.vgpus = flags.vgpus;
+  member.pool.mapper = flags.mapper;
   member.pool.name = flags.name;
   member.pool.node = node;
   member.pool.listen = flags.listen;
@@ -193,6 +198,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options, SettingsOptions*
                                  {"node", required_argument, nullptr, 7},
                                  {"state", required_argument, nullptr, 'T'},
                                  {"trace", required_argument, nullptr, 'R'},
+                                 {"pool-policy", required_argument, nullptr, 8},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
@@ -332,6 +338,16 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options, SettingsOptions*
       case 'R':
         options->trace_folder = value;
         break;
+      case 8: {
+        const std::vector<std::string> names = absl::StrSplit(value, ',');
+        for (const std::string& name : names) {
+          if (placement::PolicyPromise(name).empty() || names.size() > 2) {
+            return UsageError("--pool-policy knows no " + value);
+          }
+        }
+        pool.mapper = {names[0], names.size() > 1 ? names[1] : ""};
+        break;
+      }
       case 'v':
         if (!absl::SimpleAtoi(value, &options->verbosity)) {
           return UsageError("--verbose wants a number, not " + value);

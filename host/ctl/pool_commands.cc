@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/ctl/pool_commands.h"
 
-#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +18,10 @@ std::string Count(const Json& object, const char* key) {
   return absl::StrCat(object.value(key, uint64_t{0}));
 }
 
-// How many vGPUs of this host's applications each GPU has.
-std::map<uint64_t, uint64_t> Bound(const Json& pool) {
-  std::map<uint64_t, uint64_t> bound;
-  for (const Json& assembly : pool.value("assemblies", Json::array())) {
-    for (const Json& vgpu : assembly.value("vgpus", Json::array())) {
-      ++bound[vgpu.value("gid", uint64_t{0})];
-    }
-  }
-  return bound;
+std::string Role(const Json& pool, const std::string& node) {
+  const bool mapper = node == Text(pool, "mapper");
+  if (node != Text(pool, "node")) return mapper ? "mapper" : "";
+  return mapper ? "mapper, this host" : "this host";
 }
 
 }  // namespace
@@ -44,9 +38,7 @@ std::string NodesTable(const Json& pool) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& node : pool.value("nodes", Json::array())) {
     const std::string name = Text(node, "node");
-    rows.push_back({name, Text(node, "address"), Count(node, "gpus"),
-                    absl::StrCat(name == Text(pool, "mapper") ? "mapper" : "",
-                                 name == Text(pool, "node") ? " this" : "")});
+    rows.push_back({name, Text(node, "address"), Count(node, "gpus"), Role(pool, name)});
   }
   std::string out = Table({"NODE", "ADDRESS", "GPUS ", "ROLE"}, rows);
   if (!pool.value("joined", false)) {
@@ -56,15 +48,13 @@ std::string NodesTable(const Json& pool) {
 }
 
 std::string GpusTable(const Json& pool) {
-  const std::map<uint64_t, uint64_t> bound = Bound(pool);
   std::vector<std::vector<std::string>> rows;
   for (const Json& gpu : pool.value("gpus", Json::array())) {
-    const auto it = bound.find(gpu.value("gid", uint64_t{0}));
     rows.push_back({Count(gpu, "gid"), Text(gpu, "node"), Count(gpu, "device"), Text(gpu, "model"),
                     HumanBytes(gpu.value("memory_total_bytes", uint64_t{0})),
-                    absl::StrCat(it != bound.end() ? it->second : 0)});
+                    gpu.contains("bound") ? Count(gpu, "bound") : "-"});
   }
-  return Table({"GID ", "NODE", "DEVICE ", "MODEL", "MEMORY ", "OURS "}, rows);
+  return Table({"GID ", "NODE", "DEVICE ", "MODEL", "MEMORY ", "IN USE "}, rows);
 }
 
 std::string SlicesTable(const Json& pool) {

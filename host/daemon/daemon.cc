@@ -657,7 +657,10 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
   }
   windows_.Return(it->second.window);
-  if (pool_ != nullptr) pool_->LocalEnded(it->second.assembly);
+  if (pool_ != nullptr) {
+    pool_->LocalEnded(it->second.assembly);
+    pool_->Record(identity.application, *devices_[identity.device_index]->info, ended);
+  }
   WorkerProcess* worker = it->second.worker;
   sessions_.erase(it);
   if (const auto running = workers_.find(worker); running != workers_.end()) {

@@ -22,6 +22,7 @@
 #include "host/control/control_socket.h"
 #include "host/daemon/greeter.h"
 #include "host/limits.h"
+#include "policies/placement/sensitivity.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -104,6 +105,7 @@ absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(EventLoop* loo
   }
   std::unique_ptr<PoolSessions> sessions(
       new PoolSessions(loop, options, windows, std::move(hooks)));
+  sessions->has_devices_ = !gpus.empty();
   ASSIGN_OR_RETURN(sessions->pool_,
                    gpool::Pool::Start(options.pool, std::move(gpus),
                                       [borrowed = sessions.get()](const std::string& peer,
@@ -174,21 +176,25 @@ void PoolSessions::Query(Connection connection, const wire::Hello& hello) {
   const size_t all = pool_->member().map()->gpu_count();
   request.vgpus = std::min(connection.devices_max, options_.vgpus.value_or(all));
   request.vgpus = std::clamp<uint32_t>(request.vgpus, 1, kVgpusMax);
+  request.id = NewAssemblyId();
   auto shared = std::make_shared<Connection>(std::move(connection));
-  pool_->Place(request, [this, alive = alive_, loop = loop_, shared,
-                         hello](absl::StatusOr<gpool::Placement> placement) {
-    loop->Post([this, alive, shared, hello, placement = std::move(placement)] {
-      if (*alive) OnPlaced(std::move(*shared), hello, placement);
+  pool_->Place(request, [this, alive = alive_, loop = loop_, shared, id = request.id,
+                         hello](absl::StatusOr<std::vector<gpool::Vgpu>> vgpus) {
+    loop->Post([this, alive, shared, id, hello, vgpus = std::move(vgpus)] {
+      if (*alive) OnPlaced(id, std::move(*shared), hello, vgpus);
     });
   });
 }
 
-void PoolSessions::OnPlaced(Connection connection, const wire::Hello& hello,
-                            absl::StatusOr<gpool::Placement> placement) {
-  if (!placement.ok()) {
+void PoolSessions::OnPlaced(uint64_t id, Connection connection, const wire::Hello& hello,
+                            const absl::StatusOr<std::vector<gpool::Vgpu>>& vgpus) {
+  if (!vgpus.ok()) {
     LOG(WARNING) << connection.tenant << " (" << connection.peer
-                 << ") is not placed by the pool: " << placement.status().message();
-    return hooks_.answer_alone(std::move(connection));
+                 << ") is not placed by the pool: " << vgpus.status().message();
+    if (has_devices_) return hooks_.answer_alone(std::move(connection));
+    return hooks_.refuse(std::move(connection), wire::kWelcomeRefused,
+                         absl::StrCat("this host has no GPU of its own, and the pool gives none: ",
+                                      vgpus.status().message()));
   }
   Assembly assembly;
   assembly.tenant = connection.tenant;
@@ -199,7 +205,7 @@ void PoolSessions::OnPlaced(Connection connection, const wire::Hello& hello,
   wire::Welcome welcome;
   std::string snapshots;
   Names names;
-  for (const gpool::Vgpu& vgpu : placement->vgpus) {
+  for (const gpool::Vgpu& vgpu : *vgpus) {
     std::optional<GpuDescription> description = Describe(vgpu);
     if (!description.has_value()) {
       LOG(WARNING) << "GPU " << vgpu.gid << " of node " << vgpu.node
@@ -222,6 +228,7 @@ void PoolSessions::OnPlaced(Connection connection, const wire::Hello& hello,
     assembly.vgpus.push_back(vgpu);
   }
   welcome.device_count = static_cast<uint32_t>(assembly.vgpus.size());
+  assembly.used = {vgpus->front().gid};
   if (assemblies_.size() >= kAssembliesMax) {
     const auto oldest =
         std::min_element(assemblies_.begin(), assemblies_.end(), [](const auto& a, const auto& b) {
@@ -233,9 +240,10 @@ void PoolSessions::OnPlaced(Connection connection, const wire::Hello& hello,
           std::move(connection), wire::kWelcomeRefused,
           absl::StrCat("this host has its limit of ", kAssembliesMax, " applications on the pool"));
     }
+    pool_->Release(oldest->first);
     assemblies_.erase(oldest);
   }
-  welcome.assembly = NewAssemblyId();
+  welcome.assembly = id;
   assemblies_.emplace(welcome.assembly, std::move(assembly));
   std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
   hooks_.answer(std::move(connection), bytes + snapshots);
@@ -258,6 +266,7 @@ void PoolSessions::Open(Connection connection, const wire::Hello& hello) {
   const gpool::Vgpu& vgpu = assembly.vgpus[hello.device];
   connection.assembly = hello.assembly;
   connection.slots_taken = assembly.slots;
+  TellUse(hello.assembly, vgpu.gid);
   if (vgpu.local) return hooks_.open_local(std::move(connection), hello, vgpu.device);
   OpenRemote(hello.assembly, vgpu, std::move(connection), hello);
 }
@@ -343,7 +352,36 @@ void PoolSessions::Began(uint64_t id, const Window& window) {
 void PoolSessions::Ended(uint64_t id) {
   const auto it = assemblies_.find(id);
   if (it == assemblies_.end() || it->second.sessions == 0) return;
-  if (--it->second.sessions == 0) it->second.idle_since = MonotonicNow();
+  if (--it->second.sessions != 0) return;
+  it->second.idle_since = MonotonicNow();
+  it->second.used.clear();
+  pool_->Release(id);
+}
+
+void PoolSessions::TellUse(uint64_t id, gpool::Gid gid) {
+  Assembly& assembly = assemblies_.at(id);
+  if (std::find(assembly.used.begin(), assembly.used.end(), gid) != assembly.used.end()) return;
+  assembly.used.push_back(gid);
+  pool_->Use({id, assembly.tenant, assembly.application, assembly.used});
+}
+
+void PoolSessions::Record(const std::string& application, const Ready& device,
+                          const SessionEnded& ended) {
+  const auto runtime = static_cast<Nanos>(ended.lasted_nanos);
+  if (runtime <= 0) return;
+  gpool::FeedbackRecord record;
+  record.id = absl::StrCat(pool_->member().boot(), "/", ended.session);
+  record.application = PrintableName(application);
+  record.model =
+      gpool::ModelKey(PrintableName(GetText(device.snapshot.name)), device.snapshot.total_bytes);
+  record.ended_unix = static_cast<Nanos>(ended.started_unix_seconds) * kSecond + runtime;
+  record.runtime = runtime;
+  record.gpu_time = static_cast<Nanos>(ended.kernel_nanos);
+  record.bytes = ended.bytes_to_device + ended.bytes_to_host;
+  placement::SensitivityMeter meter({}, 0);
+  meter.Add(record.bytes, ended.round_trips, runtime);
+  record.sensitivity = meter.Value(runtime);
+  pool_->Record(record);
 }
 
 void PoolSessions::LocalBegan(uint64_t assembly, const Window& window) { Began(assembly, window); }
@@ -353,8 +391,10 @@ void PoolSessions::Sweep() {
   sweep_ = loop_->After(kAssemblyIdle / 2, [this] { Sweep(); });
   const Nanos now = MonotonicNow();
   for (auto& [id, assembly] : assemblies_) {
-    if (assembly.sessions == 0 && assembly.placed && now - assembly.idle_since > kAssemblyIdle) {
-      assembly.placed = false;
+    if (assembly.sessions == 0 && !assembly.used.empty() &&
+        now - assembly.idle_since > kAssemblyIdle) {
+      assembly.used.clear();
+      pool_->Release(id);
     }
   }
 }
@@ -369,6 +409,9 @@ PoolStatus PoolSessions::Status() const {
     status.mapper = mapper->node;
   }
   status.map = *pool_->member().map();
+  const gpool::MapperLoads loads = pool_->Loads();
+  status.policy = loads.policy;
+  for (const gpool::GpuUse& use : loads.uses) status.bound[use.gid] = use.bound;
   for (const auto& [id, assembly] : assemblies_) {
     if (assembly.sessions == 0) continue;
     AssemblyStatus& out = status.assemblies.emplace_back();

@@ -84,6 +84,9 @@ class PoolSessions {
   void LocalBegan(uint64_t assembly, const Window& window);
   void LocalEnded(uint64_t assembly);
 
+  // What a session on one of our own devices used, whoever's it was: the pool learns from it.
+  void Record(const std::string& application, const Ready& device, const SessionEnded& ended);
+
   // Of a tenant that the pool has a weight for.
   std::optional<uint32_t> WeightOf(const std::string& tenant) const {
     return pool_->member().WeightOf(tenant);
@@ -100,7 +103,7 @@ class PoolSessions {
     uint32_t sessions = 0;
     SlotSet slots = {};  // of its sessions' windows
     Nanos idle_since = 0;
-    bool placed = true;  // the pool counts it
+    std::vector<gpool::Gid> used;  // that the pool counts
   };
   struct Remote {
     uint64_t assembly = 0;
@@ -113,8 +116,9 @@ class PoolSessions {
                Hooks hooks);
   absl::StatusOr<UniqueFd> OnLink(const std::string& peer, const gpool::LinkHello& hello);
   void OnRemoteSession(Connection connection, const RemoteSessionRequest& request);
-  void OnPlaced(Connection connection, const wire::Hello& hello,
-                absl::StatusOr<gpool::Placement> placement);
+  void OnPlaced(uint64_t id, Connection connection, const wire::Hello& hello,
+                const absl::StatusOr<std::vector<gpool::Vgpu>>& vgpus);
+  void TellUse(uint64_t id, gpool::Gid gid);
   void OpenRemote(uint64_t id, const gpool::Vgpu& vgpu, Connection connection,
                   const wire::Hello& hello);
   void RelayRemote(uint64_t id, std::shared_ptr<Connection> connection, gpool::Vgpu vgpu,
@@ -129,7 +133,8 @@ class PoolSessions {
   const Hooks hooks_;
   // Calls that come from other threads find out here whether this object is still there.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  UniqueFd stop_event_;
+  UniqueFd stop_event_;  // readable when the relays are to end
+  bool has_devices_ = false;
   std::map<uint64_t, Assembly> assemblies_;
   uint64_t next_remote_ = 1;
   std::map<uint64_t, Remote> remotes_;

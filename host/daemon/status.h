@@ -86,7 +86,9 @@ struct PoolStatus {
   bool joined = false;
   std::string problem;  // why not
   std::string mapper;   // its node; empty: nobody is
+  std::string policy;   // by which the mapper decides now; empty: not known
   gpool::Gmap map;
+  std::map<gpool::Gid, uint32_t> bound;  // vGPUs in use on each GPU, in the whole pool
   std::vector<AssemblyStatus> assemblies;
   uint32_t remote_sessions = 0;  // of this host's applications on other nodes
 };

@@ -121,6 +121,7 @@ Json PoolJson(const PoolStatus& pool) {
   out["joined"] = pool.joined;
   if (!pool.problem.empty()) out["problem"] = pool.problem;
   if (!pool.mapper.empty()) out["mapper"] = pool.mapper;
+  if (!pool.policy.empty()) out["policy"] = pool.policy;
   out["remote_sessions"] = pool.remote_sessions;
   out["nodes"] = Json::array();
   out["gpus"] = Json::array();
@@ -133,6 +134,9 @@ Json PoolJson(const PoolStatus& pool) {
                              {"model", gpu.model},
                              {"uuid", gpu.uuid},
                              {"memory_total_bytes", gpu.memory_bytes}});
+      if (const auto bound = pool.bound.find(gpu.gid); bound != pool.bound.end()) {
+        out["gpus"].back()["bound"] = bound->second;
+      }
     }
   }
   out["assemblies"] = Json::array();

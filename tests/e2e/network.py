@@ -153,13 +153,19 @@ class Etcd:
         subprocess.run(self._network.command(host, ["etcdctl", "put", key, value]),
                        env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True)
 
+    def get(self, host, key):
+        done = subprocess.run(self._network.command(host, ["etcdctl", "get", "--print-value-only", key]),
+                              env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True, text=True)
+        return done.stdout
+
     def kill(self, host):
         self._processes[host].kill()
         self._processes[host].wait()
 
-    def restart(self, host):
+    def restart(self, host, wait=True):
         self._start(host, "existing")
-        self._wait(host)
+        if wait:
+            self._wait(host)
 
 
 class DelayingProxy:

@@ -4,6 +4,7 @@
 unmodified programs, CPU devices. What docs/POOL.md promises an operator."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -183,6 +184,164 @@ class RemoteVgpus(unittest.TestCase):
         self.assertLess(line["round_trips"], 40)
         # If each launch had waited, that would have taken ten minutes.
         self.assertLess(seconds, launches * rounds * 2 * late_seconds / 4)
+
+
+@unittest.skipIf(network.why_not(), network.why_not())
+class Pools(unittest.TestCase):
+    """Three hosts, an etcd member on each; the GPUs are the third host's."""
+
+    def setUp(self):
+        self.hosts = Hosts(self, 3, members=3)
+        self.near = self.hosts.start(0, devices=0)
+        self.middle = self.hosts.start(1, devices=0)
+        self.far = self.hosts.start(2, devices=2)
+        self.hosts.wait_for_nodes(0, 1, 2)
+
+    def compute(self, *daemons):
+        for daemon in daemons:
+            done = run(daemon, "vector_add")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr + daemon.log_tail() + self.far.log_tail())
+
+    def host_of(self, name):
+        return self.hosts.NAMES.index(name)
+
+    def wait_for_mapper_other_than(self, old, *daemons):
+        wait_for(lambda: len({pool_of(daemon).get("mapper") for daemon in daemons} - {old, None}) == 1
+                 and old not in {pool_of(daemon).get("mapper") for daemon in daemons},
+                 f"a mapper other than {old}", *daemons)
+
+    def used(self, daemon):
+        return {gpu["gid"]: gpu.get("bound", 0) for gpu in json.loads(ctl(daemon, "gpus", "-o", "json"))}
+
+    def test_two_hosts_programs_spread_over_the_gpus_of_the_third(self):
+        """Which GPU is decided by the mapper, with what programs of all hosts use in mind."""
+        first, second = Busy(self, self.near), Busy(self, self.middle)
+        wait_for(lambda: sorted(self.used(self.near).values()) == [1, 1], "one program on each GPU", self.near)
+        for daemon in (self.near, self.middle):
+            slices = json.loads(ctl(daemon, "slice", "-o", "json"))
+            self.assertEqual([one["application"] for one in slices], ["busy"])
+            self.assertEqual({vgpu["node"] for vgpu in slices[0]["vgpus"]}, {"c"})
+            self.assertIn("busy", ctl(daemon, "slice"))
+        first.end()
+        second.end()
+        wait_for(lambda: sorted(self.used(self.near).values()) == [0, 0], "nobody uses a GPU", self.near)
+        self.compute(self.near, self.middle)
+        # What was measured is in the store, whoever will be the mapper.
+        wait_for(lambda: "vector_add" in self.hosts.etcd.get(0, "consort/default/feedback"), "history is stored",
+                 self.near, self.far)
+        for daemon in (self.near, self.middle, self.far):
+            self.assertEqual(daemon.stop(), 0, daemon.log_tail())
+
+    def test_a_mapper_that_dies_has_a_successor_that_knows_all(self):
+        mapper = pool_of(self.near)["mapper"]
+        if mapper == "c":  # the GPUs' own host is to live on
+            self.far.stop()
+            self.wait_for_mapper_other_than("c", self.near, self.middle)
+            self.far = self.hosts.start(2, devices=2)
+            self.hosts.wait_for_nodes(0, 1, 2)
+            mapper = pool_of(self.near)["mapper"]
+        dies, lives = (self.near, self.middle) if mapper == "a" else (self.middle, self.near)
+        program = Busy(self, lives)
+        wait_for(lambda: sorted(self.used(lives).values()) == [0, 1], "the program counts", lives)
+        before = self.used(lives)
+        dies.signal(signal.SIGKILL)
+        self.wait_for_mapper_other_than(mapper, lives, self.far)
+        # Running programs do not notice, their places still count, and new programs are placed.
+        wait_for(lambda: self.used(lives) == before, "the successor knows the program's place", lives, self.far)
+        self.assertIsNone(program.process.poll())
+        self.compute(lives)
+        wait_for(lambda: {node["node"] for node in pool_of(lives)["nodes"]} == {"c", "b" if mapper == "a" else "a"},
+                 "the dead host left", lives)
+
+    def test_an_etcd_member_that_dies_is_not_missed(self):
+        program = Busy(self, self.near)
+        for member in (0, 2):
+            with self.subTest(f"etcd member of host {member}"):
+                self.hosts.etcd.kill(member)
+                self.compute(self.near, self.middle)
+                self.hosts.etcd.restart(member)
+        self.assertIsNone(program.process.poll())
+        self.hosts.wait_for_nodes(0, 1, 2)
+
+    def test_a_host_that_is_cut_off_leaves_and_comes_back(self):
+        program = Busy(self, self.near)
+        self.hosts.network.cut(2)
+        # The program's GPU is out of reach: it ends with an error, it does not hang.
+        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(PATIENCE_SECONDS))
+        wait_for(lambda: {node["node"] for node in pool_of(self.near)["nodes"]} == {"a", "b"}, "c left", self.near)
+        done = run(self.near, "vector_add")
+        self.assertIn("cudaErrorNoDevice", done.stderr)
+        # The host itself knows that it is alone, and its own programs go on.
+        wait_for(lambda: not pool_of(self.far)["joined"], "c knows that it is out", self.far)
+        self.assertIn("not in the pool", ctl(self.far, "nodes"))
+        self.compute(self.far)
+        self.hosts.network.heal(2)
+        self.hosts.wait_for_nodes(0, 1, 2)
+        self.compute(self.near, self.middle)
+
+    def test_without_a_majority_of_etcd_running_programs_go_on(self):
+        program = Busy(self, self.near)
+        for member in (1, 2):
+            self.hosts.etcd.kill(member)
+        wait_for(lambda: not pool_of(self.near)["joined"], "a knows that it is out of the pool", self.near)
+        self.assertIsNone(program.process.poll())
+        for member in (1, 2):
+            self.hosts.etcd.restart(member, wait=False)
+        self.hosts.wait_for_nodes(0, 1, 2)
+        self.assertIsNone(program.process.poll())
+        self.compute(self.near)
+
+    def test_a_tenants_weight_in_the_store_holds_on_all_hosts(self):
+        self.hosts.etcd.put(0, "consort/default/tenants/local", '{"weight":7}')
+        wait_for(lambda: self.weight_of_next_program() == 7, "weight 7", self.near, self.far)
+
+    def weight_of_next_program(self):
+        before = len(self.far.account())
+        self.compute(self.near)
+        return self.far.wait_for_account(lambda all: len(all) > before)[-1]["weight"]
+
+
+@unittest.skipIf(network.why_not(), network.why_not())
+class Documentation(unittest.TestCase):
+    def test_the_commands_of_pool_md_make_a_pool(self):
+        text = (stack.REPOSITORY / "docs" / "POOL.md").read_text("utf-8")
+        block = text.split("## Start one", 1)[1].split("```", 2)[1]
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="pool-")))
+        hosts = self.enterContext(network.Network(2))
+        environment = dict(os.environ, PATH=f"{stack.BUILD / 'bin'}:{os.environ['PATH']}")
+        said = {}
+        for line in block.strip().splitlines():
+            prompt, command = line.split("$ ", 1)
+            host = Hosts.NAMES.index(prompt)
+            argv = hosts.command(host, command.split())
+            # Only where this machine's own consortd would be in the way, and what device it has.
+            if command.startswith("consortd"):
+                argv += ["--socket", f"{folder}/{prompt}.sock", "--vsock-port", "off", "--metrics", "off",
+                         "--device", "cpu", "--devices", "1"]
+            elif not command.startswith(("etcd", "consortctl pool")):
+                argv += ["--admin-socket", f"{folder}/{prompt}.admin.sock"]
+            if command.startswith(("etcd", "consortd")):
+                with open(folder / "log", "ab") as log:
+                    process = subprocess.Popen(argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                               stdout=subprocess.PIPE, stderr=log)
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+                if command.startswith("consortd"):
+                    self.assertEqual(process.stdout.readline(), b"consortd: ready\n", (folder / "log").read_text())
+                continue
+
+            def ran(argv=argv, command=command):
+                done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+                said[command] = done.stdout
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return True
+            if command.startswith("consortctl pool"):
+                ran()
+            else:
+                # The table has a line for each of both hosts, when both have joined.
+                wait_for(lambda ran=ran, command=command: ran() and len(said[command].splitlines()) == 3,
+                         f"{command}: {said}")
+        self.assertIn("mapper", said["consortctl nodes"])
 
 
 if __name__ == "__main__":

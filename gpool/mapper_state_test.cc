@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpool/mapper_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "gpool/limits.h"
+
+namespace consort::gpool {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr Nanos kNow = 1'700'000'000 * kSecond;
+
+// Node a has GPUs 1 and 2, node b GPU 3.
+Gmap TwoNodes() {
+  Gmap map;
+  map.nodes["a"] = {"a", "10.0.0.1:7010", "x", {}};
+  map.nodes["b"] = {"b", "10.0.0.2:7010", "y", {}};
+  for (const Gid gid : {1u, 2u}) {
+    map.nodes["a"].gpus.push_back({gid, gid - 1, absl::StrCat("GPU-", gid), "M", kGiB, 1, ""});
+  }
+  map.nodes["b"].gpus.push_back({3, 0, "GPU-3", "M", kGiB, 1, ""});
+  return map;
+}
+
+class MapperStateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto state = MapperState::Make({"gmin", ""});
+    ASSERT_TRUE(state.ok()) << state.status();
+    state_ = *std::move(state);
+    state_->SetMap(TwoNodes());
+  }
+
+  std::vector<Gid> Place(const std::string& node, uint64_t id, uint32_t vgpus, bool trial = false) {
+    const auto placed = state_->Place(node, {id, "t", "app", {}}, vgpus, trial, kNow);
+    EXPECT_TRUE(placed.ok()) << placed.status();
+    std::vector<Gid> gids;
+    if (!placed.ok()) return gids;
+    for (const PlacedVgpu& one : *placed) {
+      EXPECT_FALSE(one.why.empty());
+      gids.push_back(one.gid);
+    }
+    return gids;
+  }
+  // In use, in the order of gids.
+  std::vector<uint32_t> Bound() const {
+    std::vector<uint32_t> bound;
+    for (const GpuUse& use : state_->Uses()) bound.push_back(use.bound);
+    return bound;
+  }
+
+  std::unique_ptr<MapperState> state_;
+};
+
+TEST_F(MapperStateTest, ApplicationsSpreadAndTheirFirstGpuCounts) {
+  EXPECT_THAT(Place("a", 1, 1), ElementsAre(1));
+  EXPECT_THAT(Place("a", 2, 1), ElementsAre(2));
+  EXPECT_THAT(Place("a", 3, 1), ElementsAre(3));
+  EXPECT_THAT(Bound(), ElementsAre(1, 1, 1));
+  state_->Release("a", 2);
+  EXPECT_THAT(Place("b", 1, 1), ElementsAre(2));  // the same number of another node's is another
+  EXPECT_THAT(Bound(), ElementsAre(1, 1, 1));
+}
+
+TEST_F(MapperStateTest, AnApplicationGetsDifferentGpusAsFarAsThereAreSoMany) {
+  EXPECT_THAT(Place("b", 1, 2), ElementsAre(3, 1));
+  EXPECT_THAT(Place("b", 2, 64), ElementsAre(1, 3, 2));
+  EXPECT_THAT(Bound(), ElementsAre(1, 0, 1));  // of each its first only
+}
+
+TEST_F(MapperStateTest, ATrialChangesNothing) {
+  EXPECT_THAT(Place("a", 1, 3, /*trial=*/true), UnorderedElementsAre(1, 2, 3));
+  EXPECT_THAT(Bound(), ElementsAre(0, 0, 0));
+}
+
+TEST_F(MapperStateTest, AskingTwiceCountsOnce) {
+  Place("a", 1, 1);
+  Place("a", 1, 1);
+  EXPECT_THAT(Bound(), ElementsAre(1, 0, 0));
+}
+
+TEST_F(MapperStateTest, WhatIsUsedReplacesWhatWasToldBefore) {
+  Place("a", 1, 3);
+  state_->Use("a", {1, "t", "app", {2, 3, 99}}, kNow);
+  EXPECT_THAT(Bound(), ElementsAre(0, 1, 1));
+  state_->Use("b", {1, "t", "app", {3}}, kNow);
+  state_->Clear("a");
+  EXPECT_THAT(Bound(), ElementsAre(0, 0, 1));
+}
+
+TEST_F(MapperStateTest, ANodeThatIsGoneTakesItsGpusAndApplicationsAlong) {
+  state_->Use("a", {1, "t", "app", {1, 3}}, kNow);
+  state_->Use("b", {1, "t", "app", {1, 3}}, kNow);
+  Gmap only_a = TwoNodes();
+  only_a.nodes.erase("b");
+  state_->SetMap(only_a);
+  EXPECT_THAT(Bound(), ElementsAre(1, 0));  // a's own, on what is left
+  state_->SetMap(TwoNodes());
+  EXPECT_THAT(Bound(), ElementsAre(1, 0, 0));
+  state_->SetMap(Gmap());
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(state_->Place("a", {2, "t", "app", {}}, 1, false, kNow).status()));
+}
+
+FeedbackRecord Measured(const std::string& id, const std::string& application, Nanos gpu_time) {
+  return {id, application, ModelKey("M", kGiB), kNow, 10 * kSecond, gpu_time, 0, 4096, 0.125};
+}
+
+TEST_F(MapperStateTest, AMeasurementThatIsToldAgainCountsOnce) {
+  EXPECT_TRUE(state_->Record(Measured("1", "app", kSecond)));
+  EXPECT_FALSE(state_->Record(Measured("1", "app", kSecond)));
+  EXPECT_FALSE(state_->Record({"2", "app", "M", kNow, 0, 0, 0, 0, -1}));  // no time at all
+}
+
+TEST_F(MapperStateTest, HistoryDecidesForTheNextMapperToo) {
+  auto make = [] {
+    auto state = MapperState::Make({"gmin", "guf"});
+    EXPECT_TRUE(state.ok()) << state.status();
+    (*state)->SetMap(TwoNodes());
+    return *std::move(state);
+  };
+  const auto arrivals = [](MapperState* state) {
+    for (uint64_t id = 1; id <= 40; ++id) {
+      EXPECT_TRUE(state->Place("a", {id, "t", "app", {}}, 1, false, kNow).ok());
+    }
+    return state->policy();
+  };
+  const auto first = make();
+  EXPECT_EQ(arrivals(first.get()), "gmin");
+  for (int i = 0; i < 8; ++i) first->Record(Measured(absl::StrCat(i), "app", 9 * kSecond));
+  EXPECT_EQ(arrivals(first.get()), "guf");
+  const auto second = make();
+  second->Load(first->History());
+  EXPECT_EQ(arrivals(second.get()), "guf");
+  EXPECT_EQ(second->History(), first->History());
+}
+
+TEST_F(MapperStateTest, HistoryIsBoundedAndNonsenseInItIsPassedOver) {
+  for (size_t i = 0; i < kFeedbackKept + 5; ++i) {
+    state_->Record(Measured(absl::StrCat("id", i), "app", kSecond));
+  }
+  const std::string history = state_->History();
+  EXPECT_THAT(history, ::testing::Not(HasSubstr("\"id4\"")));
+  EXPECT_THAT(history, HasSubstr("\"id5\""));
+  EXPECT_LT(history.size(), 1u << 20);  // etcd takes 1.5 MiB
+  const std::string before = state_->History();
+  for (const char* text : {"", "{", "[]", "{\"records\":1}", "{\"records\":[1,{},{\"id\":2}]}"}) {
+    state_->Load(text);
+  }
+  EXPECT_EQ(state_->History(), before);
+}
+
+TEST(MapperState, KnowsPoliciesByName) {
+  EXPECT_TRUE(absl::IsInvalidArgument(MapperState::Make({"none such", ""}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(MapperState::Make({"gmin", "none such"}).status()));
+}
+
+}  // namespace
+}  // namespace consort::gpool

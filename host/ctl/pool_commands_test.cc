@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/ctl/pool_commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace consort::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const char kStatus[] =
+    R"({"schema":1,"pool":{"pool":"default","node":"b","joined":true,"mapper":"a",
+  "nodes":[{"node":"a","address":"10.0.0.1:7010","gpus":1},
+           {"node":"b","address":"10.0.0.2:7010","gpus":0}],
+  "gpus":[{"gid":3,"node":"a","device":0,"model":"M","uuid":"GPU-1",
+           "memory_total_bytes":1073741824,"bound":2}],
+  "assemblies":[{"tenant":"t","vm":"","application":"busy","pid":7,"sessions":1,
+    "vgpus":[{"gid":3,"node":"a","device":0,"local":false,"why":"least bound"}]}]}})";
+
+TEST(PoolCommands, ShowHostsGpusAndWhatProgramsHave) {
+  const auto pool = PoolOf(Json::parse(kStatus));
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ(NodesTable(*pool),
+            "NODE  ADDRESS        GPUS  ROLE\n"
+            "a     10.0.0.1:7010     1  mapper\n"
+            "b     10.0.0.2:7010     0  this host\n");
+  EXPECT_EQ(GpusTable(*pool),
+            "GID  NODE  DEVICE  MODEL    MEMORY  IN USE\n"
+            "  3  a          0  M      1.00 GiB       2\n");
+  EXPECT_EQ(SlicesTable(*pool),
+            "TENANT  APPLICATION  PID  VGPU  GID  NODE  DEVICE  WHERE   WHY\n"
+            "t       busy           7     0    3  a          0  remote  least bound\n");
+}
+
+TEST(PoolCommands, SayThatAHostIsOutOfThePoolOrInNone) {
+  Json status = Json::parse(kStatus);
+  status["pool"]["joined"] = false;
+  status["pool"]["problem"] = "etcd does not answer";
+  EXPECT_THAT(NodesTable(status["pool"]), HasSubstr("not in the pool: etcd does not answer"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(PoolOf(Json::parse("{\"schema\":1}")).status()));
+}
+
+}  // namespace
+}  // namespace consort::host
