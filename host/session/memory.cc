@@ -2,7 +2,9 @@
 // Device memory of one session: allocations, which may have to wait for room, and what requests
 // need to be on the device.
 #include <algorithm>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -73,8 +75,12 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
     case Opcode::kContextDestroy:
       return Touches::kTable;
     case Opcode::kLaunch: {
-      need->everything = true;
-      return Touches::kContents;
+      wire::LaunchRequest request;
+      decoded = DecodeBody(frame, &request);
+      const Kernel* kernel = modules_.FindKernel(request.kernel);
+      need->everything = kernel == nullptr || !kernel->direct;
+      if (!need->everything) AddArguments(request.params, need);
+      break;
     }
     case Opcode::kCopyToDevice: {
       wire::CopyToDeviceRequest request;
@@ -132,6 +138,30 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
                                                                : Touches::kContents;
   }
   return decoded ? Touches::kContents : Touches::kNothing;
+}
+
+void Session::AddArguments(std::span<const std::byte> params, MemoryNeed* need) const {
+  // At any byte: arguments may be packed. What only looks like an address costs a look.
+  for (size_t at = 0; at + sizeof(uint64_t) <= params.size(); ++at) {
+    uint64_t word;
+    std::memcpy(&word, params.data() + at, sizeof(word));
+    if (!window_->Contains(word, 1)) continue;
+    Range range = {word, 1};
+    std::vector<uint64_t> found;
+    window_->FindExtents(range, &found);
+    // Beside an allocation: the kernel may come back into it.
+    if (found.empty()) {
+      range = {word - std::min<uint64_t>(word, memmgr::kGranuleBytes), 2 * memmgr::kGranuleBytes};
+    }
+    need->ranges.push_back(range);
+  }
+}
+
+void Session::NoteLaunch(const Kernel& kernel, std::span<const std::byte> params) {
+  if (!kernel.direct) return window_->NoteWriteAnywhere();
+  MemoryNeed need;
+  AddArguments(params, &need);
+  for (const Range& range : need.ranges) window_->NoteWrite(range);
 }
 
 bool Session::MemoryReady(const Frame& frame) {

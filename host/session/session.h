@@ -127,6 +127,9 @@ class Session final : private Handlers, private PendingSink {
   // Takes up allocations that waited, and lets memory be moved while nothing uses it.
   void TendMemory();
   Nanos MemorySleepMax() const;
+  // What a launch with these parameters reaches by them.
+  void AddArguments(std::span<const std::byte> params, MemoryNeed* need) const;
+  void NoteLaunch(const Kernel& kernel, std::span<const std::byte> params);
   void NoteWrite(uint64_t address, uint64_t bytes) {
     if (residency_->swaps() && window_->Contains(address, bytes)) {
       window_->NoteWrite({address, bytes});
