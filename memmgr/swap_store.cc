@@ -31,7 +31,8 @@ constexpr Bytes kLargePageBytes = 2 * kMiB;
 
 std::byte* MakePinned(const device::DriverTable& driver, Bytes bytes) {
   const Bytes mapped = bytes + kLargePageBytes;
-  void* const map = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const map =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<std::byte*>(map);
   std::byte* const memory =

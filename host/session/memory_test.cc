@@ -407,6 +407,38 @@ TEST(SessionMemory, QuotasHoldForAllSessionsOfATenantAndForVirtualMemory) {
   other.MustAllocate(200 * kMiB);
 }
 
+TEST(SessionMemory, AReservationIsKeptForWhoMadeIt) {
+  World world(64 * kMiB);
+  Guest a(&world);
+  Guest b(&world, Waiting(kLong));
+  wire::MemoryReserveRequest reserve;
+  reserve.bytes = 40 * kMiB;
+  EXPECT_EQ(a.peer().Ask(reserve), CUDA_SUCCESS);
+  EXPECT_EQ(b.Info().free, 24 * kMiB);
+  const uint32_t call = b.StartAllocate(40 * kMiB);
+  b.Info();
+  EXPECT_FALSE(b.peer().Arrived(call));
+  // Of what is kept.
+  const uint64_t taken = a.MustAllocate(40 * kMiB);
+  // More has to wait, for as long as it says.
+  reserve.bytes = 65 * kMiB;
+  EXPECT_EQ(a.peer().Ask(reserve), kOutOfMemory);
+  reserve.bytes = 64 * kMiB;
+  reserve.wait_ms = 20;
+  EXPECT_EQ(a.peer().Ask(reserve), kOutOfMemory);
+  a.Free(taken);
+  a.Info();
+  EXPECT_FALSE(b.peer().Arrived(call));
+  reserve.bytes = 0;
+  EXPECT_EQ(a.peer().Ask(reserve), CUDA_SUCCESS);
+  EXPECT_EQ(b.peer().Await(call), CUDA_SUCCESS);
+  wire::MemoryHintRequest hint;
+  hint.hint = 77;
+  EXPECT_EQ(a.peer().Ask(hint), CUDA_ERROR_INVALID_VALUE);
+  hint.hint = wire::kHintCpuPhase;
+  EXPECT_EQ(a.peer().Ask(hint), CUDA_SUCCESS);
+}
+
 // --- Swapping
 
 std::vector<std::byte> Pattern(Bytes bytes, uint32_t seed) {
@@ -561,6 +593,28 @@ TEST(SessionMemory, WorkThatCanNeverFitFailsAndTheSessionGoesOn) {
   a.Add(second, 100, 1);
   EXPECT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(a.Read(second, 1)[0], std::byte{5});
+}
+
+// The store holds what does not fit, and nothing more: sets change places part by part.
+TEST(SessionMemory, AFullStoreIsEnough) {
+  // 40 MiB of 48, with the chunks' room.
+  World world(24 * kMiB, Swap(0, 26 * kMiB, 0));
+  Guest a(&world);
+  Guest b(&world);
+  const std::vector<std::byte> of_a = Pattern(20 * kMiB, 1);
+  const std::vector<std::byte> of_b = Pattern(20 * kMiB, 2);
+  const uint64_t at_a = a.MustAllocate(20 * kMiB);
+  a.Write(at_a, of_a);
+  EXPECT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
+  const uint64_t at_b = b.MustAllocate(20 * kMiB);
+  b.Write(at_b, of_b);
+  EXPECT_EQ(b.peer().Synchronize(), CUDA_SUCCESS);
+  uint64_t more = 0;
+  EXPECT_EQ(b.Allocate(2 * kMiB, &more), kOutOfMemory);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(a.Read(at_a, 20 * kMiB) == of_a);
+    ASSERT_TRUE(b.Read(at_b, 20 * kMiB) == of_b);
+  }
 }
 
 // A chain of kernels, each of which needs a part of what one program has.

@@ -139,8 +139,9 @@ class Session final : private Handlers, private PendingSink {
   struct WaitingAllocation {
     wire::FrameHeader header;
     Bytes bytes = 0;
-    uint64_t memory = 0;  // the guest's name of memory without an address; 0: with one
-    uint64_t number = 0;  // in the broker's queue
+    uint64_t memory = 0;   // the guest's name of memory without an address; 0: with one
+    bool reserve = false;  // room only
+    uint64_t number = 0;   // in the broker's queue
     Nanos deadline = 0;
     bool granted = false;
   };
@@ -230,6 +231,10 @@ class Session final : private Handlers, private PendingSink {
                        const wire::VirtualFreeRequest& request) override;
   void MemoryCreate(const wire::FrameHeader& header,
                     const wire::MemoryCreateRequest& request) override;
+  void MemoryReserve(const wire::FrameHeader& header,
+                     const wire::MemoryReserveRequest& request) override;
+  CUresult MemoryHint(const wire::FrameHeader& header,
+                      const wire::MemoryHintRequest& request) override;
   CUresult MemoryRelease(const wire::FrameHeader& header,
                          const wire::MemoryReleaseRequest& request) override;
   CUresult VirtualMap(const wire::FrameHeader& header,
@@ -318,6 +323,7 @@ class Session final : private Handlers, private PendingSink {
   std::deque<Frame> backlog_;
   std::vector<WaitingAllocation> waiting_allocations_;
   bool memory_waiting_ = false;  // the next request's memory is not on the device
+  bool cpu_phase_ = false;       // the guest has said so, and asked for nothing since
   bool refused_ = false;         // the next request's memory cannot be there
   // Of held_, taken out and not carried out: its memory was not on the device.
   std::optional<HeldWork::Request> held_next_;
