@@ -217,6 +217,9 @@ inline constexpr Nanos kLeaveTimeout = 2 * kSecond;
 inline constexpr Nanos kBringWaitLeast = 60 * kSecond;
 // While somebody waits the broker looks at least so often.
 inline constexpr Nanos kSwapLook = 2 * kMillisecond;
+// Module images that are looked at for what their kernels can reach: a program's own. Libraries'
+// are larger, and take long to read.
+inline constexpr Bytes kReachImageBytesMax = 16 * kMiB;
 // A tenant's priority, for people who count from 1 to 10.
 inline constexpr uint32_t kTenantPriorityMax = 1000;
 // A tenant's wait for memory.

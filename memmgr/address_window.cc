@@ -167,6 +167,7 @@ CUresult AddressWindow::TakeExtent(uint64_t granules, uint64_t* first) {
   if (fit != cached_.end() && fit->first - granules <= fit->first / kCacheWasteDivisor) {
     if (!options_.budget->Allot(fit->first * kGranuleBytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     *first = fit->second;
+    used_bytes_ += fit->first * kGranuleBytes;
     UncacheExtent(*first, &extents_.at(*first));
     return CUDA_SUCCESS;
   }
@@ -176,7 +177,11 @@ CUresult AddressWindow::TakeExtent(uint64_t granules, uint64_t* first) {
     Trim();
     result = MakeExtent(granules, first);
   }
-  if (result != CUDA_SUCCESS) options_.budget->Unallot(granules * kGranuleBytes);
+  if (result == CUDA_SUCCESS) {
+    used_bytes_ += granules * kGranuleBytes;
+  } else {
+    options_.budget->Unallot(granules * kGranuleBytes);
+  }
   return result;
 }
 
@@ -257,6 +262,7 @@ CUresult AddressWindow::MakeExtent(uint64_t granules, uint64_t* first) {
 }
 
 void AddressWindow::CacheExtent(uint64_t first, Extent* extent) {
+  used_bytes_ -= extent->granules * kGranuleBytes;
   options_.budget->Unallot(extent->granules * kGranuleBytes);
   // Whatever the next owner reads before it writes is nobody's business to keep.
   for (Chunk& chunk : extent->chunks) {
@@ -285,6 +291,7 @@ void AddressWindow::DestroyExtent(uint64_t first) {
   if (extent.cached) {
     UncacheExtent(first, &extent);
   } else {
+    used_bytes_ -= extent.granules * kGranuleBytes;
     options_.budget->Unallot(extent.granules * kGranuleBytes);
   }
   for (size_t i = 0; i < extent.chunks.size(); ++i) {
@@ -329,18 +336,23 @@ void AddressWindow::FindExtents(const Range& range, std::vector<uint64_t>* exten
   }
 }
 
+void AddressWindow::FindAround(uint64_t address, std::vector<uint64_t>* extents) const {
+  std::vector<uint64_t> found;
+  FindExtents({address, 1}, &found);
+  // One past the end, or before the beginning: the kernel comes back into it.
+  if (found.empty()) {
+    const uint64_t below = std::min<uint64_t>(address, kGranuleBytes);
+    FindExtents({address - below, below + kGranuleBytes}, &found);
+  }
+  for (const uint64_t extent : found) FindExtents({extent, 1}, extents);
+}
+
 std::vector<uint64_t> AddressWindow::AllExtents() const {
   std::vector<uint64_t> all;
   for (const auto& [first, extent] : extents_) {
     if (!extent.cached) all.push_back(base_ + first * kGranuleBytes);
   }
   return all;
-}
-
-void AddressWindow::FindSharedExtents(std::vector<uint64_t>* extents) const {
-  for (const auto& [first, extent] : extents_) {
-    if (extent.units != nullptr) FindExtents({base_ + first * kGranuleBytes, 1}, extents);
-  }
 }
 
 Bytes AddressWindow::BytesOf(const std::vector<uint64_t>& extents) const {

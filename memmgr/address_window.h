@@ -23,6 +23,7 @@
 #ifndef CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 #define CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -102,9 +103,10 @@ class AddressWindow {
   // Adds the extents that overlap the range, in ascending order, those in `extents` already not
   // again.
   void FindExtents(const Range& range, std::vector<uint64_t>* extents) const;
-  // All of them, and those that hold small allocations.
+  // As FindExtents, for what a kernel may reach with this address: its allocation, or those near by
+  // if it points to none.
+  void FindAround(uint64_t address, std::vector<uint64_t>* extents) const;
   std::vector<uint64_t> AllExtents() const;
-  void FindSharedExtents(std::vector<uint64_t>* extents) const;
   // Of the extents: bytes in all, and bytes that are away.
   Bytes BytesOf(const std::vector<uint64_t>& extents) const;
   Bytes AwayBytesOf(const std::vector<uint64_t>& extents) const;
@@ -138,8 +140,9 @@ class AddressWindow {
     return address >= base_ && bytes <= bytes_ && address - base_ <= bytes_ - bytes;
   }
   // Memory that allocations take, whole extents counted, here or away; and what the cache holds.
-  Bytes used_bytes() const { return mapped_bytes_ + away_bytes_ - cached_bytes_; }
-  Bytes cached_bytes() const { return cached_bytes_; }
+  Bytes used_bytes() const { return used_bytes_; }
+  // At any time, also while contents are moved.
+  Bytes cached_bytes() const { return cached_bytes_.load(std::memory_order_relaxed); }
   uint64_t allocation_count() const { return allocations_.size(); }
 
  private:
@@ -199,9 +202,10 @@ class AddressWindow {
   std::map<uint64_t, Placed> allocations_;               // by address
   Bytes mapped_bytes_ = 0;
   Bytes away_bytes_ = 0;
-  Bytes cached_bytes_ = 0;
-  uint64_t clock_ = 0;             // counts what the four times are compared by
-  uint64_t written_anywhere_ = 0;  // last
+  Bytes used_bytes_ = 0;                 // changed by the owner alone, not by who moves contents
+  std::atomic<Bytes> cached_bytes_ = 0;  // relaxed: a number for people
+  uint64_t clock_ = 0;                   // counts what the four times are compared by
+  uint64_t written_anywhere_ = 0;        // last
 };
 
 }  // namespace consort::memmgr

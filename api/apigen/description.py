@@ -12,8 +12,8 @@ import re
 import tomllib
 
 
-# Sent by the guest library of its own accord, not by a function that a program calls.
-NO_CALLS_REQUESTS = ("HostFunctionDone", "UnsupportedCalls")
+# Sent by the guest library of its own accord, or by a function that is no driver call (guest/consort.h).
+NO_CALLS_REQUESTS = ("HostFunctionDone", "UnsupportedCalls", "MemoryReserve", "MemoryHint")
 
 
 class DescriptionError(Exception):

@@ -196,10 +196,13 @@ def proc_table(description, symbols):
 # By this the host knows the library that sends calls to it, and does not load it as its driver.
 GUEST_LIBRARY_MARK = "consort_guest_library"
 
+# Ours beside the driver's: guest/consort.h.
+OWN_CALLS = ["consortReserve", "consortHint"]
+
 
 def export_map(description):
     lines = ["# Generated from api/cuda/exports.txt by api/apigen; do not edit.", "{", "  global:"]
-    lines += [f"    {n};" for n in [*description.exports, GUEST_LIBRARY_MARK]]
+    lines += [f"    {n};" for n in [*description.exports, GUEST_LIBRARY_MARK, *OWN_CALLS]]
     lines += ["  local: *;", "};"]
     return "\n".join(lines) + "\n"
 

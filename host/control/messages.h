@@ -6,6 +6,7 @@
 //                        SessionEnded   with its account; its window may be used again
 //                        UsageReport    what sessions have used so far; every kUsageReportEvery
 //                                       while some are open, and only those that did something
+//                        MemoryReport   of the device's memory, with UsageReport
 //                        UnsupportedCalls   a function that the guest library lacks was called
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
@@ -34,6 +35,7 @@ enum class MessageKind : uint64_t {
   kRetired = 4,
   kUsageReport = 5,
   kUnsupportedCalls = 6,
+  kMemoryReport = 7,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
@@ -140,6 +142,28 @@ struct UsageReport {
   uint64_t last = 0;   // 1: all sessions that have changed since the last time have been told
   uint64_t count = 0;  // of the entries that mean something; at most kUsageEntriesMax
   SessionUsage entries[kUsageEntriesMax];
+};
+
+// The memory of the worker's device, as it is now; totals since the worker began. host/memory has
+// what each means.
+struct MemoryReport {
+  static constexpr MessageKind kKind = MessageKind::kMemoryReport;
+  uint64_t limit = 0;
+  uint64_t promised = 0;
+  uint64_t on_device = 0;
+  uint64_t swapped_pinned = 0;
+  uint64_t swapped_pageable = 0;
+  uint64_t swapped_file = 0;
+  uint64_t swap_capacity = 0;
+  uint64_t waiting = 0;
+  uint64_t out_bytes = 0;
+  uint64_t in_bytes = 0;
+  uint64_t clean_bytes = 0;
+  uint64_t out_nanos = 0;
+  uint64_t in_nanos = 0;
+  uint64_t refused = 0;
+
+  friend bool operator==(const MemoryReport&, const MemoryReport&) = default;
 };
 
 // The guest's word, told when the number is a power of two.

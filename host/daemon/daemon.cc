@@ -149,6 +149,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   Retired retired;
   UsageReport usage;
   UnsupportedCalls unsupported;
+  MemoryReport memory;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
@@ -162,6 +163,9 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
       name = "other";
     }
     unsupported_calls_[name] += unsupported.calls;
+  } else if (packet.As(&memory)) {
+    Device& device = *devices_[worker->device_index()];
+    if (device.packed.worker == worker) device.memory = memory;
   } else if (packet.As(&usage)) {
     const uint64_t count = std::min<uint64_t>(usage.count, kUsageEntriesMax);
     for (uint64_t i = 0; i < count; ++i) {
@@ -757,6 +761,7 @@ DaemonStatus Daemon::Status() const {
     const bool ready = device->packed.ready();
     out.state = ready ? "ready" : "starting";
     out.info = device->info;
+    out.memory = device->memory;
     out.worker_pid = worker != nullptr ? worker->pid() : 0;
     out.worker_starts = device->worker_starts;
     out.workers_retired = device->workers_retired;

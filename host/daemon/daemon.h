@@ -84,6 +84,7 @@ class Daemon final : private AdminActions {
   struct Device {
     uint32_t index = 0;
     std::optional<Ready> info;  // of its latest worker
+    MemoryReport memory;        // the latest of the packed tenants' worker
     uint64_t worker_starts = 0;
     uint64_t workers_retired = 0;
     Slot packed;

@@ -142,6 +142,60 @@ void AddDevices(const DaemonStatus& status, Families* families) {
   }
 }
 
+void AddMemory(const DaemonStatus& status, Families* families) {
+  struct Column {
+    const char* name;
+    const char* help;
+    uint64_t MemoryReport::*number;
+    double scale;
+    bool counter;
+  };
+  for (const Column& column : std::initializer_list<Column>{
+           {"consort_memory_promised_bytes", "Memory that programs have allocated or reserved.",
+            &MemoryReport::promised, 1, false},
+           {"consort_memory_on_device_bytes", "Of it, what is on the device, caches included.",
+            &MemoryReport::on_device, 1, false},
+           {"consort_memory_waiting",
+            "Requests that wait for room, and applications whose memory is to come back.",
+            &MemoryReport::waiting, 1, false},
+           {"consort_swap_limit_bytes", "What fits the swap store at least.",
+            &MemoryReport::swap_capacity, 1, false},
+           {"consort_swap_out_bytes_total", "Copied from the device to the swap store.",
+            &MemoryReport::out_bytes, 1, true},
+           {"consort_swap_in_bytes_total", "Copied from the swap store to the device.",
+            &MemoryReport::in_bytes, 1, true},
+           {"consort_swap_clean_bytes_total",
+            "Left the device and did not have to be copied: unchanged, or never written.",
+            &MemoryReport::clean_bytes, 1, true},
+           {"consort_swap_out_seconds_total", "Time spent moving memory off the device.",
+            &MemoryReport::out_nanos, 1e-9, true},
+           {"consort_swap_in_seconds_total", "Time spent moving memory to the device.",
+            &MemoryReport::in_nanos, 1e-9, true},
+           {"consort_memory_refused_total", "Requests for memory that waited in vain.",
+            &MemoryReport::refused, 1, true}}) {
+    if (column.counter) {
+      families->Counter(column.name, column.help);
+    } else {
+      families->Gauge(column.name, column.help);
+    }
+    for (const DeviceStatus& device : status.devices) {
+      families->Sample(DeviceLabel(device.index),
+                       static_cast<double>(device.memory.*column.number) * column.scale);
+    }
+  }
+  families->Gauge("consort_swap_used_bytes",
+                  "Contents of device memory in the swap store, by tier.");
+  for (const DeviceStatus& device : status.devices) {
+    Labels labels = DeviceLabel(device.index);
+    labels.emplace_back("tier", "pinned");
+    families->Sample(labels, static_cast<double>(device.memory.swapped_pinned));
+    labels.back().second = "pageable";
+    families->Sample(labels, static_cast<double>(device.memory.swapped_pageable));
+    labels.back().second = "file";
+    families->Sample(labels, static_cast<double>(device.memory.swapped_file));
+  }
+}
+
 void AddUsage(const DaemonStatus& status, Families* families) {
   families->Gauge("consort_sessions", "Open sessions.");
   for (const auto& [who, totals] : status.usage) {
@@ -255,6 +309,7 @@ std::string MetricsText(const DaemonStatus& status) {
   Families families;
   AddDaemon(status, &families);
   AddDevices(status, &families);
+  AddMemory(status, &families);
   AddUsage(status, &families);
   AddScheduling(status, &families);
   AddUnsupported(status, &families);

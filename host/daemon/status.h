@@ -22,6 +22,7 @@ struct DeviceStatus {
   uint32_t index = 0;
   std::string state;             // "ready", "starting": has a worker or waits for one
   std::optional<Ready> info;     // of its latest worker
+  MemoryReport memory;           // likewise; zeros until it had a session
   int64_t worker_pid = 0;        // 0: none runs
   uint32_t sessions = 0;         // open ones, those of a worker that is being replaced included
   uint64_t worker_starts = 0;    // the first one included

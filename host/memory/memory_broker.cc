@@ -198,7 +198,7 @@ std::vector<uint64_t> MemoryClient::ResolveWithin(const MemoryNeed& need, Bytes 
   if (need.everything || window_->BytesOf(extents) <= capacity) return extents;
   extents.clear();
   for (const auto& range : need.ranges) window_->FindExtents(range, &extents);
-  if (need.small) window_->FindSharedExtents(&extents);
+  for (const uint64_t pointer : need.pointers) window_->FindAround(pointer, &extents);
   return extents;
 }
 
@@ -330,7 +330,10 @@ MemoryTotals MemoryBroker::Totals() const {
 }
 
 Bytes MemoryBroker::RoomLimit() const {
-  return capacity_ + (store_ != nullptr ? store_->capacity() : 0);
+  if (store_ == nullptr) return capacity_;
+  // Where everything is full, contents change places chunk by chunk: there is always room for that.
+  const Bytes all = capacity_ + store_->capacity();
+  return all - std::min(all, 2 * rules_.chunk_granules * memmgr::kGranuleBytes);
 }
 
 Bytes MemoryBroker::ClaimOf(const MemoryClient& client) const {
@@ -521,7 +524,7 @@ bool MemoryBroker::Step(memmgr::Mover* mover, Nanos now) {
   if (const auto next = admission::NextAdmitted(rules_.order, queue, DeviceFree())) {
     const Wish& wish = wishes[*next];
     if (wish.bring) {
-      BringIn(mover, wish.client);
+      BringIn(mover, wish.client, wish.bytes);
     } else {
       wish.client->device_granted_ += wish.bytes;
       device_granted_ += wish.bytes;
@@ -532,7 +535,14 @@ bool MemoryBroker::Step(memmgr::Mover* mover, Nanos now) {
     return true;
   }
   const auto first = admission::NextAdmitted(rules_.order, queue, UINT64_MAX);
-  return MakeRoom(mover, wishes[*first], wishes[*first].bytes - DeviceFree(), now);
+  const Wish& wish = wishes[*first];
+  store_full_ = false;
+  if (MakeRoom(mover, wish, wish.bytes - DeviceFree(), now)) return true;
+  // A part of it makes room in the store for what must leave the device.
+  // (It may have gone while another was moved.)
+  return store_full_ && wish.bring &&
+         std::find(clients_.begin(), clients_.end(), wish.client) != clients_.end() &&
+         BringIn(mover, wish.client, DeviceFree()) != 0;
 }
 
 bool MemoryBroker::MakeRoom(memmgr::Mover* mover, const Wish& wish, Bytes shortage, Nanos now) {
@@ -604,6 +614,7 @@ Bytes MemoryBroker::SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes by
           << moved.copied / kMiB << " copied) in " << took / kMicrosecond << " us";
   if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_OPERATING_SYSTEM) {
     // The store has no room, or its disk; what did not go is still where it was.
+    store_full_ = true;
     DropSpareSlots();
   } else if (result != CUDA_SUCCESS) {
     client->failure_ = result;
@@ -613,10 +624,15 @@ Bytes MemoryBroker::SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes by
   return before - client->device_;
 }
 
-void MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client) {
+Bytes MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client, Bytes room) {
+  // It may have begun to use its window while another was moved.
+  if (!client->bring_ || client->state_ != MemoryClient::State::kIdle) return 0;
   client->state_ = MemoryClient::State::kMoving;
-  planned_ = client->window_->AwayBytesOf(client->wanted_);
-  const bool keep_slots = store_->capacity() >= Claims();
+  const Bytes away = client->window_->AwayBytesOf(client->wanted_);
+  const bool part = room < away;
+  planned_ = std::min(room, away);
+  const Bytes before = client->device_;
+  const bool keep_slots = !part && store_->capacity() >= Claims();
   mutex_.Unlock();
   const Nanos begin = MonotonicNow();
   memmgr::AddressWindow::Moved moved;
@@ -629,7 +645,9 @@ void MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client) {
   client->usage_.swapped_in_bytes += moved.copied;
   VLOG(1) << "swapped in " << moved.moved / kMiB << " MiB of " << client->terms_.tenant << " ("
           << moved.copied / kMiB << " copied) in " << (now - begin) / kMicrosecond << " us";
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && part) {
+    client->state_ = MemoryClient::State::kIdle;
+  } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // The driver has less than was thought: modules and stacks take device memory too.
     capacity_ = std::min(capacity_, device_used_ + device_granted_);
     LOG(WARNING) << "the device has " << missing / kMiB
@@ -648,6 +666,7 @@ void MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client) {
     }
   }
   changed_.SignalAll();
+  return client->device_ - before;
 }
 
 void MemoryBroker::DropSpareSlots() {

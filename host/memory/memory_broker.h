@@ -67,8 +67,8 @@ struct MemoryTerms {
 // Memory of a window that a piece of work uses.
 struct MemoryNeed {
   bool everything = false;  // it may follow pointers
-  bool small = false;       // all extents of small allocations
   std::vector<memmgr::AddressWindow::Range> ranges;
+  std::vector<uint64_t> pointers;  // arguments of a kernel
 };
 
 struct MemoryTotals {
@@ -272,7 +272,10 @@ class MemoryBroker {
   // How much has left the device.
   Bytes SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes bytes,
                 const std::vector<uint64_t>& keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BringIn(memmgr::Mover* mover, MemoryClient* client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `room`: at most so much of what it wants; if that is not all, it goes on waiting. How much
+  // came.
+  Bytes BringIn(memmgr::Mover* mover, MemoryClient* client, Bytes room)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropSpareSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const device::DriverTable& driver_;
@@ -291,6 +294,7 @@ class MemoryBroker {
   Bytes device_granted_ ABSL_GUARDED_BY(mutex_) = 0;
   Bytes planned_ ABSL_GUARDED_BY(mutex_) = 0;  // of the set that is being brought in
   MemoryTotals totals_ ABSL_GUARDED_BY(mutex_);
+  bool store_full_ ABSL_GUARDED_BY(mutex_) = false;  // found by the last SendOut
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

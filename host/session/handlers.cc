@@ -411,7 +411,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   // guest's hands either way.
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(request.params.data()),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
-  if (residency_->swaps()) window_->NoteWriteAnywhere();
+  if (residency_->swaps()) NoteLaunch(*kernel, request.params);
   device_time_.BeginLaunch(kernel->time, stream, /*may_sample=*/config.numAttrs == 0);
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
                                     parameter_bytes != 0 ? extra : nullptr);
@@ -537,7 +537,7 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
 CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
-  return modules_.Load(header.value, request, reply);
+  return modules_.Load(header.value, residency_->swaps(), request, reply);
 }
 
 CUresult Session::LibraryUnload(const wire::FrameHeader&,

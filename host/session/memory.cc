@@ -2,7 +2,9 @@
 // Device memory of one session: allocations, which may have to wait for room, and what requests
 // need to be on the device.
 #include <algorithm>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -72,11 +74,16 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
     case Opcode::kVirtualSetAccess:
     case Opcode::kSharedMemoryOpen:
     case Opcode::kSharedMemoryClose:
+    case Opcode::kMemoryReserve:
     case Opcode::kContextDestroy:
       return Touches::kTable;
     case Opcode::kLaunch: {
-      need->everything = true;
-      return Touches::kContents;
+      wire::LaunchRequest request;
+      decoded = DecodeBody(frame, &request);
+      const Kernel* kernel = modules_.FindKernel(request.kernel);
+      need->everything = kernel == nullptr || !kernel->direct;
+      if (!need->everything) AddArguments(request.params, need);
+      break;
     }
     case Opcode::kCopyToDevice: {
       wire::CopyToDeviceRequest request;
@@ -97,6 +104,11 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
       need->ranges.push_back(Rows(request.dst, request.dst_pitch, request.width, request.rows));
       break;
     }
+    case Opcode::kTensorMapEncode:
+    case Opcode::kTensorMapReplaceAddress:
+      // A driver may look whether something is at the address.
+      need->everything = true;
+      return Touches::kContents;
     case Opcode::kcuMemsetD8Async:
       decoded = AddFill<wire::cuMemsetD8AsyncRequest>(frame, 1, need);
       break;
@@ -136,9 +148,27 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
   return decoded ? Touches::kContents : Touches::kNothing;
 }
 
+void Session::AddArguments(std::span<const std::byte> params, MemoryNeed* need) const {
+  // At any byte: arguments may be packed. What only looks like an address costs a look.
+  for (size_t at = 0; at + sizeof(uint64_t) <= params.size(); ++at) {
+    uint64_t word;
+    std::memcpy(&word, params.data() + at, sizeof(word));
+    if (window_->Contains(word, 1)) need->pointers.push_back(word);
+  }
+}
+
+void Session::NoteLaunch(const Kernel& kernel, std::span<const std::byte> params) {
+  if (!kernel.direct) return window_->NoteWriteAnywhere();
+  MemoryNeed need;
+  AddArguments(params, &need);
+  std::vector<uint64_t> extents;
+  for (const uint64_t pointer : need.pointers) window_->FindAround(pointer, &extents);
+  for (const uint64_t extent : extents) window_->NoteWrite({extent, 1});
+}
+
 bool Session::MemoryReady(const Frame& frame) {
   memory_waiting_ = refused_ = false;
-  if (residency_->at_hand() || device_result() != CUDA_SUCCESS) return true;
+  if (residency_->at_hand()) return true;
   MemoryNeed need;
   const Touches touches = TouchesOf(frame, &need);
   if (touches == Touches::kNothing) return true;
@@ -152,6 +182,7 @@ bool Session::MemoryReady(const Frame& frame) {
                       device::ResultName(driver_, residency_->failure())));
     return false;
   }
+  cpu_phase_ = false;
   memory_waiting_ = verdict == Residency::Verdict::kWait;
   refused_ = verdict == Residency::Verdict::kRefuse;
   return !memory_waiting_;
@@ -166,12 +197,15 @@ void Session::TendMemory() {
   }
   RetryAllocations(now);
   if (!residency_->swaps() || !residency_->in_use() || device_result() != CUDA_SUCCESS) return;
-  if (!residency_->wants_rest() && now - last_progress_ < kRestAfter) return;
+  const bool wants_rest = residency_->wants_rest() || cpu_phase_;
+  // What waits for its turn only is at work.
+  if (!wants_rest && (gate_.waiting() || now - last_progress_ < kRestAfter)) return;
   if (!pending_.empty() || copy_to_host_.active || in_work_ != RequestCost::kNone) return;
   std::shared_ptr<Fence> fence;
   if (streams_.FenceAll(&fence) != CUDA_SUCCESS || !fence->Reached()) return;
   if (fence->result() != CUDA_SUCCESS) return NoteResult(fence->result(), "work on the device");
-  residency_->Rest(now);
+  // By its own word it is idle for long.
+  residency_->Rest(std::exchange(cpu_phase_, false) ? now - kSwapIdleLeast : now);
 }
 
 Nanos Session::MemorySleepMax() const {
@@ -182,6 +216,11 @@ Nanos Session::MemorySleepMax() const {
 // --- Allocations
 
 CUresult Session::TryAllocate(const WaitingAllocation& wanted, uint64_t* address) {
+  if (wanted.reserve) {
+    return memory_client_->Reserve(wanted.bytes) == MemoryClient::Answer::kYes
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
+  }
   // What could never be on the device in one piece is of no use to any work.
   if (residency_->swaps() && wanted.bytes > memory_client_->device_bytes_max()) {
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -209,7 +248,8 @@ void Session::BeginAllocation(WaitingAllocation wanted) {
 // False: it is not to wait.
 bool Session::QueueAllocation(WaitingAllocation* wanted) {
   const MemoryClient::Refusal why = memory_client_->refusal();
-  const Bytes bytes = AlignUp(wanted->bytes, memmgr::kGranuleBytes);
+  const Bytes bytes = wanted->reserve ? memory_client_->ReserveNeeds(wanted->bytes)
+                                      : AlignUp(wanted->bytes, memmgr::kGranuleBytes);
   if (wanted->deadline == 0) {
     Nanos wait = static_cast<Nanos>(open_.memory_wait_ms) * kMillisecond;
     // The broker moves others' memory away for it; there is nothing to decide for the tenant.
@@ -258,7 +298,8 @@ void Session::RetryAllocations(Nanos now) {
 }
 
 void Session::EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address) {
-  if (wanted.memory != 0 || result != CUDA_SUCCESS) return ReplyNow(wanted.header, result);
+  if (wanted.memory != 0 || wanted.reserve || result != CUDA_SUCCESS)
+    return ReplyNow(wanted.header, result);
   wire::MemAllocReply reply;
   reply.address = address;
   wire::Encoder encoder(BeginReply(wanted.header, result, reply.BodyBytes()), reply.BodyBytes());
@@ -281,6 +322,24 @@ void Session::MemoryCreate(const wire::FrameHeader& header,
   wanted.bytes = request.bytes;
   wanted.memory = request.memory;
   BeginAllocation(wanted);
+}
+
+void Session::MemoryReserve(const wire::FrameHeader& header,
+                            const wire::MemoryReserveRequest& request) {
+  const auto wait_ms =
+      static_cast<Nanos>(std::min<uint64_t>(request.wait_ms, kMemoryWaitMax / kMillisecond));
+  WaitingAllocation wanted;
+  wanted.header = header;
+  wanted.bytes = request.bytes;
+  wanted.reserve = true;
+  wanted.deadline = MonotonicNow() + wait_ms * kMillisecond;
+  BeginAllocation(wanted);
+}
+
+CUresult Session::MemoryHint(const wire::FrameHeader&, const wire::MemoryHintRequest& request) {
+  if (request.hint != wire::kHintCpuPhase) return CUDA_ERROR_INVALID_VALUE;
+  cpu_phase_ = true;
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,

@@ -407,6 +407,38 @@ TEST(SessionMemory, QuotasHoldForAllSessionsOfATenantAndForVirtualMemory) {
   other.MustAllocate(200 * kMiB);
 }
 
+TEST(SessionMemory, AReservationIsKeptForWhoMadeIt) {
+  World world(64 * kMiB);
+  Guest a(&world);
+  Guest b(&world, Waiting(kLong));
+  wire::MemoryReserveRequest reserve;
+  reserve.bytes = 40 * kMiB;
+  EXPECT_EQ(a.peer().Ask(reserve), CUDA_SUCCESS);
+  EXPECT_EQ(b.Info().free, 24 * kMiB);
+  const uint32_t call = b.StartAllocate(40 * kMiB);
+  b.Info();
+  EXPECT_FALSE(b.peer().Arrived(call));
+  // Of what is kept.
+  const uint64_t taken = a.MustAllocate(40 * kMiB);
+  // More has to wait, for as long as it says.
+  reserve.bytes = 65 * kMiB;
+  EXPECT_EQ(a.peer().Ask(reserve), kOutOfMemory);
+  reserve.bytes = 64 * kMiB;
+  reserve.wait_ms = 20;
+  EXPECT_EQ(a.peer().Ask(reserve), kOutOfMemory);
+  a.Free(taken);
+  a.Info();
+  EXPECT_FALSE(b.peer().Arrived(call));
+  reserve.bytes = 0;
+  EXPECT_EQ(a.peer().Ask(reserve), CUDA_SUCCESS);
+  EXPECT_EQ(b.peer().Await(call), CUDA_SUCCESS);
+  wire::MemoryHintRequest hint;
+  hint.hint = 77;
+  EXPECT_EQ(a.peer().Ask(hint), CUDA_ERROR_INVALID_VALUE);
+  hint.hint = wire::kHintCpuPhase;
+  EXPECT_EQ(a.peer().Ask(hint), CUDA_SUCCESS);
+}
+
 // --- Swapping
 
 std::vector<std::byte> Pattern(Bytes bytes, uint32_t seed) {
@@ -563,6 +595,55 @@ TEST(SessionMemory, WorkThatCanNeverFitFailsAndTheSessionGoesOn) {
   EXPECT_EQ(a.Read(second, 1)[0], std::byte{5});
 }
 
+// The store holds what does not fit, and nothing more: sets change places part by part.
+TEST(SessionMemory, AFullStoreIsEnough) {
+  // 40 MiB of 48, with the chunks' room.
+  World world(24 * kMiB, Swap(0, 26 * kMiB, 0));
+  Guest a(&world);
+  Guest b(&world);
+  const std::vector<std::byte> of_a = Pattern(20 * kMiB, 1);
+  const std::vector<std::byte> of_b = Pattern(20 * kMiB, 2);
+  const uint64_t at_a = a.MustAllocate(20 * kMiB);
+  a.Write(at_a, of_a);
+  EXPECT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
+  const uint64_t at_b = b.MustAllocate(20 * kMiB);
+  b.Write(at_b, of_b);
+  EXPECT_EQ(b.peer().Synchronize(), CUDA_SUCCESS);
+  uint64_t more = 0;
+  EXPECT_EQ(b.Allocate(2 * kMiB, &more), kOutOfMemory);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(a.Read(at_a, 20 * kMiB) == of_a);
+    ASSERT_TRUE(b.Read(at_b, 20 * kMiB) == of_b);
+  }
+}
+
+// A chain of kernels, each of which needs a part of what one program has.
+TEST(SessionMemory, OneProgramMayHaveMoreThanTheDevice) {
+  World world(16 * kMiB, Swap(0, 64 * kMiB, 0));
+  PeerOptions options;
+  options.memory_hard = 48 * kMiB;
+  Guest a(&world, options);
+  a.LoadKernels();
+  std::vector<uint64_t> parts;
+  for (uint8_t i = 0; i < 10; ++i) {
+    parts.push_back(a.MustAllocate(4 * kMiB));
+    a.Fill(parts.back(), i, 4 * kMiB);
+  }
+  EXPECT_EQ(a.Info().total, 48 * kMiB);
+  EXPECT_EQ(a.Info().free, 8 * kMiB);
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (const uint64_t part : parts) a.Add(part, kMiB, 0x10101010u);
+  }
+  for (uint8_t i = 0; i < 10; ++i) {
+    const std::vector<std::byte> bytes = a.Read(parts[i], 4 * kMiB);
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), std::byte(i + 0x20)), 4 * kMiB);
+  }
+  // One that follows pointers may reach anything, and everything does not fit.
+  a.Follow(parts[0], 0, 1, 1);
+  EXPECT_EQ(a.peer().Synchronize(), kOutOfMemory);
+  EXPECT_EQ(a.Read(parts[9], 1)[0], std::byte(9 + 0x20));
+}
+
 // --- All of it at random
 
 int Number(const char* variable, int otherwise) {
@@ -570,12 +651,19 @@ int Number(const char* variable, int otherwise) {
   return given != nullptr ? std::atoi(given) : otherwise;
 }
 
-// Random allocations, copies, fills, kernels and frees of some programs that together need three
-// times the device. CONSORT_TEST_STEPS=1000000 for a night.
-TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
+// Random allocations, copies, fills, kernels and frees of some programs that together need some
+// times the device: programs that each fit, with kernels that follow pointers, and programs that do
+// not, with kernels that do not. CONSORT_TEST_STEPS=1000000 for a night.
+class RandomUse : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, RandomUse, ::testing::Bool(), [](const auto& info) {
+  return info.param ? "LargerThanTheDevice" : "EachFits";
+});
+
+TEST_P(RandomUse, EveryByteIsRight) {
+  const bool larger = GetParam();
   const auto seed = static_cast<unsigned>(
       Number("CONSORT_TEST_SEED", static_cast<int>(std::random_device()() >> 1)));
-  const int steps = Number("CONSORT_TEST_STEPS", 1500);
+  const int steps = Number("CONSORT_TEST_STEPS", larger ? 400 : 1500);
   SCOPED_TRACE(::testing::Message() << "CONSORT_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   constexpr size_t kGuests = 3;
@@ -588,7 +676,7 @@ TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
   std::vector<std::unique_ptr<Guest>> guests;
   std::vector<std::vector<Buffer>> buffers(kGuests);
   PeerOptions options;
-  options.memory_hard = 100 * kMiB;
+  options.memory_hard = 4 * kCapacity;
   for (size_t i = 0; i < kGuests; ++i) {
     options.tenant = "tenant-" + std::to_string(i);
     guests.push_back(std::make_unique<Guest>(&world, options));
@@ -610,7 +698,8 @@ TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
     Bytes held = 0;
     for (const Buffer& buffer : mine) held += AlignUp(buffer.bytes.size(), 2 * kMiB);
     const unsigned what = random() % 16;
-    if (mine.empty() || (what == 0 && held < kCapacity - 8 * kMiB)) {
+    const Bytes held_most = larger ? 3 * kCapacity : kCapacity - 8 * kMiB;
+    if (mine.empty() || (what < (larger ? 2 : 1) && held < held_most)) {
       Buffer buffer;
       buffer.bytes.resize(4 * (2 + random() % (random() % 3 == 0 ? 5000 : 1200000)));
       buffer.address = guest.MustAllocate(buffer.bytes.size());
@@ -624,7 +713,7 @@ TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
     const Bytes words = one.bytes.size() / 4;
     const Bytes first = random() % words;
     const Bytes count = 1 + random() % (words - first);
-    if (what == 1 && mine.size() > 1) {
+    if (what == 2 && mine.size() > 1) {
       ASSERT_TRUE(guest.Read(one.address, one.bytes.size()) == one.bytes) << "step " << step;
       guest.Free(one.address);
       std::swap(one, mine.back());
@@ -632,7 +721,7 @@ TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
     } else if (what < 5) {
       guest.Add(one.address + 4 * first, static_cast<uint32_t>(count), 0x01020304u + what);
       add(&one, 4 * first, static_cast<uint32_t>(count), 0x01020304u + what);
-    } else if (what < 7) {
+    } else if (what < 7 && !larger) {
       // Through pointers that lie in memory: in the last words of `one`.
       const Bytes table_bytes = 8 * std::min<size_t>(mine.size(), 3);
       if (one.bytes.size() < table_bytes + 16) continue;
@@ -685,7 +774,7 @@ TEST(SessionMemory, EveryByteIsRightUnderRandomUse) {
   }
   const MemoryTotals totals = world.broker->Totals();
   RecordProperty("swapped_out_mib", static_cast<int>(totals.swapped_out_bytes / kMiB));
-  if (steps >= 1500) {
+  if (steps >= 400) {
     EXPECT_GT(totals.swapped_out_bytes, 0u);
   }
   guests.clear();

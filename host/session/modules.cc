@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "device/image/image.h"
 #include "host/limits.h"
+#include "host/session/kernel_reach.h"
 
 namespace consort::host {
 namespace {
@@ -133,7 +134,7 @@ bool Modules::AddImageData(const wire::ImageDataRequest& request) {
   return true;
 }
 
-CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request,
+CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
                        wire::LibraryLoadReply* reply) {
   const auto found = images_.find(request.image);
   if (found == images_.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -190,6 +191,7 @@ CUresult Modules::Load(uint32_t context, const wire::LibraryLoadRequest& request
   error_log_.resize(strnlen(error_log_.data(), error_log_.size()));
   reply->info_log = AsBytes(info_log_);
   reply->error_log = AsBytes(error_log_);
+  if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image.data);
   if (result == CUDA_SUCCESS) libraries_.emplace(request.library, std::move(library));
   return result;
 }
@@ -246,6 +248,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
       driver_.cuLibraryGetKernel(&kernel.handle, library->second.handle, name->c_str());
   if (result != CUDA_SUCCESS) return result;
   kernel.library = request.library;
+  kernel.direct = library->second.direct.contains(*name);
   kernel.time = std::make_shared<DeviceTime::Kernel>();
   layout_.clear();
   size_t offset = 0;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Kernel {
   CUkernel handle = nullptr;
   uint64_t library = 0;          // the guest's id
   uint64_t parameter_bytes = 0;  // of a packed parameter buffer
+  bool direct = false;           // reaches memory by its arguments alone (kernel_reach.h)
   std::shared_ptr<DeviceTime::Kernel> time;
 
   // CUDA takes a kernel for a function, cast. Source: CUDA driver API, cuLaunchKernelEx and
@@ -45,7 +47,8 @@ class Modules {
 
   // False: no honest guest library sends this (pieces out of order, bounds); the session must end.
   bool AddImageData(const wire::ImageDataRequest& request);
-  CUresult Load(uint32_t context, const wire::LibraryLoadRequest& request,
+  // `reach`: look at what its kernels can reach.
+  CUresult Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
                 wire::LibraryLoadReply* reply);
   // Takes the library's and its kernels' names away; the caller gives `library` to the driver when
   // the device is done with it. CUDA_ERROR_INVALID_HANDLE.
@@ -74,6 +77,7 @@ class Modules {
     uint32_t context = 0;
     std::vector<uint64_t> kernels;  // names of kernels in it
     std::vector<uint64_t> globals;  // keys of globals_
+    std::set<std::string> direct;   // names of direct kernels
   };
   void Forget(const Library& library);
   std::span<const std::byte> ReadAttributes(CUkernel kernel);

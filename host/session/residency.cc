@@ -50,13 +50,13 @@ Residency::Verdict Residency::Check(const MemoryNeed& need, Nanos now) {
   return Verdict::kWait;
 }
 
-void Residency::Rest(Nanos now) {
+void Residency::Rest(Nanos since) {
   if (!in_use_) return;
-  client_->EndUse(now);
+  client_->EndUse(since);
   in_use_ = false;
   wants_rest_ = false;
   if (!missing_.has_value()) return;
-  client_->RequestBring(*std::move(missing_), now);
+  client_->RequestBring(*std::move(missing_), since);
   missing_.reset();
   bringing_ = true;
 }

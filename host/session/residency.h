@@ -43,16 +43,18 @@ class Residency {
   CUresult failure() const { return failure_; }
 
   bool in_use() const { return in_use_; }
+  // The device is broken, and the client retired: everything goes on, to its error.
+  void Abandon() { swaps_ = false; }
   // A request waits for the session to rest.
   bool wants_rest() const { return wants_rest_ || (in_use_ && client_->leave_asked()); }
-  // All work of the session has ended, and it has nothing to do now.
-  void Rest(Nanos now);
+  // All work of the session has ended, and it has had nothing to do since then.
+  void Rest(Nanos since);
 
  private:
   Verdict Take(const MemoryNeed& need, Nanos now);
 
   MemoryClient* const client_;
-  const bool swaps_;
+  bool swaps_;
   memmgr::AddressWindow* window_ = nullptr;
   bool in_use_ = true;
   bool wants_rest_ = false;

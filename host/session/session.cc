@@ -188,6 +188,9 @@ void Session::Loop() {
   while (!failed()) {
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
       device_failure_seen_ = true;
+      // Whatever is being moved ends with the same error; handlers may use the window again.
+      memory_client_->Retire();
+      residency_->Abandon();
       copy_to_host_.active = false;
       AnnounceFailure();
       pending_.FailAll(device_result());

@@ -128,6 +128,9 @@ class Session final : private Handlers, private PendingSink {
   // Takes up allocations that waited, and lets memory be moved while nothing uses it.
   void TendMemory();
   Nanos MemorySleepMax() const;
+  // What a launch with these parameters reaches by them.
+  void AddArguments(std::span<const std::byte> params, MemoryNeed* need) const;
+  void NoteLaunch(const Kernel& kernel, std::span<const std::byte> params);
   void NoteWrite(uint64_t address, uint64_t bytes) {
     if (residency_->swaps() && window_->Contains(address, bytes)) {
       window_->NoteWrite({address, bytes});
@@ -137,8 +140,9 @@ class Session final : private Handlers, private PendingSink {
   struct WaitingAllocation {
     wire::FrameHeader header;
     Bytes bytes = 0;
-    uint64_t memory = 0;  // the guest's name of memory without an address; 0: with one
-    uint64_t number = 0;  // in the broker's queue
+    uint64_t memory = 0;   // the guest's name of memory without an address; 0: with one
+    bool reserve = false;  // room only
+    uint64_t number = 0;   // in the broker's queue
     Nanos deadline = 0;
     bool granted = false;
   };
@@ -228,6 +232,10 @@ class Session final : private Handlers, private PendingSink {
                        const wire::VirtualFreeRequest& request) override;
   void MemoryCreate(const wire::FrameHeader& header,
                     const wire::MemoryCreateRequest& request) override;
+  void MemoryReserve(const wire::FrameHeader& header,
+                     const wire::MemoryReserveRequest& request) override;
+  CUresult MemoryHint(const wire::FrameHeader& header,
+                      const wire::MemoryHintRequest& request) override;
   CUresult MemoryRelease(const wire::FrameHeader& header,
                          const wire::MemoryReleaseRequest& request) override;
   CUresult VirtualMap(const wire::FrameHeader& header,
@@ -347,6 +355,7 @@ class Session final : private Handlers, private PendingSink {
   std::deque<Frame> backlog_;
   std::vector<WaitingAllocation> waiting_allocations_;
   bool memory_waiting_ = false;  // the next request's memory is not on the device
+  bool cpu_phase_ = false;       // the guest has said so, and asked for nothing since
   bool refused_ = false;         // the next request's memory cannot be there
   // Of held_, taken out and not carried out: its memory was not on the device.
   std::optional<HeldWork::Request> held_next_;

@@ -66,6 +66,7 @@ bool Worker::Run() {
       const Nanos left = next_report_ - MonotonicNow();
       if (left <= 0) {
         ReportUsage();
+          ReportMemory();
         WriteTrace();
         next_report_ = MonotonicNow() + kUsageReportEvery;
       }
@@ -227,6 +228,28 @@ void Worker::ReportUsage() {
   }
 }
 
+void Worker::ReportMemory() {
+  const MemoryTotals totals = broker_->Totals();
+  MemoryReport report;
+  report.limit = totals.capacity;
+  report.promised = totals.promised;
+  report.on_device = totals.on_device;
+  report.swapped_pinned = totals.swapped[0];
+  report.swapped_pageable = totals.swapped[1];
+  report.swapped_file = totals.swapped[2];
+  report.swap_capacity = totals.swap_capacity;
+  report.waiting = totals.waiting;
+  report.out_bytes = totals.swapped_out_bytes;
+  report.in_bytes = totals.swapped_in_bytes;
+  report.clean_bytes = totals.clean_bytes;
+  report.out_nanos = totals.swap_out_nanos;
+  report.in_nanos = totals.swap_in_nanos;
+  report.refused = totals.refused;
+  if (report == memory_reported_) return;
+  // A full queue: the next one makes up for it.
+  if (control_->Send(report).ok()) memory_reported_ = report;
+}
+
 void Worker::ReapEnded() {
   uint64_t ignored;
   [[maybe_unused]] const ssize_t got = read(ended_event_.get(), &ignored, sizeof(ignored));
@@ -241,6 +264,7 @@ void Worker::ReapEnded() {
     ended_.clear();
   }
   for (std::thread& thread : threads) thread.join();
+  ReportMemory();
 }
 
 bool Worker::NoSessions() {

@@ -64,6 +64,7 @@ class Worker {
   void Send(const std::vector<UnsupportedCalls>& unsupported);
   // Tells consortd of sessions that did something since the last report.
   void ReportUsage();
+  void ReportMemory();
   void ReapEnded();
   bool EndAll();
   bool NoSessions();
@@ -78,6 +79,7 @@ class Worker {
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   Nanos next_report_ = 0;
+  MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;
 
   absl::Mutex mutex_;

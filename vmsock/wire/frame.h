@@ -28,6 +28,9 @@ inline constexpr uint64_t kSignalError = uint64_t{1} << 63;
 
 inline constexpr uint32_t kBulkBytesMax = 512 * 1024;
 
+// Of a MemoryHint: the program uses the device no more for a while.
+inline constexpr uint32_t kHintCpuPhase = 1;
+
 // One piece of bulk data and the fields around it.
 inline constexpr uint32_t kFrameBytesMax = kBulkBytesMax + 64 * 1024;
 

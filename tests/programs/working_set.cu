@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// An application that uses the device half of its time, all of its memory each time: what shares a
+// device whose memory does not hold several such.
+//
+//   working_set [MIB [PHASES [PASSES [CPU_MS]]]]
+//   working_set rate [MIB]
+//
+// Each phase changes every word PASSES times on the device, waits, and computes on the CPU for
+// CPU_MS milliseconds. At the end every word is compared with what it must be. `rate` measures
+// copies of pinned memory instead, both ways, in GB/s.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "check.h"
+
+constexpr int kThreads = 256;
+constexpr int kBlocks = 132 * 8;
+// Its memory comes in so many pieces.
+constexpr int kPieces = 4;
+
+__device__ unsigned Step(unsigned value, unsigned pass) {
+  return value * 1664525u + (pass ^ 1013904223u);
+}
+
+__global__ void Begin(unsigned* words, size_t count, unsigned seed) {
+  for (size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x; i < count;
+       i += size_t{kThreads} * gridDim.x)
+    words[i] = static_cast<unsigned>(i) * 2654435761u ^ seed;
+}
+
+__global__ void Pass(unsigned* words, size_t count, unsigned pass) {
+  for (size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x; i < count;
+       i += size_t{kThreads} * gridDim.x)
+    words[i] = Step(words[i], pass);
+}
+
+// Counts the words that are not what so many passes make.
+__global__ void Compare(const unsigned* words, size_t count, unsigned seed, unsigned passes,
+                        unsigned* wrong) {
+  for (size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x; i < count;
+       i += size_t{kThreads} * gridDim.x) {
+    unsigned value = static_cast<unsigned>(i) * 2654435761u ^ seed;
+    for (unsigned pass = 0; pass < passes; ++pass) value = Step(value, pass);
+    if (words[i] != value) atomicAdd(wrong, 1u);
+  }
+}
+
+using Clock = std::chrono::steady_clock;
+
+static double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Work of the CPU's own; its result matters to nobody, but the compiler does not know.
+static unsigned ComputeFor(double seconds) {
+  unsigned value = 1;
+  const auto begin = Clock::now();
+  while (SecondsSince(begin) < seconds) {
+    for (int i = 0; i < 10000; ++i) value = value * 1664525u + 1013904223u;
+  }
+  return value;
+}
+
+static int Rate(size_t bytes) {
+  void* host = nullptr;
+  void* device = nullptr;
+  CUDA_OK(cudaMallocHost(&host, bytes));
+  CUDA_OK(cudaMalloc(&device, bytes));
+  for (const bool out : {true, false}) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto begin = Clock::now();
+      CUDA_OK(out ? cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost)
+                  : cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+      best = std::min(best, SecondsSince(begin));
+    }
+    std::printf("pinned %s %.1f GB/s\n", out ? "out" : "in", bytes / best / 1e9);
+  }
+  CUDA_OK(cudaFree(device));
+  CUDA_OK(cudaFreeHost(host));
+  std::puts("PASS");
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "rate") == 0)
+    return Rate(size_t(argc > 2 ? std::atoi(argv[2]) : 64) << 20);
+  const size_t bytes = size_t(argc > 1 ? std::atoi(argv[1]) : 16) << 20;
+  const unsigned phases = argc > 2 ? std::atoi(argv[2]) : 2;
+  const unsigned passes = argc > 3 ? std::atoi(argv[3]) : 2;
+  const double cpu_seconds = (argc > 4 ? std::atoi(argv[4]) : 20) / 1000.0;
+  const size_t count = bytes / kPieces / sizeof(unsigned);
+  const auto begin = Clock::now();
+
+  unsigned* pieces[kPieces];
+  unsigned* wrong = nullptr;
+  CUDA_OK(cudaMalloc(&wrong, sizeof(unsigned)));
+  CUDA_OK(cudaMemset(wrong, 0, sizeof(unsigned)));
+  for (unsigned piece = 0; piece < kPieces; ++piece) {
+    CUDA_OK(cudaMalloc(&pieces[piece], count * sizeof(unsigned)));
+    Begin<<<kBlocks, kThreads>>>(pieces[piece], count, piece);
+    CUDA_OK(cudaGetLastError());
+  }
+  CUDA_OK(cudaDeviceSynchronize());
+  unsigned done = 0;
+  double on_device = 0;
+  unsigned cpu = 0;
+  for (unsigned phase = 0; phase < phases; ++phase) {
+    const auto phase_begin = Clock::now();
+    for (unsigned pass = 0; pass < passes; ++pass, ++done) {
+      for (unsigned* piece : pieces) Pass<<<kBlocks, kThreads>>>(piece, count, done);
+      CUDA_OK(cudaGetLastError());
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    on_device += SecondsSince(phase_begin);
+    cpu ^= ComputeFor(cpu_seconds);
+  }
+  for (unsigned piece = 0; piece < kPieces; ++piece) {
+    Compare<<<kBlocks, kThreads>>>(pieces[piece], count, piece, done, wrong);
+    CUDA_OK(cudaGetLastError());
+  }
+  unsigned wrong_count = 1;
+  CUDA_OK(cudaMemcpy(&wrong_count, wrong, sizeof(unsigned), cudaMemcpyDeviceToHost));
+  EXPECT(wrong_count == 0, "%u words are wrong (%u)", wrong_count, cpu);
+  for (unsigned* piece : pieces) CUDA_OK(cudaFree(piece));
+  CUDA_OK(cudaFree(wrong));
+  std::printf("%.2f s, of them %.2f s for the device\nPASS\n", SecondsSince(begin), on_device);
+  return 0;
+}
