@@ -19,6 +19,7 @@
 #include "guest/handle_table.h"
 #include "guest/objects.h"
 #include "guest/session.h"
+#include "guest/texture_objects.h"
 
 namespace consort::guest {
 
@@ -46,6 +47,7 @@ struct Runtime {
   HandleTable<GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<UserObject, HandleKind::kUserObject> user_objects;
   HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
+  HandleTable<Array, HandleKind::kArray> arrays;
   // Guarded by graph_mutex.
   std::vector<Capture*> captures;  // that have begun and not ended; owned
   uint64_t last_capture_id = 0;
@@ -57,6 +59,7 @@ struct Runtime {
   std::atomic<uint64_t> pool_blocks{0};
 
   Allocations allocations;  // thread safe
+  TextureObjects texture_objects;
 
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module
