@@ -139,6 +139,10 @@ Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z)
   Texel texel = Missing(object);
   const uint8_t* at = reinterpret_cast<const uint8_t*>(grid.base + z * grid.slice_bytes +
                                                        y * grid.pitch + x * grid.texel_bytes());
+  if (grid.kind == ChannelKind::kFloat && grid.channel_bytes == sizeof(float)) {
+    std::memcpy(texel.data(), at, grid.texel_bytes());
+    return texel;
+  }
   for (uint32_t channel = 0; channel < grid.channels; ++channel, at += grid.channel_bytes) {
     const uint32_t raw = RawChannel(grid, at);
     if (grid.kind == ChannelKind::kFloat) {
