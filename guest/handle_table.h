@@ -33,6 +33,7 @@ enum class HandleKind : uint8_t {
   kGraphExec = 10,
   kUserObject = 11,
   kPhysicalMemory = 12,
+  kArray = 13,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

@@ -192,6 +192,13 @@ struct OpenedMemory {
   uint32_t count = 0;  // of cuIpcOpenMemHandle less cuIpcCloseMemHandle
 };
 
+// A CUDA array. Immutable.
+struct Array {
+  uint64_t id = 0;
+  uint64_t context_id = 0;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
+};
+
 // A memory pool; see guest/pool.h. Guarded by Runtime's pool mutex but for id and device.
 struct Pool {
   // Freed memory that the pool holds.

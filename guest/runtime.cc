@@ -308,6 +308,12 @@ CUresult EmptyContext(Context* context) {
   });
   for (uint64_t id : ids) state->events.Destroy(id);
   ids.clear();
+  state->arrays.ForEach([&](Array* array, uint64_t id) {
+    if (array->context_id == owner) ids.push_back(id);
+  });
+  for (uint64_t id : ids) state->arrays.Destroy(id);
+  ids.clear();
+  state->texture_objects.Forget(owner);
   {
     MutexLock lock(&state->library_mutex);
     state->modules.ForEach([&](Module* module, uint64_t id) {

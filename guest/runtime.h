@@ -19,6 +19,7 @@
 #include "guest/handle_table.h"
 #include "guest/objects.h"
 #include "guest/session.h"
+#include "guest/texture_objects.h"
 
 namespace consort::guest {
 
@@ -46,6 +47,7 @@ struct Runtime {
   HandleTable<GraphExec, HandleKind::kGraphExec> graph_execs;
   HandleTable<UserObject, HandleKind::kUserObject> user_objects;
   HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
+  HandleTable<Array, HandleKind::kArray> arrays;
   std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
   std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
   // Guarded by graph_mutex.
@@ -59,6 +61,7 @@ struct Runtime {
   std::atomic<uint64_t> pool_blocks{0};
 
   Allocations allocations;  // thread safe
+  TextureObjects texture_objects;
 
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module

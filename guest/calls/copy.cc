@@ -24,6 +24,7 @@ struct Side {
   // does. To the others it is the program's memory at `program_address`, if it is host memory.
   Device* device = nullptr;
   uint64_t program_address = 0;
+  const Array* array = nullptr;  // instead of an address
 };
 
 struct Rows {
@@ -381,17 +382,54 @@ struct Box {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
+  CUarray array;
   uint64_t x, y, z;
   uint64_t pitch;   // 0: rows are packed
   uint64_t height;  // rows of a slice; 0: as many as are copied
 };
 
-CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth,
-                    const char* call, Side* side, uint64_t* slice_bytes) {
-  if (box.type == CU_MEMORYTYPE_ARRAY) {
-    NoteUnsupported(call, "copying from or to a CUDA array");
-    return CUDA_ERROR_NOT_SUPPORTED;
+// Bytes of a channel in an array of that format; 0: one that is not of plain channels.
+uint64_t ChannelBytes(CUarray_format format) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return 4;
+    default:
+      return 0;
   }
+}
+
+bool Inside(uint64_t first, uint64_t count, uint64_t end) {
+  return first <= end && count <= end - first;
+}
+
+CUresult PrepareArrayBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth,
+                         Side* side) {
+  side->array = GetRuntime()->arrays.Find(reinterpret_cast<uint64_t>(box.array));
+  if (side->array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUDA_ARRAY3D_DESCRIPTOR& shape = side->array->descriptor;
+  const uint64_t channel = ChannelBytes(shape.Format);
+  const uint64_t rows = shape.Height == 0 ? 1 : shape.Height;
+  const uint64_t slices = shape.Depth == 0 ? 1 : shape.Depth;
+  // The host checks the width of formats that are not of plain channels.
+  if (!Inside(box.y, height, rows) || !Inside(box.z, depth, slices) ||
+      (channel != 0 && !Inside(box.x, width, shape.Width * shape.NumChannels * channel))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t depth, Side* side,
+                    uint64_t* slice_bytes) {
+  if (box.type == CU_MEMORYTYPE_ARRAY) return PrepareArrayBox(box, width, height, depth, side);
   if (box.type != CU_MEMORYTYPE_HOST && box.type != CU_MEMORYTYPE_DEVICE &&
       box.type != CU_MEMORYTYPE_UNIFIED) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -417,12 +455,12 @@ CUresult PrepareBox(const Box& box, uint64_t width, uint64_t height, uint64_t de
 }
 
 Box Destination(const CUDA_MEMCPY3D& copy) {
-  return {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
+  return {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray, copy.dstXInBytes,
           copy.dstY,          copy.dstZ,    copy.dstPitch,  copy.dstHeight};
 }
 
 Box Source(const CUDA_MEMCPY3D& copy) {
-  return {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
+  return {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcXInBytes,
           copy.srcY,          copy.srcZ,    copy.srcPitch,  copy.srcHeight};
 }
 
@@ -432,14 +470,14 @@ struct Boxes {
   uint64_t to_slice = 0, from_slice = 0;
 };
 
-CUresult PrepareBoxes(const char* call, const CUDA_MEMCPY3D& copy, Boxes* boxes) {
+CUresult PrepareBoxes(const CUDA_MEMCPY3D& copy, Boxes* boxes) {
   if (copy.srcLOD != 0 || copy.dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult result = PrepareBox(Destination(copy), copy.WidthInBytes, copy.Height, copy.Depth,
-                                   call, &boxes->to, &boxes->to_slice);
+                                   &boxes->to, &boxes->to_slice);
       result != CUDA_SUCCESS) {
     return result;
   }
-  return PrepareBox(Source(copy), copy.WidthInBytes, copy.Height, copy.Depth, call, &boxes->from,
+  return PrepareBox(Source(copy), copy.WidthInBytes, copy.Height, copy.Depth, &boxes->from,
                     &boxes->from_slice);
 }
 
@@ -447,8 +485,121 @@ bool Empty(const CUDA_MEMCPY3D& copy) {
   return copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0;
 }
 
+// What fits the memory on the device through which guest memory gets into an array.
+constexpr uint64_t kArrayPieceBytesMax = uint64_t{16} << 20;
+
+// One copy on the host, of `height` rows from row `y` on and `depth` slices from slice `z` on of
+// the box. Sides that are no arrays are `to` and `from`, at their addresses.
+struct ArrayPiece {
+  Side to, from;
+  uint64_t to_slice = 0, from_slice = 0;
+  uint64_t y = 0, z = 0, height = 0, depth = 0;
+};
+
+// The rows of a slice do not matter, and may be any, where there is one slice.
+uint64_t SliceRows(const Side& side, uint64_t slice_bytes, const ArrayPiece& piece) {
+  return piece.depth == 1 ? piece.height : slice_bytes / side.pitch;
+}
+
+CUresult PostArrayPiece(const StreamRef& stream, const CUDA_MEMCPY3D& copy,
+                        const ArrayPiece& piece) {
+  wire::ArrayCopyRequest request;
+  request.stream = stream.id;
+  if (piece.to.array != nullptr) {
+    request.dst_array = piece.to.array->id;
+    request.dst_x = copy.dstXInBytes;
+    request.dst_y = copy.dstY + piece.y;
+    request.dst_z = copy.dstZ + piece.z;
+  } else {
+    request.dst = piece.to.address;
+    request.dst_pitch = piece.to.pitch;
+    request.dst_rows = SliceRows(piece.to, piece.to_slice, piece);
+  }
+  if (piece.from.array != nullptr) {
+    request.src_array = piece.from.array->id;
+    request.src_x = copy.srcXInBytes;
+    request.src_y = copy.srcY + piece.y;
+    request.src_z = copy.srcZ + piece.z;
+  } else {
+    request.src = piece.from.address;
+    request.src_pitch = piece.from.pitch;
+    request.src_rows = SliceRows(piece.from, piece.from_slice, piece);
+  }
+  request.width = copy.WidthInBytes;
+  request.height = piece.height;
+  request.depth = piece.depth;
+  return Post(stream.context, request);
+}
+
+// A copy between an array and memory of this process alone: by way of device memory, piece by
+// piece, in the order of the stream.
+CUresult SendThroughDevice(const StreamRef& stream, const CUDA_MEMCPY3D& copy, const Boxes& boxes,
+                           bool synchronous) {
+  const bool to_array = boxes.to.array != nullptr;
+  const uint64_t rows_max = kArrayPieceBytesMax / copy.WidthInBytes;
+  const uint64_t piece_rows = rows_max < copy.Height ? rows_max : copy.Height;
+  if (piece_rows == 0) return CUDA_ERROR_INVALID_VALUE;  // no array has such rows
+  wire::MemAllocRequest allocate;
+  wire::MemAllocReply allocated;
+  allocate.bytes = piece_rows * copy.WidthInBytes;
+  if (CUresult result = Ask(stream.context, allocate, &allocated); result != CUDA_SUCCESS)
+    return result;
+  Side bridge;
+  bridge.address = allocated.address;
+  bridge.pitch = copy.WidthInBytes;
+  bridge.addressable = true;
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t z = 0; z < copy.Depth && result == CUDA_SUCCESS; ++z) {
+    for (uint64_t y = 0; y < copy.Height && result == CUDA_SUCCESS; y += piece_rows) {
+      const uint64_t left = copy.Height - y;
+      const Rows rows{copy.WidthInBytes, left < piece_rows ? left : piece_rows};
+      ArrayPiece piece;
+      piece.y = y, piece.z = z, piece.height = rows.count, piece.depth = 1;
+      Side memory = to_array ? boxes.from : boxes.to;
+      memory.address += z * (to_array ? boxes.from_slice : boxes.to_slice) + y * memory.pitch;
+      if (to_array) {
+        piece.to = boxes.to, piece.from = bridge, piece.from_slice = allocate.bytes;
+        result = ToDevice(stream, bridge, memory, rows, /*synchronous=*/false);
+        if (result == CUDA_SUCCESS) result = PostArrayPiece(stream, copy, piece);
+      } else {
+        piece.from = boxes.from, piece.to = bridge, piece.to_slice = allocate.bytes;
+        result = PostArrayPiece(stream, copy, piece);
+        if (result == CUDA_SUCCESS) result = ToHost(stream, memory, bridge, rows, synchronous);
+      }
+    }
+  }
+  // Once all of that is done.
+  wire::MemFreeRequest free;
+  free.address = allocated.address;
+  const CUresult freed = Post(stream.context, free);
+  if (result == CUDA_SUCCESS) result = freed;
+  return result == CUDA_SUCCESS && synchronous ? Synchronise(stream) : result;
+}
+
+CUresult SendArrayBoxes(const StreamRef& stream, const CUDA_MEMCPY3D& copy, const Boxes& boxes,
+                        bool synchronous) {
+  for (const Side* side : {&boxes.to, &boxes.from}) {
+    if (side->array == nullptr) continue;
+    const Context* context = GetRuntime()->contexts.Find(side->array->context_id);
+    if (context == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (!SameSession(context, stream.context)) return AcrossDevices("a copy of an array");
+  }
+  const bool by_address = (boxes.to.array != nullptr || boxes.to.addressable) &&
+                          (boxes.from.array != nullptr || boxes.from.addressable);
+  if (!by_address) return SendThroughDevice(stream, copy, boxes, synchronous);
+  ArrayPiece whole;
+  whole.to = boxes.to, whole.from = boxes.from;
+  whole.to_slice = boxes.to_slice, whole.from_slice = boxes.from_slice;
+  whole.height = copy.Height, whole.depth = copy.Depth;
+  if (CUresult result = PostArrayPiece(stream, copy, whole); result != CUDA_SUCCESS) return result;
+  const bool host = boxes.to.host || boxes.from.host;
+  return synchronous && host ? Synchronise(stream) : CUDA_SUCCESS;
+}
+
 CUresult SendBoxes(const StreamRef& stream, const CUDA_MEMCPY3D& copy, Boxes boxes,
                    bool synchronous) {
+  if (boxes.to.array != nullptr || boxes.from.array != nullptr)
+    return SendArrayBoxes(stream, copy, boxes, synchronous);
   const Rows rows{copy.WidthInBytes, copy.Height};
   for (uint64_t z = 0; z < copy.Depth; ++z) {
     if (CUresult result = Copy(stream, boxes.to, boxes.from, rows, synchronous);
@@ -463,15 +614,15 @@ CUresult SendBoxes(const StreamRef& stream, const CUDA_MEMCPY3D& copy, Boxes box
   return CUDA_SUCCESS;
 }
 
-CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream handle,
-                DefaultStream default_stream, bool synchronous) {
+CUresult Copy3D(const CUDA_MEMCPY3D* copy, CUstream handle, DefaultStream default_stream,
+                bool synchronous) {
   if (copy == nullptr || copy->srcLOD != 0 || copy->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream;
   if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
   if (Empty(*copy)) return CUDA_SUCCESS;
   Boxes boxes;
-  if (CUresult result = PrepareBoxes(call, *copy, &boxes); result != CUDA_SUCCESS) return result;
+  if (CUresult result = PrepareBoxes(*copy, &boxes); result != CUDA_SUCCESS) return result;
   if (MaybeCapturing()) {
     bool captured = false;
     const CUresult result = Capture(stream, *copy, synchronous, &captured);
@@ -480,8 +631,8 @@ CUresult Copy3D(const char* call, const CUDA_MEMCPY3D* copy, CUstream handle,
   return SendBoxes(stream, *copy, boxes, synchronous);
 }
 
-CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream,
-                DefaultStream default_stream, bool synchronous) {
+CUresult Copy2D(const CUDA_MEMCPY2D* copy, CUstream stream, DefaultStream default_stream,
+                bool synchronous) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_MEMCPY3D deep = {};
   deep.srcXInBytes = copy->srcXInBytes, deep.srcY = copy->srcY;
@@ -494,23 +645,59 @@ CUresult Copy2D(const char* call, const CUDA_MEMCPY2D* copy, CUstream stream,
   deep.dstPitch = copy->dstPitch;
   deep.WidthInBytes = copy->WidthInBytes, deep.Height = copy->Height;
   deep.Depth = 1;
-  return Copy3D(call, &deep, stream, default_stream, synchronous);
+  return Copy3D(&deep, stream, default_stream, synchronous);
 }
 
 uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// Copies of a run of bytes in an array of one dimension.
+CUDA_MEMCPY3D LinearBox(size_t bytes) {
+  CUDA_MEMCPY3D copy = {};
+  copy.WidthInBytes = bytes;
+  copy.Height = copy.Depth = 1;
+  return copy;
+}
+
+void ToArray(CUarray array, size_t offset, CUDA_MEMCPY3D* copy) {
+  copy->dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  copy->dstArray = array;
+  copy->dstXInBytes = offset;
+}
+
+void FromArray(CUarray array, size_t offset, CUDA_MEMCPY3D* copy) {
+  copy->srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  copy->srcArray = array;
+  copy->srcXInBytes = offset;
+}
+
+CUresult ArrayToHost(void* host, CUarray array, size_t offset, size_t bytes, CUstream stream,
+                     DefaultStream default_stream, bool synchronous) {
+  CUDA_MEMCPY3D copy = LinearBox(bytes);
+  FromArray(array, offset, &copy);
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = host;
+  return Copy3D(&copy, stream, default_stream, synchronous);
+}
+
+CUresult HostToArray(CUarray array, size_t offset, const void* host, size_t bytes, CUstream stream,
+                     DefaultStream default_stream, bool synchronous) {
+  CUDA_MEMCPY3D copy = LinearBox(bytes);
+  ToArray(array, offset, &copy);
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = host;
+  return Copy3D(&copy, stream, default_stream, synchronous);
+}
 
 }  // namespace
 
 CUresult PrepareCopy(const CUDA_MEMCPY3D& copy) {
   Boxes boxes;
-  return Empty(copy) ? CUDA_ERROR_INVALID_VALUE
-                     : PrepareBoxes("cuGraphAddMemcpyNode", copy, &boxes);
+  return Empty(copy) ? CUDA_ERROR_INVALID_VALUE : PrepareBoxes(copy, &boxes);
 }
 
 CUresult SendCopy(const StreamRef& stream, const GraphWork& work) {
   Boxes boxes;
-  if (CUresult result = PrepareBoxes("cuGraphLaunch", work.copy, &boxes); result != CUDA_SUCCESS)
-    return result;
+  if (CUresult result = PrepareBoxes(work.copy, &boxes); result != CUDA_SUCCESS) return result;
   // A launch does not wait, whatever memory its nodes copy to.
   boxes.to.pageable = false;
   return SendBoxes(stream, work.copy, boxes, false);
@@ -594,25 +781,71 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* pCopy, DefaultStream default_stream) {
-  return Copy2D("cuMemcpy2D", pCopy, nullptr, default_stream, true);
+  return Copy2D(pCopy, nullptr, default_stream, true);
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* pCopy, DefaultStream default_stream) {
-  return Copy2D("cuMemcpy2DUnaligned", pCopy, nullptr, default_stream, true);
+  return Copy2D(pCopy, nullptr, default_stream, true);
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* pCopy, CUstream hStream,
                             DefaultStream default_stream) {
-  return Copy2D("cuMemcpy2DAsync", pCopy, hStream, default_stream, false);
+  return Copy2D(pCopy, hStream, default_stream, false);
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* pCopy, DefaultStream default_stream) {
-  return Copy3D("cuMemcpy3D", pCopy, nullptr, default_stream, true);
+  return Copy3D(pCopy, nullptr, default_stream, true);
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* pCopy, CUstream hStream,
                             DefaultStream default_stream) {
-  return Copy3D("cuMemcpy3DAsync", pCopy, hStream, default_stream, false);
+  return Copy3D(pCopy, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyAtoH_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                         DefaultStream default_stream) {
+  return ArrayToHost(dstHost, srcArray, srcOffset, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void* dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                              CUstream hStream, DefaultStream default_stream) {
+  return ArrayToHost(dstHost, srcArray, srcOffset, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void* srcHost, size_t ByteCount,
+                         DefaultStream default_stream) {
+  return HostToArray(dstArray, dstOffset, srcHost, ByteCount, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void* srcHost,
+                              size_t ByteCount, CUstream hStream, DefaultStream default_stream) {
+  return HostToArray(dstArray, dstOffset, srcHost, ByteCount, hStream, default_stream, false);
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                         size_t ByteCount, DefaultStream default_stream) {
+  CUDA_MEMCPY3D copy = LinearBox(ByteCount);
+  ToArray(dstArray, dstOffset, &copy);
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = srcDevice;
+  return Copy3D(&copy, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount, DefaultStream default_stream) {
+  CUDA_MEMCPY3D copy = LinearBox(ByteCount);
+  FromArray(srcArray, srcOffset, &copy);
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = dstDevice;
+  return Copy3D(&copy, nullptr, default_stream, true);
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
+                         size_t ByteCount, DefaultStream default_stream) {
+  CUDA_MEMCPY3D copy = LinearBox(ByteCount);
+  ToArray(dstArray, dstOffset, &copy);
+  FromArray(srcArray, srcOffset, &copy);
+  return Copy3D(&copy, nullptr, default_stream, true);
 }
 
 }  // namespace calls

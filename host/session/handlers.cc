@@ -211,6 +211,16 @@ void Session::OnReached(PendingItem& item, CUresult result) {
     case PendingItem::Kind::kLibraryUnload:
       NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)), "LibraryUnload");
       return;
+    case PendingItem::Kind::kArrayDestroy:
+      --frees_pending_;
+      NoteResult(driver_.cuArrayDestroy(reinterpret_cast<CUarray>(item.value)), "ArrayDestroy");
+      return;
+    case PendingItem::Kind::kTextureDestroy:
+      NoteResult(driver_.cuTexObjectDestroy(item.value), "TextureDestroy");
+      return;
+    case PendingItem::Kind::kSurfaceDestroy:
+      NoteResult(driver_.cuSurfObjectDestroy(item.value), "TextureDestroy");
+      return;
   }
 }
 
@@ -346,6 +356,7 @@ void Session::DestroyContext(uint32_t context) {
   for (const CUlibrary library : modules_.RemoveContext(context)) {
     NoteResult(driver_.cuLibraryUnload(library), "ContextDestroy");
   }
+  textures_.DestroyContext(context);
   for (auto it = allocations_.begin(); it != allocations_.end();) {
     if (it->second == context) {
       Unshare(ShareKind::kAllocation, it->first);

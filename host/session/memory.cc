@@ -72,6 +72,9 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
     case Opcode::kVirtualMap:
     case Opcode::kVirtualUnmap:
     case Opcode::kVirtualSetAccess:
+    case Opcode::kMemoryShare:
+    case Opcode::kPhysicalMemoryShare:
+    case Opcode::kSharedMemoryImport:
     case Opcode::kSharedMemoryOpen:
     case Opcode::kSharedMemoryClose:
     case Opcode::kMemoryReserve:
@@ -104,6 +107,7 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
       need->ranges.push_back(Rows(request.dst, request.dst_pitch, request.width, request.rows));
       break;
     }
+    case Opcode::kTextureCreate:
     case Opcode::kTensorMapEncode:
     case Opcode::kTensorMapReplaceAddress:
       // A driver may look whether something is at the address.

@@ -53,6 +53,9 @@ struct PendingItem {
     kMemFree,           // of the address `value`
     kHostFree,          // likewise
     kLibraryUnload,     // of the driver's library `value`
+    kArrayDestroy,      // of the driver's array `value`
+    kTextureDestroy,    // of the driver's object `value`
+    kSurfaceDestroy,    // likewise
   };
 
   Kind kind = Kind::kReply;

@@ -54,6 +54,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       events_(driver_, CU_EVENT_DISABLE_TIMING),
       memory_client_(broker->Join(TermsOf(open))),
       residency_(std::make_unique<Residency>(memory_client_.get())),
+      textures_(driver_),
       staging_(driver_),
       modules_(driver_, device.device()),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),

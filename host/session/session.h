@@ -48,6 +48,7 @@
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
 #include "host/session/streams.h"
+#include "host/session/textures.h"
 #include "host/session/virtual_memory.h"
 #include "host/session/work_gate.h"
 #include "host/session/worker_device.h"
@@ -224,6 +225,20 @@ class Session final : private Handlers, private PendingSink {
   void EventSynchronize(const wire::FrameHeader& header,
                         const wire::EventSynchronizeRequest& request) override;
 
+  // --- Handlers: arrays, textures and surfaces. textures.cc
+  CUresult ArrayCreate(const wire::FrameHeader& header,
+                       const wire::ArrayCreateRequest& request) override;
+  CUresult ArrayDestroy(const wire::FrameHeader& header,
+                        const wire::ArrayDestroyRequest& request) override;
+  CUresult ArrayCopy(const wire::FrameHeader& header,
+                     const wire::ArrayCopyRequest& request) override;
+  CUresult TextureCreate(const wire::FrameHeader& header, const wire::TextureCreateRequest& request,
+                         wire::TextureCreateReply* reply) override;
+  CUresult SurfaceCreate(const wire::FrameHeader& header, const wire::SurfaceCreateRequest& request,
+                         wire::SurfaceCreateReply* reply) override;
+  CUresult TextureDestroy(const wire::FrameHeader& header,
+                          const wire::TextureDestroyRequest& request) override;
+
   // --- Handlers: memory that the guest maps itself. virtual_memory.cc
   CUresult VirtualReserve(const wire::FrameHeader& header,
                           const wire::VirtualReserveRequest& request,
@@ -334,6 +349,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<Residency> residency_;
   std::unique_ptr<memmgr::AddressWindow> window_;
   std::unique_ptr<VirtualMemory> virtual_memory_;  // in window_
+  Textures textures_;                              // over memory of the window
   std::unique_ptr<SharedHost> shared_host_;        // null where the channel cannot share memory
   Staging staging_;
   HeldWork held_;

@@ -177,6 +177,15 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemcpy2DAsync_v2)                                              \
   X(cuMemcpy3D_v2)                                                   \
   X(cuMemcpy3DAsync_v2)                                              \
+  X(cuArray3DCreate_v2)                                              \
+  X(cuArray3DGetDescriptor_v2)                                       \
+  X(cuArrayDestroy)                                                  \
+  X(cuTexObjectCreate)                                               \
+  X(cuTexObjectDestroy)                                              \
+  X(cuTexObjectGetResourceDesc)                                      \
+  X(cuTexObjectGetTextureDesc)                                       \
+  X(cuSurfObjectCreate)                                              \
+  X(cuSurfObjectDestroy)                                             \
   X(cuMemsetD8_v2)                                                   \
   X(cuMemsetD16_v2)                                                  \
   X(cuMemsetD32_v2)                                                  \

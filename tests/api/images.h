@@ -22,6 +22,7 @@ extern const Image kTimingPtx;
 extern const Image kFaultsPtx;
 extern const Image kAssertPtx;
 extern const Image kCooperativePtx;
+extern const Image kTexturePtx;
 
 // basic.cu for sm_90 (ELF) and compute_75 (PTX), one per nvcc --compress-mode.
 extern const Image kBasicFatbinNone;

@@ -89,6 +89,13 @@ void EmitTrap(Step& step);
 void EmitNothing(Step& step);
 void EmitNanosleep(Step& step);
 
+// emit_texture.cc
+void EmitTexture(Step& step);
+void EmitTextureGather(Step& step);
+void EmitSurfaceLoad(Step& step);
+void EmitSurfaceStore(Step& step);
+void EmitTextureQuery(Step& step);
+
 // emit_warp.cc
 void EmitBarrier(Step& step);
 void EmitShuffle(Step& step);

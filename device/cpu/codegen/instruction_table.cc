@@ -173,6 +173,16 @@ constexpr InstructionRow kRows[] = {
     {"vmax4", kVideoPartModifiers, kInts32, 3, 4, 4, EmitVideoParts},
     {"vset4", kVideoCompares, kInts32, 2, 4, 4, EmitVideoParts},
     {"cp", "async mbarrier arrive noinc shared shared::cta", "b64", 1, 1, 1, EmitCopyAsyncArrive},
+    // Textures and surfaces
+    {"tex", "1d 2d 3d a1d a2d cube acube v4 level grad base", "u32 s32 f32 f16", 2, 2, 4,
+     EmitTexture},
+    {"tld4", "r g b a 2d a2d v4", "u32 s32 f32", 2, 2, 2, EmitTextureGather},
+    {"txq", "width height depth", "b32", 1, 2, 2, EmitTextureQuery},
+    {"suq", "width height depth", "b32", 1, 2, 2, EmitTextureQuery},
+    {"suld", "b 1d 2d 3d a1d a2d v2 v4 trap clamp zero ca cg cs cv", "b8 b16 b32 b64", 1, 2, 2,
+     EmitSurfaceLoad},
+    {"sust", "b 1d 2d 3d a1d a2d v2 v4 trap clamp zero wb cg cs wt", "b8 b16 b32 b64", 1, 2, 2,
+     EmitSurfaceStore},
     // 9.7.12 Control flow
     {"bra", "uni", kNoTypes, 0, 1, 1, EmitBranch},
     {"brx", "idx uni", kNoTypes, 0, 2, 2, EmitBranchIndexed},

@@ -252,8 +252,11 @@ std::string LaneVectoriser::Refusal() const {
         case Instruction::Call: {
           const auto& call = llvm::cast<llvm::CallInst>(instruction);
           const CallKind kind = KindOf(call);
-          if (kind == CallKind::kUnknown) return "a call";
-          if (!call.getType()->isVoidTy() && !IsSimpleType(call.getType())) return "a call";
+          if (kind == CallKind::kUnknown ||
+              (!call.getType()->isVoidTy() && !IsSimpleType(call.getType()))) {
+            const llvm::Function* callee = call.getCalledFunction();
+            return "a call of " + (callee == nullptr ? "an address" : callee->getName().str());
+          }
           if (NeedsAllLanes(call) && !shapes_.IsTogether(&block)) return "lanes meet apart";
           if ((kind == CallKind::kVote || kind == CallKind::kCollective ||
                kind == CallKind::kActiveMask) &&

@@ -46,6 +46,31 @@ bool MayPoll(const Instruction& instruction) {
           HasModifier(instruction, "relaxed"));
 }
 
+// Where every thread that comes along waits for all others of its block.
+bool IsBlockBarrier(const Instruction& instruction) {
+  return (instruction.opcode == "bar" || instruction.opcode == "barrier") &&
+         HasModifier(instruction, "sync") && !HasModifier(instruction, "warp") &&
+         instruction.guard == ptx::kNone;
+}
+
+// True if each turn of the loop from instruction `first` to the branch `last` passes a barrier of
+// the block, as far as straight code at its beginning and end shows.
+bool PassesBarrier(const Function& function, uint32_t first, uint32_t last) {
+  std::vector<bool> is_target(function.instructions.size() + 1, false);
+  for (const ptx::Label& label : function.labels) is_target[label.instruction] = true;
+  const auto leaves = [&](uint32_t at) {
+    const std::string_view opcode = function.instructions[at].opcode;
+    return opcode == "bra" || opcode == "brx" || opcode == "ret" || opcode == "exit";
+  };
+  for (uint32_t at = first; at < last && !leaves(at) && (at == first || !is_target[at]); ++at) {
+    if (IsBlockBarrier(function.instructions[at])) return true;
+  }
+  for (uint32_t at = last; at > first && !is_target[at] && !leaves(at - 1); --at) {
+    if (IsBlockBarrier(function.instructions[at - 1])) return true;
+  }
+  return false;
+}
+
 class Analysis {
  public:
   Analysis(const Module& module, ModuleLayout& layout) : module_(module), layout_(layout) {}
@@ -141,7 +166,9 @@ class Analysis {
         RETURN_IF_ERROR(VisitOperand(operand, instruction, function, out, is_target));
         if (operand.kind == OperandKind::kLabel && instruction.opcode == "bra") {
           const uint32_t target = function.labels[operand.label].instruction;
-          if (target <= i && polls_before[i] > polls_before[target]) {
+          // Who waits at a barrier in each turn lets the others run there.
+          if (target <= i && polls_before[i] > polls_before[target] &&
+              !PassesBarrier(function, target, i)) {
             out.polling_branches.push_back(i);
           }
         }

@@ -118,6 +118,8 @@ void DestroyContext(State& state, const std::shared_ptr<Context>& context) {
   state.events.RemoveIf(is_here);
   state.functions.RemoveIf([&](const Function& function) { return function.context() == context; });
   state.modules.RemoveIf(is_here);
+  state.textures.RemoveIf(is_here);
+  state.arrays.RemoveIf(is_here);
   state.libraries.RemoveIf([&](Library& library) {
     library.ForgetContext(context.get());
     return false;

@@ -49,13 +49,19 @@ struct Side {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
+  CUarray array;
   size_t x_bytes, y, z;
   size_t pitch, height;
 };
 
+// True if [first, first + count) lies below `end`.
+bool Inside(uint64_t first, uint64_t count, uint64_t end) {
+  return first <= end && count <= end - first;
+}
+
 // Start, pitch and slice of one side. Source: CUDA driver API, cuMemcpy3D.
-CUresult Place(const Side& side, const CUDA_MEMCPY3D& copy, uintptr_t* start, Bytes* pitch,
-               Bytes* slice, bool* device) {
+CUresult Place(State& state, const Side& side, const CUDA_MEMCPY3D& copy, uintptr_t* start,
+               Bytes* pitch, Bytes* slice, bool* device) {
   switch (side.type) {
     case CU_MEMORYTYPE_HOST:
       *start = Address(side.host);
@@ -69,8 +75,21 @@ CUresult Place(const Side& side, const CUDA_MEMCPY3D& copy, uintptr_t* start, By
       *start = side.device;
       *device = false;
       break;
-    case CU_MEMORYTYPE_ARRAY:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_MEMORYTYPE_ARRAY: {
+      const std::shared_ptr<Array> array = state.arrays.Find(side.array);
+      if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+      const TexelGrid& grid = array->grid();
+      if (!Inside(side.x_bytes, copy.WidthInBytes, grid.pitch) ||
+          !Inside(side.y, copy.Height, grid.height) || !Inside(side.z, copy.Depth, grid.slices) ||
+          side.x_bytes % grid.texel_bytes() != 0 || copy.WidthInBytes % grid.texel_bytes() != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      *start = grid.base + side.z * grid.slice_bytes + side.y * grid.pitch + side.x_bytes;
+      *pitch = grid.pitch;
+      *slice = grid.slice_bytes;
+      *device = true;
+      return CUDA_SUCCESS;
+    }
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -98,16 +117,18 @@ CUresult Place(const Side& side, const CUDA_MEMCPY3D& copy, uintptr_t* start, By
   return CUDA_SUCCESS;
 }
 
-CUresult CopyBox(CUstream handle, Timing timing, const CUDA_MEMCPY3D& copy) {
+CUresult CopyBox(State& state, CUstream handle, Timing timing, const CUDA_MEMCPY3D& copy) {
   CopyShape shape;
-  const Side source = {copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcXInBytes,
-                       copy.srcY,          copy.srcZ,    copy.srcPitch,  copy.srcHeight};
-  const Side destination = {copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstXInBytes,
-                            copy.dstY,          copy.dstZ,    copy.dstPitch,  copy.dstHeight};
-  CUresult result = Place(source, copy, &shape.source, &shape.source_pitch, &shape.source_slice,
-                          &shape.source_device);
+  const Side source = {copy.srcMemoryType, copy.srcHost,     copy.srcDevice,
+                       copy.srcArray,      copy.srcXInBytes, copy.srcY,
+                       copy.srcZ,          copy.srcPitch,    copy.srcHeight};
+  const Side destination = {copy.dstMemoryType, copy.dstHost,     copy.dstDevice,
+                            copy.dstArray,      copy.dstXInBytes, copy.dstY,
+                            copy.dstZ,          copy.dstPitch,    copy.dstHeight};
+  CUresult result = Place(state, source, copy, &shape.source, &shape.source_pitch,
+                          &shape.source_slice, &shape.source_device);
   if (result != CUDA_SUCCESS) return result;
-  result = Place(destination, copy, &shape.destination, &shape.destination_pitch,
+  result = Place(state, destination, copy, &shape.destination, &shape.destination_pitch,
                  &shape.destination_slice, &shape.destination_device);
   if (result != CUDA_SUCCESS) return result;
   if (copy.srcLOD != 0 || copy.dstLOD != 0 || copy.reserved0 != nullptr ||
@@ -121,13 +142,13 @@ CUresult CopyBox(CUstream handle, Timing timing, const CUDA_MEMCPY3D& copy) {
 }
 
 CUresult Copy3D(CUstream handle, Timing timing, const CUDA_MEMCPY3D* copy) {
-  return WithState([&](State&) {
-    return copy == nullptr ? CUDA_ERROR_INVALID_VALUE : CopyBox(handle, timing, *copy);
+  return WithState([&](State& state) {
+    return copy == nullptr ? CUDA_ERROR_INVALID_VALUE : CopyBox(state, handle, timing, *copy);
   });
 }
 
 CUresult Copy2D(CUstream handle, Timing timing, const CUDA_MEMCPY2D* copy) {
-  return WithState([&](State&) {
+  return WithState([&](State& state) {
     if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUDA_MEMCPY3D box = {};
     box.srcXInBytes = copy->srcXInBytes;
@@ -135,17 +156,19 @@ CUresult Copy2D(CUstream handle, Timing timing, const CUDA_MEMCPY2D* copy) {
     box.srcMemoryType = copy->srcMemoryType;
     box.srcHost = copy->srcHost;
     box.srcDevice = copy->srcDevice;
+    box.srcArray = copy->srcArray;
     box.srcPitch = copy->srcPitch;
     box.dstXInBytes = copy->dstXInBytes;
     box.dstY = copy->dstY;
     box.dstMemoryType = copy->dstMemoryType;
     box.dstHost = copy->dstHost;
     box.dstDevice = copy->dstDevice;
+    box.dstArray = copy->dstArray;
     box.dstPitch = copy->dstPitch;
     box.WidthInBytes = copy->WidthInBytes;
     box.Height = copy->Height;
     box.Depth = 1;
-    return CopyBox(handle, timing, box);
+    return CopyBox(state, handle, timing, box);
   });
 }
 

@@ -142,7 +142,7 @@ TEST_F(CopyTest, PitchedBoxHitsItsRowsOnly) {
   EXPECT_EQ(CU(cuMemcpy2D_v2)(&bad), CUDA_ERROR_INVALID_VALUE);
   bad = copy;
   bad.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-  EXPECT_EQ(CU(cuMemcpy2D_v2)(&bad), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(CU(cuMemcpy2D_v2)(&bad), CUDA_ERROR_INVALID_HANDLE);
   bad.dstMemoryType = static_cast<CUmemorytype>(99);
   EXPECT_EQ(CU(cuMemcpy2D_v2)(&bad), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuMemcpy2D_v2)(nullptr), CUDA_ERROR_INVALID_VALUE);

@@ -48,6 +48,19 @@ inline constexpr Bytes kAllocationUnit = 4 * kKiB;
 // Granularity of physical memory and of its mappings, as on every NVIDIA device so far.
 inline constexpr Bytes kGranularity = 2 * kMiB;
 
+// Largest arrays that textures and surfaces may have, in elements; a depth of layers where there
+// are layers. Source: CUDA C++ Programming Guide, technical specifications.
+struct TextureBounds {
+  uint64_t width, height, depth;
+};
+inline constexpr TextureBounds k1DBounds = {131072, 0, 0};
+inline constexpr TextureBounds kLayered1DBounds = {32768, 0, 2048};
+inline constexpr TextureBounds k2DBounds = {131072, 65536, 0};
+inline constexpr TextureBounds kLayered2DBounds = {32768, 32768, 2048};
+inline constexpr TextureBounds k3DBounds = {16384, 16384, 16384};
+inline constexpr TextureBounds kCubeBounds = {32768, 32768, 2046};
+inline constexpr uint64_t kLinearTexelsMax = 1 << 28;
+
 inline constexpr int kStreamPriorityLeast = 0;
 inline constexpr int kStreamPriorityGreatest = -5;
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/cpu/driver/address_space.h"
+#include "device/cpu/driver/array.h"
 #include "device/cpu/driver/context.h"
 #include "device/cpu/driver/cuda_api.h"
 #include "device/cpu/driver/device.h"
@@ -35,6 +36,8 @@ struct State {
   HandleTable<CUevent, Event> events;
   HandleTable<CUmodule, Module> modules;
   HandleTable<CUlibrary, Library> libraries;
+  HandleTable<CUarray, Array> arrays;
+  HandleTable<uint64_t, TextureOwner> textures;  // and surfaces, by the handle that kernels use
   // CUfunction and CUkernel are one space of handles: cudart passes either to a launch.
   HandleTable<CUfunction, Function> functions;
 };

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "device/cpu/engine/narrow.h"
 #include "device/cpu/engine/thread_context.h"
 #include "device/cpu/engine/warp_results.h"
+#include "device/cpu/texture.h"
 
 namespace consort::cpu {
 namespace {
@@ -162,6 +164,86 @@ void MbarrierInit(uint64_t* at, uint32_t count) {
 // Whether the phase with that parity, the present or the last one, is over.
 uint32_t MbarrierTest(const uint64_t* at, uint32_t parity) {
   return Mbarrier::Unpack(*at).parity != ((parity & 1) != 0) ? 1 : 0;
+}
+
+// --- Textures and surfaces ---
+
+// The object, of the kind wanted; ends the block without one.
+const TextureObject& ObjectOf(ThreadContext* context, uint64_t handle, bool is_surface) {
+  const TextureObject* const object = FindTexture(handle);
+  if (object == nullptr || (is_surface && !object->is_surface)) {
+    context->runner->Abandon(LaunchFault::kIllegalAddress);
+  }
+  return *object;
+}
+
+void Texture(ThreadContext* context, uint32_t* results, uint32_t what, uint64_t handle, uint32_t c0,
+             uint32_t c1, uint32_t c2, uint32_t c3) {
+  const TextureObject& object = ObjectOf(context, handle, /*is_surface=*/false);
+  TextureQuery query;
+  query.geometry = static_cast<Geometry>(what & kTextureGeometryMask);
+  query.integers = (what & kTextureIntegers) != 0;
+  query.bits = {c0, c1, c2, c3};
+  const std::array<uint32_t, 4> texel =
+      (what & kTextureGather) != 0 ? GatherTexture(object, query, what >> kTextureChannelShift & 3)
+                                   : SampleTexture(object, query);
+  std::memcpy(results, texel.data(), sizeof(texel));
+}
+
+uint32_t TextureSize(ThreadContext* context, uint64_t handle, uint32_t dimension) {
+  const TexelGrid& grid = ObjectOf(context, handle, /*is_surface=*/false).grid;
+  return static_cast<uint32_t>(dimension == 0   ? grid.width
+                               : dimension == 1 ? grid.height
+                                                : grid.slices);
+}
+
+// The address of an access to a surface, 0 where it is outside and that is no fault.
+uintptr_t SurfacePlace(ThreadContext* context, uint32_t what, uint64_t handle,
+                       const int32_t (&c)[3]) {
+  const TextureObject& object = ObjectOf(context, handle, /*is_surface=*/true);
+  const auto bounds = static_cast<SurfaceBounds>(what >> kSurfaceBoundsShift & 3);
+  int64_t x = c[0], y = 0, z = 0;
+  switch (static_cast<Geometry>(what & kTextureGeometryMask)) {
+    case Geometry::k2D:
+      y = c[1];
+      break;
+    case Geometry::k3D:
+      y = c[1], z = c[2];
+      break;
+    case Geometry::kLayered1D:
+      z = c[0], x = c[1];
+      break;
+    case Geometry::kLayered2D:
+      z = c[0], x = c[1], y = c[2];
+      break;
+    default:
+      break;
+  }
+  const uintptr_t address =
+      SurfaceAddress(object, x, y, z, what >> kSurfaceBytesShift, bounds == SurfaceBounds::kClamp);
+  if (address == 0 && bounds == SurfaceBounds::kTrap) {
+    context->runner->Abandon(LaunchFault::kIllegalAddress);
+  }
+  return address;
+}
+
+void SurfaceLoad(ThreadContext* context, void* results, uint32_t what, uint64_t handle, int32_t c0,
+                 int32_t c1, int32_t c2, int32_t) {
+  const uintptr_t address = SurfacePlace(context, what, handle, {c0, c1, c2});
+  const size_t bytes = what >> kSurfaceBytesShift;
+  if (address == 0) {
+    std::memset(results, 0, bytes);
+  } else {
+    std::memcpy(results, reinterpret_cast<const void*>(address), bytes);
+  }
+}
+
+void SurfaceStore(ThreadContext* context, const void* values, uint32_t what, uint64_t handle,
+                  int32_t c0, int32_t c1, int32_t c2, int32_t) {
+  const uintptr_t address = SurfacePlace(context, what, handle, {c0, c1, c2});
+  if (address != 0) {
+    std::memcpy(reinterpret_cast<void*>(address), values, what >> kSurfaceBytesShift);
+  }
 }
 
 // --- Device library ---
@@ -368,6 +450,10 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_exit", &Exit),
       Row("consort_rt_trap", &Trap),
       Row("consort_rt_bad_call", &BadCall),
+      Row("consort_rt_texture", &Texture),
+      Row("consort_rt_texture_size", &TextureSize),
+      Row("consort_rt_surface_load", &SurfaceLoad),
+      Row("consort_rt_surface_store", &SurfaceStore),
       Row("consort_rt_assertfail", &AssertFail),
       Row("consort_rt_vprintf", &Vprintf),
       Row("consort_rt_malloc", &Malloc),

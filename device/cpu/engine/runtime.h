@@ -26,6 +26,15 @@ enum class WarpReduce : uint32_t {
   kXor,
 };
 
+// The number that describes a texture fetch: a Geometry and these.
+inline constexpr uint32_t kTextureGeometryMask = 0xF;
+inline constexpr uint32_t kTextureIntegers = 1u << 4;
+inline constexpr uint32_t kTextureGather = 1u << 5;
+inline constexpr uint32_t kTextureChannelShift = 6;
+// And an access to a surface: a Geometry, SurfaceBounds, bytes.
+inline constexpr uint32_t kSurfaceBoundsShift = 4;
+inline constexpr uint32_t kSurfaceBytesShift = 8;
+
 struct RuntimeSymbol {
   const char* name;
   void* address;

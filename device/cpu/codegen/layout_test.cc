@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/codegen/layout_test.cc: which loops are taken for ones in which a thread waits for
+// memory, since such kernels run thread by thread.
+#include "device/cpu/codegen/layout.h"
+
+#include <string>
+
+#include "device/cpu/ptx/parser.h"
+#include "gtest/gtest.h"
+
+namespace consort::cpu {
+namespace {
+
+size_t PollingBranches(const std::string& body) {
+  const auto module = ptx::ParsePtx(
+      ".version 8.0\n.target sm_80\n.address_size 64\n"
+      ".visible .entry k() {\n.reg .pred %p<4>;\n.reg .b32 %r<9>;\n"
+      ".shared .align 4 .b32 word;\n" +
+      body + "\nret;\n}\n");
+  EXPECT_TRUE(module.ok()) << module.status();
+  if (!module.ok()) return 99;
+  const auto layout = ModuleLayout::Make(**module);
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  return layout.ok() ? layout->functions[0].polling_branches.size() : 99;
+}
+
+TEST(PollingTest, ALoopOverAVolatileLoadMayWait) {
+  EXPECT_EQ(PollingBranches(
+                "L: ld.volatile.shared.u32 %r1, [word]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            1u);
+  EXPECT_EQ(PollingBranches("L: ld.shared.u32 %r1, [word]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            0u);
+}
+
+TEST(PollingTest, ABarrierInEachTurnLetsTheOthersRun) {
+  EXPECT_EQ(PollingBranches("L: barrier.sync 0; ld.volatile.shared.u32 %r1, [word];"
+                            "setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            0u);
+  EXPECT_EQ(PollingBranches("L: ld.volatile.shared.u32 %r1, [word]; setp.eq.u32 %p2, %r1, 1;"
+                            "@%p2 bra M; add.u32 %r1, %r1, 1; M: bar.sync 0;"
+                            "setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            0u)
+      << "at the end of each turn, whatever happens in it";
+}
+
+TEST(PollingTest, ABarrierThatMayBeMissedDoesNot) {
+  EXPECT_EQ(PollingBranches("L: @%p3 bar.sync 0; ld.volatile.shared.u32 %r1, [word];"
+                            "setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            1u)
+      << "guarded";
+  EXPECT_EQ(PollingBranches("L: ld.volatile.shared.u32 %r1, [word]; setp.eq.u32 %p2, %r1, 1;"
+                            "@%p2 bra M; bar.sync 0; M: setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            1u)
+      << "branched over";
+  EXPECT_EQ(PollingBranches("L: bar.warp.sync 0xffffffff; ld.volatile.shared.u32 %r1, [word];"
+                            "setp.eq.u32 %p1, %r1, 0; @%p1 bra L;"),
+            1u)
+      << "of a warp only";
+}
+
+}  // namespace
+}  // namespace consort::cpu

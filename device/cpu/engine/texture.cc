@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/texture.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+
+namespace consort::cpu {
+namespace {
+
+// --- Handles ---
+
+// A slot is never freed. `handle` is this slot's current one; 0: nobody's.
+struct Slot {
+  uint64_t handle = 0;
+  uint32_t generation = 0;
+  TextureObject object;
+};
+
+constexpr uint64_t kChunkSlots = 256;
+constexpr uint64_t kChunksMax = 4096;  // about a million objects, as many as a GPU's table has
+
+// Handles are generation << 32 | index + 1: small numbers, as a GPU's are.
+class Table {
+ public:
+  uint64_t Add(const TextureObject& object) {
+    absl::MutexLock lock(&mutex_);
+    uint64_t index = used_;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      if (used_ == kChunkSlots * kChunksMax) return 0;
+      if (used_ % kChunkSlots == 0) {
+        // Pairs with Find, which takes no lock: kernels look up at each fetch.
+        chunks_[used_ / kChunkSlots].store(new Slot[kChunkSlots], std::memory_order_release);
+      }
+      ++used_;
+    }
+    Slot& slot = At(index);
+    slot.object = object;
+    const uint64_t handle = uint64_t{++slot.generation} << 32 | (index + 1);
+    std::atomic_ref(slot.handle).store(handle, std::memory_order_release);
+    return handle;
+  }
+
+  bool Forget(uint64_t handle) {
+    absl::MutexLock lock(&mutex_);
+    if (Find(handle) == nullptr) return false;
+    const uint64_t index = (handle & 0xFFFF'FFFF) - 1;
+    std::atomic_ref(At(index).handle).store(0, std::memory_order_release);
+    free_.push_back(index);
+    return true;
+  }
+
+  const TextureObject* Find(uint64_t handle) {
+    const uint64_t index = (handle & 0xFFFF'FFFF) - 1;
+    if (index >= kChunkSlots * kChunksMax) return nullptr;
+    Slot* const chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
+    if (chunk == nullptr) return nullptr;
+    Slot& slot = chunk[index % kChunkSlots];
+    return std::atomic_ref(slot.handle).load(std::memory_order_acquire) == handle ? &slot.object
+                                                                                  : nullptr;
+  }
+
+ private:
+  Slot& At(uint64_t index) {
+    return chunks_[index / kChunkSlots].load(std::memory_order_acquire)[index % kChunkSlots];
+  }
+
+  absl::Mutex mutex_;
+  uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<Slot*> chunks_[kChunksMax] = {};
+};
+
+Table& GlobalTable() {
+  static Table* const table = new Table();  // kernels may run until the process ends
+  return *table;
+}
+
+// --- Texels ---
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t exponent = half >> 10 & 0x1F;
+  const uint32_t mantissa = half & 0x3FF;
+  if (exponent == 0) {
+    const float value = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign != 0 ? -value : value;
+  }
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F80'0000u | mantissa << 13);
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+float SrgbToLinear(float value) {
+  return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f);
+}
+
+bool GivesFloats(const TextureObject& object) {
+  return object.grid.kind == ChannelKind::kFloat || object.normalised_reads;
+}
+
+uint32_t RawChannel(const TexelGrid& grid, const uint8_t* at) {
+  switch (grid.channel_bytes) {
+    case 1:
+      return grid.kind == ChannelKind::kSigned ? static_cast<uint32_t>(static_cast<int8_t>(*at))
+                                               : *at;
+    case 2: {
+      uint16_t value;
+      std::memcpy(&value, at, sizeof(value));
+      return grid.kind == ChannelKind::kSigned ? static_cast<uint32_t>(static_cast<int16_t>(value))
+                                               : value;
+    }
+    default: {
+      uint32_t value;
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    }
+  }
+}
+
+// A texel as bits: floats, or integers.
+using Texel = std::array<uint32_t, 4>;
+
+uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
+float Float(uint32_t bits) { return std::bit_cast<float>(bits); }
+
+Texel Missing(const TextureObject& object) { return {0, 0, 0, GivesFloats(object) ? Bits(1) : 1}; }
+
+Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z) {
+  const TexelGrid& grid = object.grid;
+  Texel texel = Missing(object);
+  const uint8_t* at = reinterpret_cast<const uint8_t*>(grid.base + z * grid.slice_bytes +
+                                                       y * grid.pitch + x * grid.texel_bytes());
+  if (grid.kind == ChannelKind::kFloat && grid.channel_bytes == sizeof(float)) {
+    std::memcpy(texel.data(), at, grid.texel_bytes());
+    return texel;
+  }
+  for (uint32_t channel = 0; channel < grid.channels; ++channel, at += grid.channel_bytes) {
+    const uint32_t raw = RawChannel(grid, at);
+    if (grid.kind == ChannelKind::kFloat) {
+      texel[channel] =
+          grid.channel_bytes == 2 ? Bits(HalfToFloat(static_cast<uint16_t>(raw))) : raw;
+    } else if (object.normalised_reads) {
+      const bool is_byte = grid.channel_bytes == 1;
+      float value = 0;
+      if (grid.kind == ChannelKind::kSigned) {
+        value = std::max(static_cast<float>(static_cast<int32_t>(raw)) / (is_byte ? 127 : 32767),
+                         -1.0f);
+      } else {
+        value = static_cast<float>(raw) / (is_byte ? 255 : 65535);
+      }
+      if (object.srgb && is_byte && channel < 3) value = SrgbToLinear(value);
+      texel[channel] = Bits(value);
+    } else {
+      texel[channel] = raw;
+    }
+  }
+  return texel;
+}
+
+Texel Border(const TextureObject& object) {
+  Texel texel;
+  for (size_t i = 0; i < texel.size(); ++i) {
+    texel[i] = GivesFloats(object) ? Bits(object.border[i])
+                                   : static_cast<uint32_t>(static_cast<int64_t>(object.border[i]));
+  }
+  return texel;
+}
+
+// The index that `mode` makes of `index`, one of 0 to size - 1; -1: the border.
+int64_t Place(AddressMode mode, int64_t index, int64_t size) {
+  switch (mode) {
+    case AddressMode::kWrap:
+      index %= size;
+      return index < 0 ? index + size : index;
+    case AddressMode::kMirror: {
+      int64_t turn = index % (2 * size);
+      if (turn < 0) turn += 2 * size;
+      return turn < size ? turn : 2 * size - 1 - turn;
+    }
+    case AddressMode::kClamp:
+      return std::clamp<int64_t>(index, 0, size - 1);
+    case AddressMode::kBorder:
+      return index >= 0 && index < size ? index : -1;
+  }
+  return -1;
+}
+
+// Wrapping and mirroring are for normalised coordinates only, clamping takes their place.
+AddressMode ModeOf(const TextureObject& object, size_t dimension) {
+  const AddressMode mode = object.address[dimension];
+  const bool repeats = mode == AddressMode::kWrap || mode == AddressMode::kMirror;
+  return repeats && !object.normalised ? AddressMode::kClamp : mode;
+}
+
+// Where a fetch goes: coordinates in texels, and a slice where the geometry chooses one.
+struct Point {
+  uint32_t dimensions = 2;  // of `at` that count
+  std::array<float, 3> at = {};
+  std::array<int64_t, 3> index = {};  // instead of `at`, where coordinates are integers
+  int64_t slice = 0;
+  bool clamps = false;  // whatever the object says: faces of a cube
+};
+
+int64_t Floor(float value) {
+  // Beyond what an array can hold, and not a number, is far outside.
+  constexpr float kFar = 1 << 30;
+  if (!(value > -kFar)) return value <= -kFar ? -(1 << 30) : 0;
+  return value < kFar ? static_cast<int64_t>(std::floor(value)) : 1 << 30;
+}
+
+// The face that a direction meets, and where. Source: CUDA C++ Programming Guide, "Cubemap
+// Textures".
+uint32_t CubeFace(const std::array<float, 3>& direction, float* s, float* t) {
+  const auto [x, y, z] = direction;
+  const float ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
+  uint32_t face = 0;
+  float m = 0, u = 0, v = 0;
+  if (ax >= ay && ax >= az) {
+    face = x >= 0 ? 0 : 1;
+    m = ax, u = x >= 0 ? -z : z, v = -y;
+  } else if (ay >= az) {
+    face = y >= 0 ? 2 : 3;
+    m = ay, u = x, v = y >= 0 ? z : -z;
+  } else {
+    face = z >= 0 ? 4 : 5;
+    m = az, u = z >= 0 ? x : -x, v = -y;
+  }
+  *s = (u / m + 1) / 2;
+  *t = (v / m + 1) / 2;
+  return face;
+}
+
+std::array<uint64_t, 3> SizeOf(const TexelGrid& grid) {
+  return {grid.width, grid.height, grid.slices};
+}
+
+Point PointOf(const TextureObject& object, const TextureQuery& query) {
+  const TexelGrid& grid = object.grid;
+  Point point;
+  size_t first = 0;
+  const bool is_layered = query.geometry == Geometry::kLayered1D ||
+                          query.geometry == Geometry::kLayered2D ||
+                          query.geometry == Geometry::kLayeredCube;
+  const bool is_cube =
+      query.geometry == Geometry::kCube || query.geometry == Geometry::kLayeredCube;
+  if (is_layered) {
+    const int64_t layers = static_cast<int64_t>(is_cube ? grid.slices / 6 : grid.slices);
+    point.slice = std::clamp<int64_t>(static_cast<int32_t>(query.bits[0]), 0,
+                                      std::max<int64_t>(layers - 1, 0));
+    first = 1;
+  }
+  switch (query.geometry) {
+    case Geometry::k1D:
+    case Geometry::kLayered1D:
+      point.dimensions = 1;
+      break;
+    case Geometry::k3D:
+      point.dimensions = 3;
+      break;
+    default:
+      point.dimensions = 2;
+      break;
+  }
+  if (is_cube) {
+    const std::array<float, 3> direction = {Float(query.bits[first]), Float(query.bits[first + 1]),
+                                            Float(query.bits[first + 2])};
+    const uint32_t face = CubeFace(direction, &point.at[0], &point.at[1]);
+    point.slice = std::min<int64_t>(point.slice * 6 + face, static_cast<int64_t>(grid.slices) - 1);
+    point.clamps = true;
+    point.at[0] *= static_cast<float>(grid.width);
+    point.at[1] *= static_cast<float>(grid.height);
+    return point;
+  }
+  const std::array<uint64_t, 3> size = SizeOf(grid);
+  for (uint32_t i = 0; i < point.dimensions; ++i) {
+    const uint32_t bits = query.bits[first + i];
+    if (query.integers) {
+      point.index[i] = static_cast<int32_t>(bits);
+    } else {
+      point.at[i] = object.normalised ? Float(bits) * static_cast<float>(size[i]) : Float(bits);
+    }
+  }
+  return point;
+}
+
+// The texel at these indices, after addressing.
+Texel Fetch(const TextureObject& object, const Point& point, std::array<int64_t, 3> index) {
+  const std::array<uint64_t, 3> size = SizeOf(object.grid);
+  for (uint32_t i = 0; i < point.dimensions; ++i) {
+    if (object.is_buffer) {
+      if (index[i] < 0 || static_cast<uint64_t>(index[i]) >= size[i]) return {};
+      continue;
+    }
+    const AddressMode mode = point.clamps ? AddressMode::kClamp : ModeOf(object, i);
+    index[i] = Place(mode, index[i], static_cast<int64_t>(size[i]));
+    if (index[i] < 0) return Border(object);
+  }
+  if (point.dimensions < 3) index[2] = point.slice;
+  if (point.dimensions < 2) index[1] = 0;
+  return ReadTexel(object, static_cast<uint64_t>(index[0]), static_cast<uint64_t>(index[1]),
+                   static_cast<uint64_t>(index[2]));
+}
+
+// The lower texel of a linear fetch, and the part of the upper one, which has 8 bits of fraction.
+int64_t Between(float at, float* part) {
+  const float shifted = at - 0.5f;
+  const int64_t lower = Floor(shifted);
+  const float fraction = shifted - static_cast<float>(lower);
+  *part = std::isfinite(fraction) ? std::floor(fraction * 256 + 0.5f) / 256 : 0;
+  return lower;
+}
+
+}  // namespace
+
+uint64_t AddTexture(const TextureObject& object) { return GlobalTable().Add(object); }
+bool ForgetTexture(uint64_t handle) { return GlobalTable().Forget(handle); }
+const TextureObject* FindTexture(uint64_t handle) { return GlobalTable().Find(handle); }
+
+std::array<uint32_t, 4> SampleTexture(const TextureObject& object, const TextureQuery& query) {
+  const Point point = PointOf(object, query);
+  if (query.integers) return Fetch(object, point, point.index);
+  if (!object.linear_filter || !GivesFloats(object)) {
+    return Fetch(object, point, {Floor(point.at[0]), Floor(point.at[1]), Floor(point.at[2])});
+  }
+  std::array<int64_t, 3> lower = {};
+  std::array<float, 3> part = {};
+  for (uint32_t i = 0; i < point.dimensions; ++i) lower[i] = Between(point.at[i], &part[i]);
+  std::array<float, 4> sum = {};
+  for (uint32_t corner = 0; corner < 1u << point.dimensions; ++corner) {
+    std::array<int64_t, 3> index = lower;
+    float weight = 1;
+    for (uint32_t i = 0; i < point.dimensions; ++i) {
+      const bool upper = (corner >> i & 1) != 0;
+      index[i] += upper ? 1 : 0;
+      weight *= upper ? part[i] : 1 - part[i];
+    }
+    if (weight == 0) continue;
+    const Texel texel = Fetch(object, point, index);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * Float(texel[i]);
+  }
+  return {Bits(sum[0]), Bits(sum[1]), Bits(sum[2]), Bits(sum[3])};
+}
+
+std::array<uint32_t, 4> GatherTexture(const TextureObject& object, const TextureQuery& query,
+                                      uint32_t channel) {
+  const Point point = PointOf(object, query);
+  float unused = 0;
+  const int64_t x = Between(point.at[0], &unused);
+  const int64_t y = Between(point.at[1], &unused);
+  return {Fetch(object, point, {x, y + 1, 0})[channel],
+          Fetch(object, point, {x + 1, y + 1, 0})[channel],
+          Fetch(object, point, {x + 1, y, 0})[channel], Fetch(object, point, {x, y, 0})[channel]};
+}
+
+uintptr_t SurfaceAddress(const TextureObject& object, int64_t x, int64_t y, int64_t z, Bytes bytes,
+                         bool clamp) {
+  const TexelGrid& grid = object.grid;
+  const int64_t row = static_cast<int64_t>(grid.width * grid.texel_bytes());
+  const int64_t height = static_cast<int64_t>(grid.height);
+  const int64_t slices = static_cast<int64_t>(grid.slices);
+  const int64_t element = static_cast<int64_t>(bytes);
+  if (clamp) {
+    x = std::clamp<int64_t>(x, 0, row - element);
+    y = std::clamp<int64_t>(y, 0, height - 1);
+    z = std::clamp<int64_t>(z, 0, slices - 1);
+  }
+  if (x < 0 || x + element > row || x % element != 0 || y < 0 || y >= height || z < 0 ||
+      z >= slices) {
+    return 0;
+  }
+  return grid.base + static_cast<uint64_t>(z) * grid.slice_bytes +
+         static_cast<uint64_t>(y) * grid.pitch + static_cast<uint64_t>(x);
+}
+
+}  // namespace consort::cpu

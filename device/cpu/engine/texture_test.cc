@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/engine/texture_test.cc: what a texture fetch gives, by the formulas of the CUDA C++
+// Programming Guide, "Texture Fetching", computed here by hand; and the instructions.
+#include "device/cpu/texture.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "device/cpu/program.h"
+#include "gtest/gtest.h"
+
+namespace consort::cpu {
+namespace {
+
+TexelGrid FloatGrid(const std::vector<float>& texels, uint64_t width, uint64_t height = 1,
+                    uint64_t slices = 1) {
+  TexelGrid grid;
+  grid.base = reinterpret_cast<uintptr_t>(texels.data());
+  grid.width = width, grid.height = height, grid.slices = slices;
+  grid.pitch = width * sizeof(float);
+  grid.slice_bytes = grid.pitch * height;
+  grid.kind = ChannelKind::kFloat;
+  grid.channel_bytes = sizeof(float);
+  return grid;
+}
+
+TextureQuery At(Geometry geometry, std::vector<float> coordinates) {
+  TextureQuery query;
+  query.geometry = geometry;
+  for (size_t i = 0; i < coordinates.size(); ++i) {
+    query.bits[i] = std::bit_cast<uint32_t>(coordinates[i]);
+  }
+  return query;
+}
+
+float First(const TextureObject& object, const TextureQuery& query) {
+  return std::bit_cast<float>(SampleTexture(object, query)[0]);
+}
+
+class TextureTest : public ::testing::Test {
+ protected:
+  const std::vector<float> four_ = {10, 20, 30, 40};
+};
+
+TEST_F(TextureTest, NearestTakesTheTexelThatHoldsThePoint) {
+  TextureObject object{.grid = FloatGrid(four_, 4)};
+  EXPECT_EQ(First(object, At(Geometry::k1D, {0.99f})), 10);
+  EXPECT_EQ(First(object, At(Geometry::k1D, {1.0f})), 20);
+  object.normalised = true;
+  EXPECT_EQ(First(object, At(Geometry::k1D, {0.74f})), 30);
+}
+
+TEST_F(TextureTest, AddressModes) {
+  TextureObject object{.grid = FloatGrid(four_, 4)};
+  object.border[0] = 7;
+  const auto at = [&](AddressMode mode, bool normalised, float x) {
+    object.address[0] = mode;
+    object.normalised = normalised;
+    return First(object, At(Geometry::k1D, {x}));
+  };
+  EXPECT_EQ(at(AddressMode::kClamp, false, -3), 10);
+  EXPECT_EQ(at(AddressMode::kClamp, false, 99), 40);
+  EXPECT_EQ(at(AddressMode::kBorder, false, -0.5f), 7);
+  EXPECT_EQ(at(AddressMode::kBorder, false, 4), 7);
+  EXPECT_EQ(at(AddressMode::kWrap, true, 1.3f), 20);
+  EXPECT_EQ(at(AddressMode::kWrap, true, -0.1f), 40);
+  EXPECT_EQ(at(AddressMode::kMirror, true, 1.1f), 40);
+  EXPECT_EQ(at(AddressMode::kMirror, true, -0.3f), 20);
+  EXPECT_EQ(at(AddressMode::kWrap, false, 4.5f), 40) << "wrapping needs normalised coordinates";
+  EXPECT_EQ(at(AddressMode::kClamp, false, std::bit_cast<float>(0x7FC0'0000)), 10) << "NaN";
+  EXPECT_EQ(at(AddressMode::kClamp, false, 3e38f), 40);
+}
+
+TEST_F(TextureTest, LinearMixesInSteps) {
+  TextureObject object{.grid = FloatGrid(four_, 2, 2)};
+  object.linear_filter = true;
+  EXPECT_EQ(First(object, At(Geometry::k2D, {1, 0.5f})), 15);
+  EXPECT_EQ(First(object, At(Geometry::k2D, {1, 1})), 25);
+  EXPECT_EQ(First(object, At(Geometry::k2D, {0, 0})), 10) << "half outside, clamped";
+  // 1/3 of the way has 8 bits of fraction: 85/256.
+  EXPECT_EQ(First(object, At(Geometry::k2D, {0.5f + 1.0f / 3, 0.5f})), 10 + 10 * 85.0f / 256);
+  object.address[0] = AddressMode::kBorder;
+  EXPECT_EQ(First(object, At(Geometry::k2D, {0, 0.5f})), 5) << "half of it the border";
+}
+
+TEST_F(TextureTest, ThreeDimensionsAndLayers) {
+  const std::vector<float> eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  TextureObject object{.grid = FloatGrid(eight, 2, 2, 2)};
+  EXPECT_EQ(First(object, At(Geometry::k3D, {1.5f, 0.5f, 1.5f})), 5);
+  object.linear_filter = true;
+  EXPECT_EQ(First(object, At(Geometry::k3D, {1, 1, 1})), 3.5f);
+  TextureQuery layered = At(Geometry::kLayered2D, {0, 1, 1});
+  layered.bits[0] = 1;
+  EXPECT_EQ(First(object, layered), 5.5f) << "layers are not mixed";
+  layered.bits[0] = 9;
+  EXPECT_EQ(First(object, layered), 5.5f) << "a layer outside is the last one";
+}
+
+TEST_F(TextureTest, CubesChooseAFace) {
+  const std::vector<float> faces = {0, 1, 2, 3, 4, 5};
+  const TextureObject object{.grid = FloatGrid(faces, 1, 1, 6)};
+  const float directions[6][3] = {{1, 0, 0},  {-1, 0, 0}, {0, 1, 0},
+                                  {0, -1, 0}, {0, 0, 1},  {0, 0, -1}};
+  for (uint32_t face = 0; face < 6; ++face) {
+    const auto& [x, y, z] = directions[face];
+    EXPECT_EQ(First(object, At(Geometry::kCube, {x, y, z})), static_cast<float>(face));
+  }
+}
+
+TEST_F(TextureTest, IntegersAsTheyAreOrAsFractions) {
+  const int8_t signed_texels[] = {-128, 127, -1, 64};
+  TextureObject object;
+  object.grid.base = reinterpret_cast<uintptr_t>(signed_texels);
+  object.grid.width = 2;
+  object.grid.pitch = 4;
+  object.grid.kind = ChannelKind::kSigned;
+  object.grid.channels = 2;
+  const auto raw = SampleTexture(object, At(Geometry::k1D, {0}));
+  EXPECT_EQ(static_cast<int32_t>(raw[0]), -128);
+  EXPECT_EQ(raw[1], 127u);
+  EXPECT_EQ(raw[2], 0u);
+  EXPECT_EQ(raw[3], 1u) << "a missing fourth channel";
+  object.normalised_reads = true;
+  const auto fractions = SampleTexture(object, At(Geometry::k1D, {0}));
+  EXPECT_EQ(std::bit_cast<float>(fractions[0]), -1);
+  EXPECT_EQ(std::bit_cast<float>(fractions[1]), 1);
+  EXPECT_EQ(std::bit_cast<float>(fractions[3]), 1);
+}
+
+TEST_F(TextureTest, HalvesAndSrgb) {
+  const uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x7C00};
+  TextureObject object;
+  object.grid.base = reinterpret_cast<uintptr_t>(halves);
+  object.grid.pitch = 8;
+  object.grid.kind = ChannelKind::kFloat;
+  object.grid.channel_bytes = 2;
+  object.grid.channels = 4;
+  const auto texel = SampleTexture(object, At(Geometry::k1D, {0}));
+  EXPECT_EQ(std::bit_cast<float>(texel[0]), 1);
+  EXPECT_EQ(std::bit_cast<float>(texel[1]), -2);
+  EXPECT_EQ(std::bit_cast<float>(texel[2]), 0x1p-24f);
+  EXPECT_EQ(texel[3], 0x7F80'0000u);
+  const uint8_t grey[] = {255, 0, 188, 188};
+  object.grid.base = reinterpret_cast<uintptr_t>(grey);
+  object.grid.kind = ChannelKind::kUnsigned;
+  object.grid.channel_bytes = 1;
+  object.normalised_reads = object.srgb = true;
+  const auto linear = SampleTexture(object, At(Geometry::k1D, {0}));
+  EXPECT_EQ(std::bit_cast<float>(linear[0]), 1);
+  EXPECT_NEAR(std::bit_cast<float>(linear[2]), 0.5029f, 1e-3f);
+  EXPECT_NEAR(std::bit_cast<float>(linear[3]), 188 / 255.0f, 1e-6f) << "alpha is not sRGB";
+}
+
+TEST_F(TextureTest, BuffersGiveZeroOutside) {
+  TextureObject object{.grid = FloatGrid(four_, 4)};
+  object.is_buffer = true;
+  TextureQuery query;
+  query.geometry = Geometry::k1D;
+  query.integers = true;
+  query.bits[0] = 3;
+  EXPECT_EQ(First(object, query), 40);
+  query.bits[0] = 4;
+  EXPECT_EQ(First(object, query), 0);
+  query.bits[0] = static_cast<uint32_t>(-1);
+  EXPECT_EQ(First(object, query), 0);
+}
+
+TEST_F(TextureTest, GatherGoesRoundTheFootprint) {
+  const TextureObject object{.grid = FloatGrid(four_, 2, 2)};
+  const auto four = GatherTexture(object, At(Geometry::k2D, {1, 1}), 0);
+  EXPECT_EQ(std::bit_cast<float>(four[0]), 30);
+  EXPECT_EQ(std::bit_cast<float>(four[1]), 40);
+  EXPECT_EQ(std::bit_cast<float>(four[2]), 20);
+  EXPECT_EQ(std::bit_cast<float>(four[3]), 10);
+}
+
+TEST_F(TextureTest, SurfacesHaveEdges) {
+  const TextureObject object{.grid = FloatGrid(four_, 2, 2)};
+  const uintptr_t base = object.grid.base;
+  EXPECT_EQ(SurfaceAddress(object, 4, 1, 0, 4, false), base + 12);
+  EXPECT_EQ(SurfaceAddress(object, 8, 0, 0, 4, false), 0u);
+  EXPECT_EQ(SurfaceAddress(object, 4, 0, 0, 8, false), 0u) << "the end of it is outside";
+  EXPECT_EQ(SurfaceAddress(object, 2, 0, 0, 4, false), 0u) << "not at an element";
+  EXPECT_EQ(SurfaceAddress(object, -4, 0, 0, 4, false), 0u);
+  EXPECT_EQ(SurfaceAddress(object, 0, 2, 0, 4, false), 0u);
+  EXPECT_EQ(SurfaceAddress(object, 0, 0, 1, 4, false), 0u);
+  EXPECT_EQ(SurfaceAddress(object, 99, 99, 99, 4, true), base + 12);
+  EXPECT_EQ(SurfaceAddress(object, -99, -1, -1, 4, true), base);
+}
+
+TEST(TextureHandleTest, ForgottenOnesAreRefused) {
+  const uint64_t handle = AddTexture({});
+  ASSERT_NE(handle, 0u);
+  EXPECT_NE(FindTexture(handle), nullptr);
+  EXPECT_TRUE(ForgetTexture(handle));
+  EXPECT_EQ(FindTexture(handle), nullptr);
+  EXPECT_FALSE(ForgetTexture(handle));
+  const uint64_t next = AddTexture({});
+  EXPECT_NE(next, handle);
+  EXPECT_EQ(FindTexture(handle), nullptr) << "its slot has another object now";
+  EXPECT_TRUE(ForgetTexture(next));
+  for (const uint64_t wild : {uint64_t{0}, ~uint64_t{0}, uint64_t{0x1234'5678'9abc'def0}}) {
+    EXPECT_EQ(FindTexture(wild), nullptr);
+  }
+}
+
+// A kernel of `count` threads in a row with a 64-bit object and a pointer; `body` may use %r1 (the
+// thread's number), %f1 (the same as a float), %rd1 (the object) and %rd3 (its 16 bytes of output).
+std::string KernelOf(const std::string& body) {
+  return R"(.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 object, .param .u64 out) {
+  .reg .b16 %h<9>;
+  .reg .b32 %r<20>;
+  .reg .f32 %f<20>;
+  .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [object];
+  ld.param.u64 %rd2, [out];
+  mov.u32 %r1, %tid.x;
+  cvt.rn.f32.u32 %f1, %r1;
+  mad.wide.u32 %rd3, %r1, 16, %rd2;
+)" + body +
+         "\n  ret;\n}\n";
+}
+
+LaunchFault RunKernel(const std::string& body, uint64_t object, void* out, uint32_t threads) {
+  auto program = Program::Load(KernelOf(body));
+  EXPECT_TRUE(program.ok()) << program.status();
+  if (!program.ok()) return LaunchFault::kTrap;
+  const uint64_t params[] = {object, reinterpret_cast<uint64_t>(out)};
+  LaunchShape shape;
+  shape.block[0] = threads;
+  return (*program)->Run(0, shape, params, 2);
+}
+
+TEST(TextureInstructionTest, FetchesLaneByLane) {
+  std::vector<float> texels(64);
+  for (size_t i = 0; i < texels.size(); ++i) texels[i] = static_cast<float>(i * i);
+  const uint64_t handle = AddTexture({.grid = FloatGrid(texels, 64)});
+  for (const uint32_t threads : {1u, 40u, 64u}) {
+    std::vector<float> out(threads * 4);
+    EXPECT_EQ(RunKernel("tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}];"
+                        "st.global.v4.f32 [%rd3], {%f2, %f3, %f4, %f5};",
+                        handle, out.data(), threads),
+              LaunchFault::kNone);
+    for (uint32_t i = 0; i < threads; ++i) {
+      EXPECT_EQ(out[4 * i], texels[i]) << i;
+      EXPECT_EQ(out[4 * i + 3], 1);
+    }
+  }
+  // Integer coordinates, a level that is ignored, and a query; half of the threads only.
+  std::vector<uint32_t> out(64 * 4);
+  EXPECT_EQ(RunKernel(".reg .pred %p<2>;"
+                      "and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 1; @%p1 bra OUT;"
+                      "tex.1d.v4.u32.s32 {%r3, %r4, %r5, %r6}, [%rd1, {%r1}];"
+                      "tex.level.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}], %f1;"
+                      "txq.width.b32 %r7, [%rd1];"
+                      "st.global.u32 [%rd3], %r3; st.global.f32 [%rd3+4], %f2;"
+                      "st.global.u32 [%rd3+8], %r7; OUT:",
+                      handle, out.data(), 64),
+            LaunchFault::kNone);
+  for (uint32_t i = 0; i < 64; ++i) {
+    const uint32_t expected = i % 2 == 0 ? std::bit_cast<uint32_t>(texels[i]) : 0;
+    EXPECT_EQ(out[4 * i], expected) << i;
+    EXPECT_EQ(out[4 * i + 1], expected) << i;
+    EXPECT_EQ(out[4 * i + 2], i % 2 == 0 ? 64u : 0u) << i;
+  }
+  EXPECT_TRUE(ForgetTexture(handle));
+  EXPECT_EQ(
+      RunKernel("tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}];", handle, out.data(), 1),
+      LaunchFault::kIllegalAddress);
+}
+
+TEST(SurfaceInstructionTest, LoadsAndStores) {
+  std::vector<uint8_t> texels(64 * 8);
+  TextureObject object;
+  object.is_surface = true;
+  object.grid = {.base = reinterpret_cast<uintptr_t>(texels.data()),
+                 .width = 64,
+                 .height = 2,
+                 .pitch = 256,
+                 .slice_bytes = 512,
+                 .channels = 4};
+  const uint64_t handle = AddTexture(object);
+  std::vector<uint32_t> out(64 * 4);
+  const std::string store =
+      "shl.b32 %r2, %r1, 2; cvt.u16.u32 %h1, %r1;"
+      "sust.b.2d.v4.b8.trap [%rd1, {%r2, 1}], {%h1, %h1, %h1, %h1};";
+  EXPECT_EQ(
+      RunKernel(store + "suld.b.2d.b32.trap %r3, [%rd1, {%r2, 1}]; st.global.u32 [%rd3], %r3;"
+                        "suld.b.2d.b32.zero %r4, [%rd1, {%r2, 2}]; st.global.u32 [%rd3+4], %r4;"
+                        "suld.b.2d.b32.clamp %r5, [%rd1, {%r2, 2}]; st.global.u32 [%rd3+8], %r5;",
+                handle, out.data(), 64),
+      LaunchFault::kNone);
+  for (uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(texels[256 + 4 * i + 3], i);
+    EXPECT_EQ(out[4 * i], 0x0101'0101u * i);
+    EXPECT_EQ(out[4 * i + 1], 0u);
+    EXPECT_EQ(out[4 * i + 2], 0x0101'0101u * i);
+  }
+  EXPECT_EQ(RunKernel("sust.b.2d.b32.trap [%rd1, {256, 0}], {%r1};", handle, out.data(), 1),
+            LaunchFault::kIllegalAddress);
+  EXPECT_EQ(RunKernel("sust.b.2d.b32.zero [%rd1, {256, 0}], {%r1};", handle, out.data(), 1),
+            LaunchFault::kNone);
+  EXPECT_TRUE(ForgetTexture(handle));
+  // A texture is no surface.
+  const uint64_t texture = AddTexture({.grid = object.grid});
+  EXPECT_EQ(RunKernel("suld.b.2d.b32.zero %r4, [%rd1, {0, 0}];", texture, out.data(), 1),
+            LaunchFault::kIllegalAddress);
+  EXPECT_TRUE(ForgetTexture(texture));
+}
+
+TEST(TextureInstructionTest, OtherFormsAreRefusedByName) {
+  for (const char* body :
+       {"tex.2dms.v4.f32.s32 {%f2, %f3, %f4, %f5}, [%rd1, {%r1, %r1, %r1, %r1}];",
+        "txq.num_mipmap_levels.b32 %r7, [%rd1];",
+        "tex.1d.v4.f32.u32 {%f2, %f3, %f4, %f5}, [%rd1, {%r1}];"}) {
+    const auto program = Program::Load(KernelOf(body));
+    ASSERT_FALSE(program.ok()) << body;
+    EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented) << program.status();
+  }
+}
+
+}  // namespace
+}  // namespace consort::cpu
