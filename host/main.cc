@@ -64,7 +64,8 @@ constexpr char kUsage[] =
                         (docs/CPU_DEVICE.md)
   --admin-socket PATH|off   where consortctl connects (default: beside --socket,
                         consortd.admin.sock)
-  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
+  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics, and where the page is
+                        (default 127.0.0.1:9825)
   --scheduler NAME      how tenants share a device: tfs (fair shares by weight, the default), las,
                         ps, fcfs, sjf, credit, idle or none; consortctl policy changes it
   --device-memory SIZE  of each device, for programs (40GiB); the rest is for what drivers take

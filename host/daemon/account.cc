@@ -57,6 +57,8 @@ std::string AccountLine(const SessionIdentity& identity, const SessionEnded& end
       ",\"kernel_seconds\":", Seconds(ended.kernel_nanos), ",\"weight\":", ended.weight,
       ",\"device_seconds\":", Seconds(ended.device_nanos),
       ",\"queued_seconds\":", Seconds(ended.queued_nanos),
+      ",\"memory_peak_bytes\":", ended.memory_peak_bytes,
+      ",\"memory_byte_seconds\":", ended.memory_byte_seconds,
       ",\"end\":", Quoted(GetText(ended.reason)), "}\n");
 }
 

@@ -5,7 +5,8 @@
 //    "device":"NVIDIA H200","device_index":0,"started":"2026-03-01T12:00:00Z","seconds":12.5,
 //    "calls":4100,"round_trips":12,"bytes_to_device":1048576,"bytes_to_host":4096,
 //    "kernel_launches":3900,"kernel_seconds":9.25,"weight":1,"device_seconds":8.5,
-//    "queued_seconds":1.25,"end":"closed"}
+//    "queued_seconds":1.25,"memory_peak_bytes":2097152,"memory_byte_seconds":23068672,
+//    "end":"closed"}
 // host/control/messages.h says what the numbers count.
 // Each line is one write of an O_APPEND file: several daemons may share one. Owned by consortd's
 // loop.

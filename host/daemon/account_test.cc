@@ -35,6 +35,7 @@ TEST(AccountLine, NamesWhoUsedWhat) {
             "\"seconds\":1.500000,\"calls\":0,\"round_trips\":0,\"bytes_to_device\":0,"
             "\"bytes_to_host\":0,\"kernel_launches\":3,\"kernel_seconds\":0.000002,"
             "\"weight\":2,\"device_seconds\":1.000000,\"queued_seconds\":0.250000,"
+            "\"memory_peak_bytes\":0,\"memory_byte_seconds\":0,"
             "\"end\":\"closed\"}\n");
 }
 

@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,14 @@
 #include "vmsock/listen.h"
 
 namespace consort::host {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+}  // namespace
 
 Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
     : loop_(loop),
@@ -41,6 +51,8 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
             for (const auto& [path, door] : unix_doors_) follow(door.get());
             if (vsock_door_ != nullptr) follow(vsock_door_.get());
           }),
+      node_(HostName()),
+      events_([] { return static_cast<uint64_t>(time(nullptr)); }),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
 
 Daemon::~Daemon() {
@@ -55,6 +67,8 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
   }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
+  events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
+  SampleHistory();
   if (options_.device == "none") {
     loop_->Post([this] { CheckAllReady(); });
     return absl::OkStatus();
@@ -162,6 +176,10 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     if (!unsupported_calls_.contains(name) && unsupported_calls_.size() >= kUnsupportedNamesMax) {
       name = "other";
     }
+    if (!unsupported_calls_.contains(name)) {
+      events_.Add(EventLevel::kWarning, absl::StrCat("a program called ", PrintableName(name),
+                                                     ", which is not supported"));
+    }
     unsupported_calls_[name] += unsupported.calls;
   } else if (packet.As(&memory)) {
     Device& device = *devices_[worker->device_index()];
@@ -184,6 +202,9 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     }
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
+    events_.Add(EventLevel::kError,
+                absl::StrCat("device ", worker->device_index(),
+                             " does not start: ", PrintableName(GetText(failed.text))));
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
     // that a restart may mend.
     if (!ready_) Fail(absl::FailedPreconditionError(GetText(failed.text)));
@@ -204,6 +225,11 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
             << ready.driver_version << ", worker " << worker->pid();
+  events_.Add(EventLevel::kInfo,
+              device->worker_starts == 1
+                  ? absl::StrCat("device ", device->index,
+                                 " is ready: ", PrintableName(GetText(ready.snapshot.name)))
+                  : absl::StrCat("device ", device->index, " is ready again, with another worker"));
   if (!ready_ && device->index == 0) {
     const uint32_t count = std::min(ready.device_count, kDevicesMax);
     for (uint32_t index = 1; index < count; ++index) {
@@ -337,13 +363,21 @@ absl::Status Daemon::OpenVmDoors() {
   for (const auto& [name, vm] : vm_doors_->vms()) {
     if (!keep.contains(name)) gone.push_back(name);
   }
-  for (const std::string& name : gone) vm_doors_->Remove(name);
+  for (const std::string& name : gone) {
+    vm_doors_->Remove(name);
+    events_.Add(EventLevel::kInfo, absl::StrCat("virtual machine ", name, " is gone"));
+  }
   absl::Status status = absl::OkStatus();
   for (const VmOptions& vm : wanted) {
     if (vm_doors_->vms().contains(vm.name)) {
       vm_doors_->Change(vm);
     } else {
-      status.Update(vm_doors_->Add(vm));  // the others' doors open all the same
+      const absl::Status added = vm_doors_->Add(vm);  // the others' doors open all the same
+      status.Update(added);
+      if (!added.ok()) continue;
+      events_.Add(EventLevel::kInfo,
+                  absl::StrCat("virtual machine ", vm.name, " of tenant ",
+                               vm.tenant.empty() ? vm.name : vm.tenant, " has a socket"));
     }
   }
   return status;
@@ -355,6 +389,11 @@ void Daemon::Reload() {
   LOG_IF(ERROR, !tenants.ok()) << "reading the tenants' file again: " << tenants.message();
   const absl::Status vms = OpenVmDoors();
   LOG_IF(ERROR, !vms.ok()) << "reading the VMs' files again: " << vms.message();
+  for (const absl::Status& status : {tenants, vms}) {
+    if (status.ok()) continue;
+    events_.Add(EventLevel::kError, absl::StrCat("reading files again: ",
+                                                 PrintableName(std::string(status.message()))));
+  }
   reload_failed_ = !tenants.ok() || !vms.ok();
   if (reload_failed_) return;
   LOG(INFO) << "read the files again: " << settings_.tenants().tenants.size() << " tenants, "
@@ -371,6 +410,10 @@ void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
   LOG(ERROR) << "device " << device->index << ": worker " << worker->pid()
              << " cannot go on: " << reason << "; its " << SessionsOf(worker)
              << " sessions stay with it, new ones get another";
+  events_.Add(
+      EventLevel::kError,
+      absl::StrCat("device ", device->index, ": its worker cannot go on: ", PrintableName(reason),
+                   "; ", SessionsOf(worker), " applications stay with it, new ones get another"));
   const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
   Slot* slot = workers_.at(worker).slot;
@@ -401,6 +444,9 @@ void Daemon::OnGone(WorkerProcess* worker) {
   if (!stopping_ && (worker->state != WorkerProcess::State::kDraining || !lost.empty())) {
     LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
                << lost.size() << " sessions";
+    events_.Add(EventLevel::kError,
+                absl::StrCat("device ", device->index, ": its worker died, and ", lost.size(),
+                             " applications lost it"));
   }
   // It has closed its socket, so it is about to exit; a driver can keep it from doing so.
   loop_->After(kWorkerExitTimeout, [this, pid = worker->pid()] {
@@ -439,6 +485,8 @@ void Daemon::Refuse(Connection connection, uint32_t status, const std::string& t
   LOG(WARNING) << connection.tenant << " (" << connection.front_door << ", " << connection.peer
                << ") refused: " << text;
   ++refused_[RefusalReason(status)];
+  events_.Add(EventLevel::kWarning, absl::StrCat(PrintableName(connection.tenant),
+                                                 " was refused: ", PrintableName(text)));
   greeter_.Answer(std::move(connection), RefusalBytes(status, text));
 }
 
@@ -659,6 +707,10 @@ void Daemon::EndSession(SessionEnded ended) {
   if (account_.has_value()) {
     const absl::Status appended = account_->Append(line);
     LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
+    if (!appended.ok()) {
+      events_.Add(EventLevel::kError, PrintableName(std::string_view(appended.message().data(),
+                                                                     appended.message().size())));
+    }
   }
   windows_.Return(it->second.window);
   if (pool_ != nullptr) {
@@ -683,6 +735,8 @@ absl::Status Daemon::SetPolicy(const std::optional<std::string>& policy, const s
   const std::string before = settings_.policy();
   RETURN_IF_ERROR(settings_.SetPolicy(policy, who, static_cast<uint64_t>(time(nullptr))));
   LOG(INFO) << who << " set the policy to " << settings_.policy() << " (was " << before << ")";
+  events_.Add(EventLevel::kInfo, absl::StrCat("the scheduler is ", settings_.policy(), ", was ",
+                                              before, "; set by ", who));
   // The same policy anew would forget what tenants owe.
   if (settings_.policy() == before) return absl::OkStatus();
   for (const auto& [worker, owned] : workers_) SendSettings(worker);
@@ -696,6 +750,8 @@ absl::Status Daemon::SetWeight(const std::string& tenant, std::optional<uint32_t
   const uint32_t now = settings_.WeightOf(tenant);
   LOG(INFO) << who << " set the weight of " << PrintableName(tenant) << " to " << now << " (was "
             << before << ")";
+  events_.Add(EventLevel::kInfo, absl::StrCat("the weight of ", PrintableName(tenant), " is ", now,
+                                              ", was ", before, "; set by ", who));
   SendWeight(tenant);
   return absl::OkStatus();
 }
@@ -750,9 +806,19 @@ size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
                     [worker](const auto& entry) { return entry.second.worker == worker; }));
 }
 
+std::string Daemon::Page(const PageSeen& seen) const {
+  return PageJson(Status(), history_, events_, seen, UnixMillisNow());
+}
+
+void Daemon::SampleHistory() {
+  history_.Add(usage_.totals(), [this](const std::string& tenant) { return settings_.WeightOf(tenant); }, devices_.size(), MonotonicNow(), UnixMillisNow());
+  loop_->After(kHistoryStep, [this] { SampleHistory(); });
+}
+
 DaemonStatus Daemon::Status() const {
   DaemonStatus status;
   status.version = CONSORT_VERSION;
+  status.node = node_;
   status.started_unix_seconds = started_unix_seconds_;
   for (const auto& device : devices_) {
     DeviceStatus& out = status.devices.emplace_back();

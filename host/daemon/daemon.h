@@ -25,9 +25,11 @@
 #include "host/daemon/account.h"
 #include "host/daemon/admin_doors.h"
 #include "host/daemon/connection.h"
+#include "host/daemon/event_log.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
+#include "host/daemon/history.h"
 #include "host/daemon/options.h"
 #include "host/daemon/pool_sessions.h"
 #include "host/daemon/recent_use.h"
@@ -59,6 +61,7 @@ class Daemon final : private AdminActions {
   void Reload();
   // How things are now.
   DaemonStatus Status() const override;
+  std::string Page(const PageSeen& seen) const override;
 
  private:
   struct WaitingSession {
@@ -148,6 +151,7 @@ class Daemon final : private AdminActions {
                          const std::string& who) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
+  void SampleHistory();
   void Fail(absl::Status status);
 
   EventLoop* const loop_;
@@ -171,7 +175,10 @@ class Daemon final : private AdminActions {
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
+  const std::string node_;  // this host's name
   UsageBook usage_;
+  EventLog events_;
+  History history_;
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
   bool reload_failed_ = false;

@@ -96,6 +96,7 @@ struct PoolStatus {
 
 struct DaemonStatus {
   std::string version;
+  std::string node;  // this host's name
   uint64_t started_unix_seconds = 0;
   std::vector<DeviceStatus> devices;
   std::vector<SessionStatus> sessions;  // open ones
