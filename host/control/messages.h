@@ -124,7 +124,7 @@ struct SessionUsage {
   uint64_t timed_bytes_to_device = 0;  // that were copied in to_device_nanos
   uint64_t timed_bytes_to_host = 0;    // likewise
   uint64_t queued_nanos = 0;
-  uint64_t memory_byte_seconds = 0;  // as in SessionEnded
+  uint64_t memory_byte_seconds = 0;          // as in SessionEnded
   uint64_t batches = 0;                      // that asked for a turn
   uint64_t delays[kQueueDelayBuckets] = {};  // batches, by kQueueDelayBounds
 

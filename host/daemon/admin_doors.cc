@@ -89,7 +89,9 @@ absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat(folder.string(), ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat(folder.string(), ": ", error.message(),
+                     "; choose a folder that this user may make, with --socket or --admin-socket"));
   }
   return Listener::ListenUnix({path, kAdminSocketMode});
 }
@@ -121,7 +123,8 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
     }
     if (!listening.ok()) {
       return absl::Status(listening.status().code(),
-                          absl::StrCat("--metrics ", listening.status().message()));
+                          absl::StrCat("--metrics ", listening.status().message(),
+                                       "; choose another address, or off"));
     }
     ASSIGN_OR_RETURN(doors->metrics_,
                      HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,

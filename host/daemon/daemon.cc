@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +64,7 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   on_end_ = std::move(on_end);
   if (!options_.account_path.empty()) {
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
+    loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
   }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
@@ -202,12 +202,19 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     }
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
+    ++errors_[kErrorWorkerStart];
     events_.Add(EventLevel::kError,
                 absl::StrCat("device ", worker->device_index(),
                              " does not start: ", PrintableName(GetText(failed.text))));
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
     // that a restart may mend.
-    if (!ready_) Fail(absl::FailedPreconditionError(GetText(failed.text)));
+    if (!ready_) {
+      Fail(absl::FailedPreconditionError(absl::StrCat(
+          GetText(failed.text), options_.device == "nvidia"
+                                    ? "; is NVIDIA's driver installed and loaded (nvidia-smi)? "
+                                      "--device cpu runs without a GPU"
+                                    : "")));
+    }
   } else {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
@@ -385,6 +392,17 @@ absl::Status Daemon::OpenVmDoors() {
 
 void Daemon::Reload() {
   if (stopping_ || vm_doors_ == nullptr) return;
+  if (account_.has_value()) {
+    // Somebody may have moved it away.
+    auto opened = AccountFile::Open(options_.account_path);
+    if (opened.ok()) {
+      account_ = *std::move(opened);
+    } else {
+      LOG(ERROR) << opened.status().message() << "; the one that is open goes on";
+      ++errors_[kErrorAccount];
+      events_.Add(EventLevel::kError, PrintableName(std::string(opened.status().message())));
+    }
+  }
   const absl::Status tenants = ReloadTenants();
   LOG_IF(ERROR, !tenants.ok()) << "reading the tenants' file again: " << tenants.message();
   const absl::Status vms = OpenVmDoors();
@@ -444,6 +462,7 @@ void Daemon::OnGone(WorkerProcess* worker) {
   if (!stopping_ && (worker->state != WorkerProcess::State::kDraining || !lost.empty())) {
     LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
                << lost.size() << " sessions";
+    ++errors_[kErrorWorkerDied];
     events_.Add(EventLevel::kError,
                 absl::StrCat("device ", device->index, ": its worker died, and ", lost.size(),
                              " applications lost it"));
@@ -694,6 +713,44 @@ void Daemon::ExpireWaiting(Slot* slot) {
   }
 }
 
+void Daemon::Account(const SessionIdentity& identity, const SessionEnded& used) {
+  if (!account_.has_value()) return;
+  const std::string line = AccountLine(identity, used);
+  const absl::Status appended = account_->Append(line);
+  if (appended.ok()) return;
+  LOG(ERROR) << appended.message() << "; lost: " << line;
+  ++errors_[kErrorAccount];
+  events_.Add(EventLevel::kError, PrintableName(std::string(appended.message())));
+}
+
+void Daemon::AccountOpenSessions() {
+  for (auto& [id, session] : sessions_) {
+    const SessionUsage usage = usage_.Latest(id);
+    SessionEnded total = session.told;
+    total.started_unix_seconds = session.started_unix_seconds;
+    total.lasted_nanos = static_cast<uint64_t>(MonotonicNow() - session.started);
+    total.calls = usage.calls;
+    total.round_trips = usage.round_trips;
+    total.bytes_to_device = usage.bytes_to_device;
+    total.bytes_to_host = usage.bytes_to_host;
+    total.kernel_launches = usage.kernel_launches;
+    total.kernel_nanos = usage.kernel_nanos;
+    total.device_nanos = usage.device_nanos;
+    total.queued_nanos = usage.queued_nanos;
+    total.memory_byte_seconds = usage.memory_byte_seconds;
+    total.memory_peak_bytes = usage.memory_bytes;
+    total.weight = settings_.WeightOf(session.identity.tenant);
+    SetText(total.reason, "open");
+    if (total.calls == session.told.calls && total.device_nanos == session.told.device_nanos &&
+        total.memory_byte_seconds == session.told.memory_byte_seconds) {
+      continue;  // it used nothing
+    }
+    Account(session.identity, AccountSince(total, session.told));
+    session.told = total;
+  }
+  loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
+}
+
 void Daemon::EndSession(SessionEnded ended) {
   const auto it = sessions_.find(ended.session);
   if (it == sessions_.end()) {
@@ -704,14 +761,7 @@ void Daemon::EndSession(SessionEnded ended) {
   const SessionIdentity& identity = it->second.identity;
   const std::string line = AccountLine(identity, ended);
   LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
-  if (account_.has_value()) {
-    const absl::Status appended = account_->Append(line);
-    LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
-    if (!appended.ok()) {
-      events_.Add(EventLevel::kError, PrintableName(std::string_view(appended.message().data(),
-                                                                     appended.message().size())));
-    }
-  }
+  Account(identity, AccountSince(ended, it->second.told));
   windows_.Return(it->second.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(it->second.assembly);
@@ -811,7 +861,9 @@ std::string Daemon::Page(const PageSeen& seen) const {
 }
 
 void Daemon::SampleHistory() {
-  history_.Add(usage_.totals(), [this](const std::string& tenant) { return settings_.WeightOf(tenant); }, devices_.size(), MonotonicNow(), UnixMillisNow());
+  history_.Add(
+      usage_.totals(), [this](const std::string& tenant) { return settings_.WeightOf(tenant); },
+      devices_.size(), MonotonicNow(), UnixMillisNow());
   loop_->After(kHistoryStep, [this] { SampleHistory(); });
 }
 
@@ -864,6 +916,7 @@ DaemonStatus Daemon::Status() const {
   status.windows_used = kWindowSlots - windows_.free_slots();
   status.windows_max = kWindowSlots;
   status.refused = refused_;
+  status.errors = errors_;
   status.unsupported_calls = unsupported_calls_;
   return status;
 }

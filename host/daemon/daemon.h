@@ -107,6 +107,7 @@ class Daemon final : private AdminActions {
     uint64_t started_unix_seconds;
     Nanos started;
     RecentUse recent;
+    SessionEnded told;  // by the lines of the account that it has already
   };
 
   void AddDevice(uint32_t index);
@@ -152,6 +153,8 @@ class Daemon final : private AdminActions {
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void SampleHistory();
+  void Account(const SessionIdentity& identity, const SessionEnded& used);
+  void AccountOpenSessions();
   void Fail(absl::Status status);
 
   EventLoop* const loop_;
@@ -181,6 +184,7 @@ class Daemon final : private AdminActions {
   History history_;
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
+  std::map<std::string, uint64_t> errors_;             // by kind
   bool reload_failed_ = false;
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;

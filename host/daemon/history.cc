@@ -8,8 +8,8 @@
 namespace consort::host {
 
 void History::Add(const std::map<UsageKey, UsageTotals>& totals,
-                  const std::function<uint32_t(const std::string&)>& weight_of, size_t devices, Nanos now,
-                  uint64_t unix_millis) {
+                  const std::function<uint32_t(const std::string&)>& weight_of, size_t devices,
+                  Nanos now, uint64_t unix_millis) {
   ByDeviceAndTenant after;
   HistorySample sample;
   sample.unix_millis = unix_millis;

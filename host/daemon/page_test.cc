@@ -50,7 +50,9 @@ TEST(PageJson, GivesOnlyWhatIsNew) {
   std::map<UsageKey, UsageTotals> totals;
   for (uint64_t second = 0; second <= 3; ++second) {
     totals[{"a", "x", 0}].used.device_nanos += kSecond / 4;
-    history.Add(totals, [](const std::string&) { return 1u; }, 1, static_cast<Nanos>(second) * kSecond, second * 1000);
+    history.Add(
+        totals, [](const std::string&) { return 1u; }, 1, static_cast<Nanos>(second) * kSecond,
+        second * 1000);
   }
   EventLog events([] { return 5; });
   events.Add(EventLevel::kInfo, "one");

@@ -21,7 +21,7 @@ constexpr uint64_t SessionUsage::*kNumbers[] = {&SessionUsage::calls,
                                                 &SessionUsage::to_device_nanos,
                                                 &SessionUsage::to_host_nanos,
                                                 &SessionUsage::queued_nanos,
-    &SessionUsage::memory_byte_seconds,
+                                                &SessionUsage::memory_byte_seconds,
                                                 &SessionUsage::batches,
                                                 &SessionUsage::timed_bytes_to_device,
                                                 &SessionUsage::timed_bytes_to_host};
