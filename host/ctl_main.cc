@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/ctl_main.cc: consortctl, the operator's tool. Reads the command line and does one thing.
 //
-// Exit status: 0 done, 1 failed or check found something, 64 usage, 69 consortd or libvirt cannot
-// be reached, 77 not allowed. Numbers as in sysexits.h.
+// The command line that Main describes is the one source of its help, of shells' completion and of
+// the manual page. Exit status: kExitStatus; numbers as in sysexits.h.
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gpool/certificates.h"
 #include "host/ctl/admin_client.h"
+#include "host/ctl/command_docs.h"
+#include "host/ctl/debug_bundle.h"
 #include "host/ctl/pool_commands.h"
+#include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
+#include "host/ctl/tables.h"
 #include "host/ctl/vm_commands.h"
 #include "host/limits.h"
 
 namespace consort::host {
 namespace {
+
+constexpr char kExitStatus[] =
+    "Exit status: 0 done; 1 failed, or check found something; 64 usage; 69 consortd or libvirt "
+    "cannot be reached; 77 not allowed.";
 
 struct Options {
   VmPaths paths;
@@ -35,6 +49,13 @@ struct Options {
   std::string tenant;
   uint32_t weight = 0;
   bool once = false;
+  std::string account = "/var/log/consort/account.jsonl";
+  ReportOptions report;
+  std::string since;
+  std::string until;
+  std::string shell;
+  std::string bundle;
+  std::string action;
   double interval_seconds = 1;
 };
 
@@ -127,6 +148,100 @@ int SetTenant(const Options& options) {
   return Done(AdminPut(options.paths.admin_socket, "/api/v1/tenants", body));
 }
 
+// A part of consortd's state: as JSON, or as a table.
+int Show(const Options& options, const nlohmann::ordered_json& json, const std::string& table) {
+  std::cout << (options.output == "json" ? json.dump(2) + "\n" : table);
+  return EXIT_SUCCESS;
+}
+
+int ShowApplications(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const nlohmann::ordered_json applications = ApplicationsOf(*status, options.tenant);
+  return Show(options, applications,
+              ApplicationTable(applications, static_cast<uint64_t>(time(nullptr))));
+}
+
+int ShowMachines(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const nlohmann::ordered_json machines = MachinesOf(*status);
+  return Show(options, machines, MachineTable(machines));
+}
+
+int ShowEvents(const Options& options) {
+  const auto page = AdminGetJson(options.paths.admin_socket, "/api/v1/page");
+  if (!page.ok()) return Fail(page.status());
+  const auto events = page->value("events", nlohmann::ordered_json::array());
+  return Show(options, events, EventTable(events));
+}
+
+int ShowReport(Options options) {
+  for (const auto& [text, to] : {std::pair(&options.since, &options.report.since),
+                                 std::pair(&options.until, &options.report.until)}) {
+    if (text->empty()) continue;
+    const auto time = ParseTime(*text);
+    if (!time.ok()) return Fail(time.status());
+    *to = *time;
+  }
+  options.report.tenant = options.tenant;
+  std::vector<std::string> left_out;
+  const auto files = AccountFiles(options.account, &left_out);
+  if (!files.ok()) return Fail(files.status());
+  Report report(options.report);
+  for (const std::string& path : *files) {
+    std::ifstream file(path);
+    if (!file) {
+      const std::string text = absl::StrCat(path, ": ", strerror(errno));
+      return Fail(errno == EACCES ? absl::PermissionDeniedError(text)
+                                  : absl::UnavailableError(text));
+    }
+    report.AddFile(file);
+  }
+  for (const std::string& path : left_out) {
+    std::cerr << "consortctl: " << path << " is compressed and was left out\n";
+  }
+  if (report.unreadable() != 0) {
+    std::cerr << "consortctl: " << report.unreadable()
+              << " lines cannot be read and were left out\n";
+  }
+  return Show(options, report.Json(), report.Table());
+}
+
+int Bundle(const Options& options) {
+  const time_t now = time(nullptr);
+  std::string path = options.bundle;
+  if (path.empty()) {
+    tm parts = {};
+    gmtime_r(&now, &parts);
+    char name[64];
+    strftime(name, sizeof(name), "consort-debug-%Y%m%dT%H%M%SZ.tar", &parts);
+    path = name;
+  }
+  BundleSources sources;
+  sources.admin_socket = options.paths.admin_socket;
+  sources.version = CONSORT_VERSION;
+  const absl::Status written = WriteDebugBundle(sources, path, static_cast<uint64_t>(now));
+  if (written.ok()) std::cout << path << "\n";
+  return Done(written);
+}
+
+// As a service: what happens goes to its log.
+int Watch(const LibvirtDomains& domains, const Options& options) {
+  return Done(domains.Watch(
+      [&] {
+        const absl::Status synced = SyncVms(domains, options.paths, std::cout);
+        if (!synced.ok()) std::cerr << "consortctl: " << synced.message() << "\n";
+        std::cout << std::flush;
+      },
+      [] { return true; }));
+}
+
+int Hook(const Options& options) {
+  const std::string xml{std::istreambuf_iterator<char>(std::cin), {}};
+  return Done(HookVm(options.paths, options.attach.domain, options.action, xml, std::cerr));
+}
+
 int List(const LibvirtDomains& domains, const Options& options) {
   const auto vms = ListVms(domains);
   if (!vms.ok()) return Fail(vms.status());
@@ -170,7 +285,8 @@ int Check(const LibvirtDomains& domains, const Options& options) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Looks at consortd and gives vGPUs to virtual machines.", "consortctl");
+  CLI::App app("looks at consortd and gives vGPUs to virtual machines", "consortctl");
+  app.footer(kExitStatus);
   app.set_version_flag("--version", CONSORT_VERSION);
   app.set_help_all_flag("--help-all", "help of all commands");
   app.require_subcommand(1);
@@ -182,6 +298,26 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
 
   CLI::App* status = app.add_subcommand("status", "devices, tenants and open sessions");
+  CLI::App* apps = app.add_subcommand("apps", "open applications");
+  apps->add_option("--tenant", options.tenant, "of this tenant only");
+  CLI::App* vms = app.add_subcommand("vms", "virtual machines that have a socket");
+  CLI::App* all_tenants = app.add_subcommand("tenants", "tenants, what they use and their weights");
+  CLI::App* events = app.add_subcommand("events", "what happened of late on this host");
+  CLI::App* report = app.add_subcommand("report", "who used how much, from consortd's account");
+  report
+      ->add_option("--account", options.account,
+                   "consortd's --account; what was rotated is read too")
+      ->capture_default_str();
+  report->add_option("--period", options.report.period, "of a row, in UTC")
+      ->check(CLI::IsMember({"hour", "day", "month", "all"}))
+      ->capture_default_str();
+  report->add_option("--by", options.report.by, "whose use a row is")
+      ->check(CLI::IsMember({"tenant", "vm", "application", "device"}))
+      ->capture_default_str();
+  report->add_option("--tenant", options.tenant, "of this tenant only");
+  report->add_option("--since", options.since,
+                     "a day (2026-03-01) or moment (2026-03-01T12:00:00Z)");
+  report->add_option("--until", options.until, "likewise; what was used from then on is left out");
   CLI::App* nodes = app.add_subcommand("nodes", "hosts of the pool");
   CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool");
   CLI::App* slice = app.add_subcommand("slice", "which GPUs of the pool this host's programs have");
@@ -241,6 +377,29 @@ int Main(int argc, char** argv) {
   CLI::App* check = vm->add_subcommand("check", "says what is missing, and how to mend it");
   check->add_option("domain", options.attach.domain, "its name")->required();
 
+  CLI::App* watch = vm->add_subcommand(
+      "watch",
+      "makes and removes machines' sockets as libvirt's domains come and go; does not end");
+  CLI::App* hook = vm->add_subcommand(
+      "hook", "the same for one domain, called by libvirt's hook with the definition as input");
+  hook->add_option("domain", options.attach.domain, "its name")->required();
+  hook->add_option("action", options.action, "prepare or release; others are passed over")
+      ->required();
+
+  CLI::App* debug = app.add_subcommand("debug", "for those who look for a fault");
+  debug->require_subcommand(1);
+  debug->fallthrough();
+  CLI::App* bundle = debug->add_subcommand(
+      "bundle", "state, metrics, configuration and log in one archive; names of tenants are in it");
+  bundle->add_option("file", options.bundle, "to write; one named by the time if left out");
+
+  CLI::App* completion =
+      app.add_subcommand("completion", "prints a script that completes commands");
+  completion->add_option("shell", options.shell, "for which shell")
+      ->check(CLI::IsMember({"bash", "zsh"}))
+      ->required();
+  CLI::App* manual = app.add_subcommand("manual", "prints the manual page, for man -l -");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -258,6 +417,24 @@ int Main(int argc, char** argv) {
   if (policy->parsed()) return Policy(options);
   if (tenants->parsed()) return ListTenants(options);
   if (set->parsed() || reset->parsed()) return SetTenant(options);
+  if (all_tenants->parsed()) return ListTenants(options);
+  if (apps->parsed()) return ShowApplications(options);
+  if (vms->parsed()) return ShowMachines(options);
+  if (events->parsed()) return ShowEvents(options);
+  if (report->parsed()) return ShowReport(options);
+  if (bundle->parsed()) return Bundle(options);
+  if (completion->parsed()) {
+    std::cout << (options.shell == "zsh" ? ZshCompletion(app) : BashCompletion(app));
+    return EXIT_SUCCESS;
+  }
+  if (manual->parsed()) {
+    std::cout << ManualPage(
+        app, CONSORT_VERSION,
+        absl::StrCat(".SH EXIT STATUS\n", kExitStatus, "\n.SH SEE ALSO\n.BR consortd (8)\n"));
+    return EXIT_SUCCESS;
+  }
+  if (hook->parsed()) return Hook(options);
+  if (watch->parsed()) LibvirtDomains::EnableEvents();
   const auto domains = LibvirtDomains::Connect(options.libvirt_uri);
   if (!domains.ok()) return Fail(domains.status());
   if (attach->parsed()) {
@@ -267,6 +444,7 @@ int Main(int argc, char** argv) {
     return Done(
         DetachVm(**domains, options.paths, options.attach.domain, options.attach.print, std::cout));
   }
+  if (watch->parsed()) return Watch(**domains, options);
   if (check->parsed()) return Check(**domains, options);
   return list->parsed() ? List(**domains, options) : EX_USAGE;
 }

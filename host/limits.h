@@ -102,6 +102,25 @@ inline constexpr Nanos kAssemblyIdle = 30 * kSecond;
 // Sessions of this host's applications on other nodes: a thread each.
 inline constexpr uint32_t kRemoteSessionsMax = 1024;
 
+// History for plots: ten minutes by the second, a day by the minute. A sample of eight devices and
+// as many tenants takes half a KiB.
+inline constexpr Nanos kHistoryStep = 1 * kSecond;
+inline constexpr uint32_t kHistoryFine = 600;
+inline constexpr uint32_t kHistoryCoarseSteps = 60;
+inline constexpr uint32_t kHistoryCoarse = 1440;
+
+// Events that the page shows, and for how long the same one is counted and not shown again. The log
+// has all of them.
+inline constexpr uint32_t kEventsMax = 200;
+inline constexpr Nanos kEventRepeat = 60 * kSecond;
+
+// Sessions that the page lists, the busiest first: more than a person reads.
+inline constexpr uint32_t kPageSessionsMax = 200;
+
+// A session that is open writes a line of the account so often: as much is lost when consortd is
+// killed. A thousand sessions write 50 MB a day.
+inline constexpr Nanos kAccountEvery = 600 * kSecond;
+
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;
 

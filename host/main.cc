@@ -64,7 +64,8 @@ constexpr char kUsage[] =
                         (docs/CPU_DEVICE.md)
   --admin-socket PATH|off   where consortctl connects (default: beside --socket,
                         consortd.admin.sock)
-  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics (default 127.0.0.1:9825)
+  --metrics ADDRESS:PORT|off   where Prometheus reads /metrics, and where the page is
+                        (default 127.0.0.1:9825)
   --scheduler NAME      how tenants share a device: tfs (fair shares by weight, the default), las,
                         ps, fcfs, sjf, credit, idle or none; consortctl policy changes it
   --device-memory SIZE  of each device, for programs (40GiB); the rest is for what drivers take
@@ -93,6 +94,7 @@ constexpr char kUsage[] =
                         and one that decides once there is history (default gwtmin,mbf)
   --node NAME           this host's name in the pool (default: its host name)
   --account FILE        append one line of JSON for each session that ends
+  --account-every SECONDS   and of open ones that used something, so often (default 600)
   --verbose N           more in the log
   --help
 )";
@@ -180,6 +182,7 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options, SettingsOptions*
                                  {"device", required_argument, nullptr, 'd'},
                                  {"devices", required_argument, nullptr, 'n'},
                                  {"account", required_argument, nullptr, 'a'},
+                                 {"account-every", required_argument, nullptr, 'e'},
                                  {"admin-socket", required_argument, nullptr, 'A'},
                                  {"metrics", required_argument, nullptr, 'M'},
                                  {"scheduler", required_argument, nullptr, 'P'},
@@ -251,6 +254,12 @@ int ParseOptions(int argc, char** argv, DaemonOptions* options, SettingsOptions*
         break;
       case 'a':
         options->account_path = value;
+        break;
+      case 'e':
+        if (!absl::SimpleAtoi(value, &number) || number == 0) {
+          return UsageError("--account-every wants seconds, not " + value);
+        }
+        options->account_every = number * kSecond;
         break;
       case 'F':
         options->vm_folder = value;
@@ -402,6 +411,22 @@ Nanos WatchdogPeriod() {
   return number * kMicrosecond / 2;
 }
 
+// What a person can do about an error that keeps consortd from running, beside what it says itself.
+const char* Advice(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kAlreadyExists:
+      return "; does another consortd run (systemctl status consortd)? Stop it, or choose other "
+             "places with --socket, --admin-socket and --metrics";
+    case absl::StatusCode::kPermissionDenied:
+      return "; this user may not: start it as the package's unit does (systemctl start consortd), "
+             "or choose a folder of this user's with --socket";
+    case absl::StatusCode::kNotFound:
+      return "; make what is missing, or choose another place";
+    default:
+      return "";
+  }
+}
+
 int Run(DaemonOptions options, Settings settings) {
   // Signals come through a descriptor, to the loop; blocked before any thread is started.
   sigset_t signals;
@@ -457,14 +482,14 @@ int Run(DaemonOptions options, Settings settings) {
         },
         [&](absl::Status status) {
           if (!status.ok()) {
-            LOG(ERROR) << "consortd cannot run: " << status.message();
+            LOG(ERROR) << "consortd cannot run: " << status.message() << Advice(status);
             exit_status = EXIT_FAILURE;
             return;  // the workers end first
           }
           (*loop)->Stop();
         });
     if (!started.ok()) {
-      LOG(ERROR) << "consortd cannot start: " << started.message();
+      LOG(ERROR) << "consortd cannot start: " << started.message() << Advice(started);
       return EXIT_FAILURE;
     }
     (*loop)->Run();

@@ -100,7 +100,9 @@ struct SessionEnded {
   // Device time that the scheduler measured, time shared with others split; while nobody else was
   // active it is that of the kernels, as in kernel_nanos.
   uint64_t device_nanos = 0;
-  uint64_t queued_nanos = 0;  // in which device work waited for the scheduler
+  uint64_t queued_nanos = 0;         // in which device work waited for the scheduler
+  uint64_t memory_peak_bytes = 0;    // of device memory that it held at one time
+  uint64_t memory_byte_seconds = 0;  // device memory, times how long it was held
   uint32_t weight = 0;
   char channel[32] = {};  // as the session's channel names itself
   char reason[128] = {};  // why it ended, for people
@@ -122,6 +124,7 @@ struct SessionUsage {
   uint64_t timed_bytes_to_device = 0;  // that were copied in to_device_nanos
   uint64_t timed_bytes_to_host = 0;    // likewise
   uint64_t queued_nanos = 0;
+  uint64_t memory_byte_seconds = 0;          // as in SessionEnded
   uint64_t batches = 0;                      // that asked for a turn
   uint64_t delays[kQueueDelayBuckets] = {};  // batches, by kQueueDelayBounds
 

@@ -92,14 +92,19 @@ absl::Status AdminPut(const std::string& socket_path, const std::string& path,
   return absl::InternalError(said);
 }
 
-absl::StatusOr<nlohmann::ordered_json> AdminStatus(const std::string& socket_path) {
-  ASSIGN_OR_RETURN(const std::string body, AdminGet(socket_path, "/api/v1/status"));
-  nlohmann::ordered_json status =
+absl::StatusOr<nlohmann::ordered_json> AdminGetJson(const std::string& socket_path,
+                                                    const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string body, AdminGet(socket_path, path));
+  nlohmann::ordered_json answer =
       nlohmann::ordered_json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (status.is_discarded() || !status.is_object()) {
+  if (answer.is_discarded() || !answer.is_object()) {
     return absl::InternalError(absl::StrCat(socket_path, " is not consortd's: no JSON"));
   }
-  return status;
+  return answer;
+}
+
+absl::StatusOr<nlohmann::ordered_json> AdminStatus(const std::string& socket_path) {
+  return AdminGetJson(socket_path, "/api/v1/status");
 }
 
 }  // namespace consort::host

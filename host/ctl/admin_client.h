@@ -19,6 +19,10 @@ absl::StatusOr<std::string> AdminGet(const std::string& socket_path, const std::
 absl::Status AdminPut(const std::string& socket_path, const std::string& path,
                       const nlohmann::ordered_json& body);
 
+// The same, as an object of JSON.
+absl::StatusOr<nlohmann::ordered_json> AdminGetJson(const std::string& socket_path,
+                                                    const std::string& path);
+
 // consortd's state: host/daemon/status_json.h.
 absl::StatusOr<nlohmann::ordered_json> AdminStatus(const std::string& socket_path);
 

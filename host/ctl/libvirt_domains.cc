@@ -13,6 +13,11 @@
 namespace consort::host {
 namespace {
 
+// A libvirtd that says nothing for so long is taken for gone.
+constexpr int kKeepAliveSeconds = 5;
+constexpr unsigned kKeepAliveCount = 3;
+constexpr int kLookMillis = 1000;
+
 struct FreeDomain {
   void operator()(virDomainPtr domain) const { virDomainFree(domain); }
 };
@@ -73,6 +78,45 @@ absl::StatusOr<bool> LibvirtDomains::IsRunning(const std::string& name) const {
   const int active = virDomainIsActive(domain.get());
   if (active < 0) return LastError(absl::StrCat("domain ", name));
   return active == 1;
+}
+
+void LibvirtDomains::EnableEvents() { virEventRegisterDefaultImpl(); }
+
+absl::Status LibvirtDomains::Watch(const std::function<void()>& on_change,
+                                   const std::function<bool()>& go_on) const {
+  bool changed = true;
+  // The test driver has no keepalive and needs none.
+  virConnectSetKeepAlive(connection_, kKeepAliveSeconds, kKeepAliveCount);
+  const auto note = [](virConnectPtr, virDomainPtr, int, int, void* to) {
+    *static_cast<bool*>(to) = true;
+    return 0;
+  };
+  const int callback = virConnectDomainEventRegisterAny(
+      connection_, nullptr, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+      VIR_DOMAIN_EVENT_CALLBACK(
+          +static_cast<int (*)(virConnectPtr, virDomainPtr, int, int, void*)>(note)),
+      &changed, nullptr);
+  if (callback < 0) return LastError("events of domains");
+  const int timer = virEventAddTimeout(
+      kLookMillis, [](int, void*) {}, nullptr, nullptr);
+  absl::Status status = absl::OkStatus();
+  while (go_on()) {
+    if (changed) {
+      changed = false;
+      on_change();
+    }
+    if (virEventRunDefaultImpl() < 0) {
+      status = LastError("waiting for libvirt");
+      break;
+    }
+    if (virConnectIsAlive(connection_) != 1) {
+      status = absl::UnavailableError("libvirt has gone; is libvirtd running?");
+      break;
+    }
+  }
+  virEventRemoveTimeout(timer);
+  virConnectDomainEventDeregisterAny(connection_, callback);
+  return status;
 }
 
 absl::Status LibvirtDomains::Define(const std::string& xml) const {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -100,6 +101,41 @@ absl::Status Reload(const VmPaths& paths, const std::string& name,
   }
 }
 
+constexpr char kOurFile[] = "# Written by consortctl vm attach.\n";
+
+std::string FileText(const Attachment& attachment) {
+  return absl::StrFormat("%stenant = \"%s\"\nvgpus = %d\n", kOurFile, attachment.tenant,
+                         attachment.vgpus);
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Makes the machine's file say this, if it does not; true: it did not.
+absl::StatusOr<bool> Place(const VmPaths& paths, const std::string& name,
+                           const Attachment& attachment, std::ostream& out) {
+  RETURN_IF_ERROR(CheckName("domain", name));
+  RETURN_IF_ERROR(CheckName("tenant", attachment.tenant));
+  if (ReadFile(FileOf(paths, name)) == FileText(attachment)) return false;
+  RETURN_IF_ERROR(WriteFile(FileOf(paths, name), FileText(attachment)));
+  RETURN_IF_ERROR(Reload(paths, name, attachment, out));
+  return true;
+}
+
+// Removes the machine's file, if consortctl wrote it; true: it had.
+absl::StatusOr<bool> Displace(const VmPaths& paths, const std::string& name, std::ostream& out) {
+  if (!ReadFile(FileOf(paths, name)).starts_with(kOurFile)) return false;
+  std::error_code error;
+  std::filesystem::remove(FileOf(paths, name), error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat(FileOf(paths, name), ": ", error.message()));
+  }
+  RETURN_IF_ERROR(Reload(paths, name, std::nullopt, out));
+  return true;
+}
+
 absl::Status SayIfRunning(const LibvirtDomains& domains, const std::string& domain,
                           std::ostream& out) {
   ASSIGN_OR_RETURN(const bool running, domains.IsRunning(domain));
@@ -150,10 +186,7 @@ absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
     return absl::OkStatus();
   }
   // consortd first: a domain whose socket is not there would not start.
-  RETURN_IF_ERROR(WriteFile(FileOf(paths, options.domain),
-                            absl::StrFormat("# Written by consortctl vm attach.\ntenant = \"%s\"\n"
-                                            "vgpus = %d\n",
-                                            options.tenant, options.vgpus)));
+  RETURN_IF_ERROR(WriteFile(FileOf(paths, options.domain), FileText(attachment)));
   RETURN_IF_ERROR(Reload(paths, options.domain, attachment, out));
   const std::optional<Attachment> old = FindAttachment(before);
   const bool same = old.has_value() && old->tenant == attachment.tenant &&
@@ -197,6 +230,38 @@ absl::Status DetachVm(const LibvirtDomains& domains, const VmPaths& paths,
   out << domain << ": no vGPU any more\n";
   ASSIGN_OR_RETURN(const bool running, domains.IsRunning(domain));
   if (running) out << domain << " is running: its programs have lost their device now\n";
+  return absl::OkStatus();
+}
+
+absl::Status SyncVms(const LibvirtDomains& domains, const VmPaths& paths, std::ostream& out) {
+  ASSIGN_OR_RETURN(const std::vector<AttachedVm> vms, ListVms(domains));
+  absl::Status status = absl::OkStatus();  // of the first that failed; the others are served
+  std::set<std::string> keep;
+  for (const AttachedVm& vm : vms) {
+    keep.insert(vm.domain);
+    const auto placed = Place(paths, vm.domain, vm.attachment, out);
+    status.Update(placed.status());
+    if (placed.ok() && *placed) {
+      out << vm.domain << ": has a socket, of tenant " << vm.attachment.tenant << "\n";
+    }
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(paths.vm_files, error)) {
+    const std::string name = entry.path().stem();
+    if (entry.path().extension() != ".toml" || keep.contains(name)) continue;
+    const auto displaced = Displace(paths, name, out);
+    status.Update(displaced.status());
+    if (displaced.ok() && *displaced) out << name << ": is gone, and its socket too\n";
+  }
+  return status;
+}
+
+absl::Status HookVm(const VmPaths& paths, const std::string& domain, const std::string& action,
+                    const std::string& xml, std::ostream& out) {
+  const std::optional<Attachment> attachment = FindAttachment(xml);
+  if (!attachment.has_value()) return absl::OkStatus();
+  if (action == "prepare") return Place(paths, domain, *attachment, out).status();
+  if (action == "release") return Displace(paths, domain, out).status();
   return absl::OkStatus();
 }
 

@@ -37,6 +37,18 @@ absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
 absl::Status DetachVm(const LibvirtDomains& domains, const VmPaths& paths,
                       const std::string& domain, bool print, std::ostream& out);
 
+// Makes the files of machines those of libvirt's domains: one for each attached domain, and none
+// that consortctl wrote for a domain that is gone. A running consortd takes them. Says only what
+// changed.
+absl::Status SyncVms(const LibvirtDomains& domains, const VmPaths& paths, std::ostream& out);
+
+// What libvirt's hook for QEMU tells of a domain, with its definition: "prepare" makes the file and
+// the socket of an attached domain, before QEMU connects to it; "release" takes them away. Asks
+// libvirt nothing, as hooks must not. Other actions, and domains that are not attached, are passed
+// over.
+absl::Status HookVm(const VmPaths& paths, const std::string& domain, const std::string& action,
+                    const std::string& xml, std::ostream& out);
+
 struct AttachedVm {
   std::string domain;
   bool running = false;

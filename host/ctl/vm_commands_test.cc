@@ -73,6 +73,65 @@ TEST_F(VmCommandsTest, RefusesNamesAndDomainsThatAreNotThere) {
   EXPECT_TRUE(absl::IsUnavailable(LibvirtDomains::Connect("nonsense:///x").status()));
 }
 
+TEST_F(VmCommandsTest, SyncMakesTheFilesThoseOfTheDomains) {
+  ASSERT_TRUE(AttachVm(*domains_, paths_, {"test", "research", 2, false}, out_).ok());
+  const std::string written = File();
+  std::filesystem::remove(folder_ + "/vms.d/test.toml");
+  std::ofstream(folder_ + "/vms.d/gone.toml") << written;
+  std::ofstream(folder_ + "/vms.d/by-hand.toml") << "tenant = \"x\"\n";
+  ASSERT_TRUE(SyncVms(*domains_, paths_, out_).ok());
+  EXPECT_EQ(File(), written);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/vms.d/gone.toml"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/vms.d/by-hand.toml"));
+  EXPECT_THAT(out_.str(), HasSubstr("gone: is gone, and its socket too\n"));
+  // Once more: nothing is left to do or say.
+  std::ostringstream silent;
+  ASSERT_TRUE(SyncVms(*domains_, paths_, silent).ok());
+  EXPECT_EQ(silent.str(), "");
+}
+
+TEST_F(VmCommandsTest, AMachineComesAndGoesWithItsDomain) {
+  LibvirtDomains::EnableEvents();
+  auto watched = LibvirtDomains::Connect("test:///default");
+  ASSERT_TRUE(watched.ok());
+  const LibvirtDomains& domains = **watched;
+  // Each turn does what the one before has shown to have worked.
+  int turn = 0;
+  const absl::Status status = domains.Watch(
+      [&] {
+        ASSERT_TRUE(SyncVms(domains, paths_, out_).ok());
+        if (turn == 0) {
+          const auto xml = domains.Definition("test");
+          const auto with = AttachToDomain(*xml, {"research", 1, paths_.vm_sockets + "/test.sock"});
+          ASSERT_TRUE(with.ok()) << with.status();
+          ASSERT_TRUE(domains.Define(*with).ok());
+        } else if (turn == 1) {
+          EXPECT_THAT(File(), HasSubstr("tenant = \"research\""));
+          const auto without = DetachFromDomain(*domains.Definition("test"));
+          ASSERT_TRUE(domains.Define(*without).ok());
+        }
+        ++turn;
+      },
+      [&] { return turn < 3; });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(turn, 3);
+  EXPECT_EQ(File(), "");
+}
+
+TEST_F(VmCommandsTest, TheHookServesADomainFromItsStartToItsEnd) {
+  const auto plain = domains_->Definition("test");
+  const auto xml = AttachToDomain(*plain, {"research", 1, paths_.vm_sockets + "/test.sock"});
+  ASSERT_TRUE(xml.ok()) << xml.status();
+  ASSERT_TRUE(HookVm(paths_, "test", "prepare", *plain, out_).ok());
+  EXPECT_FALSE(std::filesystem::exists(paths_.vm_files));  // not attached
+  ASSERT_TRUE(HookVm(paths_, "test", "prepare", *xml, out_).ok());
+  EXPECT_THAT(File(), HasSubstr("tenant = \"research\""));
+  ASSERT_TRUE(HookVm(paths_, "test", "started", *xml, out_).ok());
+  EXPECT_NE(File(), "");
+  ASSERT_TRUE(HookVm(paths_, "test", "release", *xml, out_).ok());
+  EXPECT_EQ(File(), "");
+}
+
 TEST_F(VmCommandsTest, CheckNamesWhatTheHostLacks) {
   ASSERT_TRUE(AttachVm(*domains_, paths_, {"test", "research", 1, false}, out_).ok());
   std::filesystem::create_directories(folder_ + "/apparmor/libvirt");

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "host/control/control_socket.h"
@@ -57,27 +59,52 @@ std::string AccountLine(const SessionIdentity& identity, const SessionEnded& end
       ",\"kernel_seconds\":", Seconds(ended.kernel_nanos), ",\"weight\":", ended.weight,
       ",\"device_seconds\":", Seconds(ended.device_nanos),
       ",\"queued_seconds\":", Seconds(ended.queued_nanos),
+      ",\"memory_peak_bytes\":", ended.memory_peak_bytes,
+      ",\"memory_byte_seconds\":", ended.memory_byte_seconds,
       ",\"end\":", Quoted(GetText(ended.reason)), "}\n");
+}
+
+SessionEnded AccountSince(const SessionEnded& total, const SessionEnded& told) {
+  SessionEnded rest = total;
+  for (uint64_t SessionEnded::*const number :
+       {&SessionEnded::lasted_nanos, &SessionEnded::calls, &SessionEnded::round_trips,
+        &SessionEnded::bytes_to_device, &SessionEnded::bytes_to_host,
+        &SessionEnded::kernel_launches, &SessionEnded::kernel_nanos, &SessionEnded::device_nanos,
+        &SessionEnded::queued_nanos, &SessionEnded::memory_byte_seconds}) {
+    rest.*number -= std::min(total.*number, told.*number);
+  }
+  rest.started_unix_seconds += told.lasted_nanos / kSecond;
+  return rest;
 }
 
 absl::StatusOr<AccountFile> AccountFile::Open(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
   if (!fd.valid()) {
-    return absl::UnavailableError(absl::StrCat("account file ", path, ": ", strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("account file ", path, ": ", strerror(errno),
+                     "; its folder must be there, and this user's to write"));
   }
-  return AccountFile(std::move(fd));
+  return AccountFile(std::move(fd), path);
 }
 
 absl::Status AccountFile::Append(std::string_view line) {
+  const std::string text =
+      absl::StrCat(torn_ ? "\n" : "", absl::string_view(line.data(), line.size()));
   ssize_t written;
   do {
-    written = write(fd_.get(), line.data(), line.size());
+    written = write(fd_.get(), text.data(), text.size());
   } while (written < 0 && errno == EINTR);
-  if (written != static_cast<ssize_t>(line.size())) {
-    return absl::UnavailableError(
-        absl::StrCat("account file: ", written < 0 ? strerror(errno) : "short write"));
+  if (written == static_cast<ssize_t>(text.size())) {
+    torn_ = false;
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const int error = written < 0 ? errno : ENOSPC;
+  if (written > 0) torn_ = true;
+  return absl::UnavailableError(
+      absl::StrCat("account file ", path_, ": ", strerror(error),
+                   error == ENOSPC || error == EDQUOT || error == EFBIG
+                       ? ": make room there; sessions that end meanwhile are in the log only"
+                       : ""));
 }
 
 }  // namespace consort::host

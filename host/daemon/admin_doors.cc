@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "host/daemon/metrics_text.h"
+#include "host/daemon/page.h"
 #include "host/daemon/status_json.h"
 #include "host/limits.h"
 
@@ -74,9 +75,13 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
   if (admin && path == "/api/v1/status") {
     return {200, "application/json", StatusJson(actions->Status())};
   }
+  if (const auto seen = ParsePagePath(path); seen.has_value()) {
+    return {200, "application/json", actions->Page(*seen)};
+  }
+  if (auto file = PageFile(path); file.has_value()) return *std::move(file);
   return {kNotFound, kPlainText,
-          admin ? "there are /metrics, /healthz and /api/v1/status\n"
-                : "there are /metrics and /healthz\n"};
+          admin ? "there are /, /metrics, /healthz, /api/v1/page and /api/v1/status\n"
+                : "there are /, /metrics, /healthz and /api/v1/page\n"};
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
@@ -84,7 +89,9 @@ absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat(folder.string(), ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat(folder.string(), ": ", error.message(),
+                     "; choose a folder that this user may make, with --socket or --admin-socket"));
   }
   return Listener::ListenUnix({path, kAdminSocketMode});
 }
@@ -116,7 +123,8 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
     }
     if (!listening.ok()) {
       return absl::Status(listening.status().code(),
-                          absl::StrCat("--metrics ", listening.status().message()));
+                          absl::StrCat("--metrics ", listening.status().message(),
+                                       "; choose another address, or off"));
     }
     ASSIGN_OR_RETURN(doors->metrics_,
                      HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,
@@ -124,6 +132,7 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                                          return Answer(request, /*admin=*/false, actions);
                                        }));
     LOG(INFO) << "metrics on http://" << bound << "/metrics";
+    LOG(INFO) << "page on http://" << bound << "/";
   }
   return doors;
 }

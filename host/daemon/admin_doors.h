@@ -2,7 +2,7 @@
 // host/daemon/admin_doors.h: where operators and their programs look at consortd and change how
 // devices are shared.
 //
-//   metrics socket (TCP)     GET /metrics, /healthz
+//   metrics socket (TCP)     GET /metrics, /healthz, and the page (page.h)
 //   admin socket (UNIX)      the same and
 //                            GET /api/v1/status
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
@@ -22,6 +22,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/http_server.h"
 #include "host/daemon/options.h"
+#include "host/daemon/page.h"
 #include "host/daemon/status.h"
 #include "vmsock/listen.h"
 
@@ -32,6 +33,8 @@ class AdminActions {
  public:
   virtual ~AdminActions() = default;
   virtual DaemonStatus Status() const = 0;
+  // What the page asks for, as PageJson gives it.
+  virtual std::string Page(const PageSeen& seen) const = 0;
   // No value: as the files say. `who`: for the log and the state file. kInvalidArgument: no such
   // policy or weight. Others: it could not be kept, and nothing has changed.
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,6 +18,14 @@
 #include "vmsock/listen.h"
 
 namespace consort::host {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+}  // namespace
 
 Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
     : loop_(loop),
@@ -41,6 +50,8 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
             for (const auto& [path, door] : unix_doors_) follow(door.get());
             if (vsock_door_ != nullptr) follow(vsock_door_.get());
           }),
+      node_(HostName()),
+      events_([] { return static_cast<uint64_t>(time(nullptr)); }),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
 
 Daemon::~Daemon() {
@@ -53,8 +64,11 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   on_end_ = std::move(on_end);
   if (!options_.account_path.empty()) {
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
+    loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
   }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
+  events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
+  SampleHistory();
   if (options_.device == "none") {
     loop_->Post([this] { CheckAllReady(); });
     return absl::OkStatus();
@@ -162,6 +176,10 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     if (!unsupported_calls_.contains(name) && unsupported_calls_.size() >= kUnsupportedNamesMax) {
       name = "other";
     }
+    if (!unsupported_calls_.contains(name)) {
+      events_.Add(EventLevel::kWarning, absl::StrCat("a program called ", PrintableName(name),
+                                                     ", which is not supported"));
+    }
     unsupported_calls_[name] += unsupported.calls;
   } else if (packet.As(&memory)) {
     Device& device = *devices_[worker->device_index()];
@@ -184,9 +202,19 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     }
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
+    ++errors_[kErrorWorkerStart];
+    events_.Add(EventLevel::kError,
+                absl::StrCat("device ", worker->device_index(),
+                             " does not start: ", PrintableName(GetText(failed.text))));
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
     // that a restart may mend.
-    if (!ready_) Fail(absl::FailedPreconditionError(GetText(failed.text)));
+    if (!ready_) {
+      Fail(absl::FailedPreconditionError(absl::StrCat(
+          GetText(failed.text), options_.device == "nvidia"
+                                    ? "; is NVIDIA's driver installed and loaded (nvidia-smi)? "
+                                      "--device cpu runs without a GPU"
+                                    : "")));
+    }
   } else {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
@@ -204,6 +232,11 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
             << ready.driver_version << ", worker " << worker->pid();
+  events_.Add(EventLevel::kInfo,
+              device->worker_starts == 1
+                  ? absl::StrCat("device ", device->index,
+                                 " is ready: ", PrintableName(GetText(ready.snapshot.name)))
+                  : absl::StrCat("device ", device->index, " is ready again, with another worker"));
   if (!ready_ && device->index == 0) {
     const uint32_t count = std::min(ready.device_count, kDevicesMax);
     for (uint32_t index = 1; index < count; ++index) {
@@ -337,13 +370,21 @@ absl::Status Daemon::OpenVmDoors() {
   for (const auto& [name, vm] : vm_doors_->vms()) {
     if (!keep.contains(name)) gone.push_back(name);
   }
-  for (const std::string& name : gone) vm_doors_->Remove(name);
+  for (const std::string& name : gone) {
+    vm_doors_->Remove(name);
+    events_.Add(EventLevel::kInfo, absl::StrCat("virtual machine ", name, " is gone"));
+  }
   absl::Status status = absl::OkStatus();
   for (const VmOptions& vm : wanted) {
     if (vm_doors_->vms().contains(vm.name)) {
       vm_doors_->Change(vm);
     } else {
-      status.Update(vm_doors_->Add(vm));  // the others' doors open all the same
+      const absl::Status added = vm_doors_->Add(vm);  // the others' doors open all the same
+      status.Update(added);
+      if (!added.ok()) continue;
+      events_.Add(EventLevel::kInfo,
+                  absl::StrCat("virtual machine ", vm.name, " of tenant ",
+                               vm.tenant.empty() ? vm.name : vm.tenant, " has a socket"));
     }
   }
   return status;
@@ -351,10 +392,26 @@ absl::Status Daemon::OpenVmDoors() {
 
 void Daemon::Reload() {
   if (stopping_ || vm_doors_ == nullptr) return;
+  if (account_.has_value()) {
+    // Somebody may have moved it away.
+    auto opened = AccountFile::Open(options_.account_path);
+    if (opened.ok()) {
+      account_ = *std::move(opened);
+    } else {
+      LOG(ERROR) << opened.status().message() << "; the one that is open goes on";
+      ++errors_[kErrorAccount];
+      events_.Add(EventLevel::kError, PrintableName(std::string(opened.status().message())));
+    }
+  }
   const absl::Status tenants = ReloadTenants();
   LOG_IF(ERROR, !tenants.ok()) << "reading the tenants' file again: " << tenants.message();
   const absl::Status vms = OpenVmDoors();
   LOG_IF(ERROR, !vms.ok()) << "reading the VMs' files again: " << vms.message();
+  for (const absl::Status& status : {tenants, vms}) {
+    if (status.ok()) continue;
+    events_.Add(EventLevel::kError, absl::StrCat("reading files again: ",
+                                                 PrintableName(std::string(status.message()))));
+  }
   reload_failed_ = !tenants.ok() || !vms.ok();
   if (reload_failed_) return;
   LOG(INFO) << "read the files again: " << settings_.tenants().tenants.size() << " tenants, "
@@ -371,6 +428,10 @@ void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
   LOG(ERROR) << "device " << device->index << ": worker " << worker->pid()
              << " cannot go on: " << reason << "; its " << SessionsOf(worker)
              << " sessions stay with it, new ones get another";
+  events_.Add(
+      EventLevel::kError,
+      absl::StrCat("device ", device->index, ": its worker cannot go on: ", PrintableName(reason),
+                   "; ", SessionsOf(worker), " applications stay with it, new ones get another"));
   const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
   Slot* slot = workers_.at(worker).slot;
@@ -401,6 +462,10 @@ void Daemon::OnGone(WorkerProcess* worker) {
   if (!stopping_ && (worker->state != WorkerProcess::State::kDraining || !lost.empty())) {
     LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
                << lost.size() << " sessions";
+    ++errors_[kErrorWorkerDied];
+    events_.Add(EventLevel::kError,
+                absl::StrCat("device ", device->index, ": its worker died, and ", lost.size(),
+                             " applications lost it"));
   }
   // It has closed its socket, so it is about to exit; a driver can keep it from doing so.
   loop_->After(kWorkerExitTimeout, [this, pid = worker->pid()] {
@@ -439,6 +504,8 @@ void Daemon::Refuse(Connection connection, uint32_t status, const std::string& t
   LOG(WARNING) << connection.tenant << " (" << connection.front_door << ", " << connection.peer
                << ") refused: " << text;
   ++refused_[RefusalReason(status)];
+  events_.Add(EventLevel::kWarning, absl::StrCat(PrintableName(connection.tenant),
+                                                 " was refused: ", PrintableName(text)));
   greeter_.Answer(std::move(connection), RefusalBytes(status, text));
 }
 
@@ -646,6 +713,44 @@ void Daemon::ExpireWaiting(Slot* slot) {
   }
 }
 
+void Daemon::Account(const SessionIdentity& identity, const SessionEnded& used) {
+  if (!account_.has_value()) return;
+  const std::string line = AccountLine(identity, used);
+  const absl::Status appended = account_->Append(line);
+  if (appended.ok()) return;
+  LOG(ERROR) << appended.message() << "; lost: " << line;
+  ++errors_[kErrorAccount];
+  events_.Add(EventLevel::kError, PrintableName(std::string(appended.message())));
+}
+
+void Daemon::AccountOpenSessions() {
+  for (auto& [id, session] : sessions_) {
+    const SessionUsage usage = usage_.Latest(id);
+    SessionEnded total = session.told;
+    total.started_unix_seconds = session.started_unix_seconds;
+    total.lasted_nanos = static_cast<uint64_t>(MonotonicNow() - session.started);
+    total.calls = usage.calls;
+    total.round_trips = usage.round_trips;
+    total.bytes_to_device = usage.bytes_to_device;
+    total.bytes_to_host = usage.bytes_to_host;
+    total.kernel_launches = usage.kernel_launches;
+    total.kernel_nanos = usage.kernel_nanos;
+    total.device_nanos = usage.device_nanos;
+    total.queued_nanos = usage.queued_nanos;
+    total.memory_byte_seconds = usage.memory_byte_seconds;
+    total.memory_peak_bytes = usage.memory_bytes;
+    total.weight = settings_.WeightOf(session.identity.tenant);
+    SetText(total.reason, "open");
+    if (total.calls == session.told.calls && total.device_nanos == session.told.device_nanos &&
+        total.memory_byte_seconds == session.told.memory_byte_seconds) {
+      continue;  // it used nothing
+    }
+    Account(session.identity, AccountSince(total, session.told));
+    session.told = total;
+  }
+  loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
+}
+
 void Daemon::EndSession(SessionEnded ended) {
   const auto it = sessions_.find(ended.session);
   if (it == sessions_.end()) {
@@ -656,10 +761,7 @@ void Daemon::EndSession(SessionEnded ended) {
   const SessionIdentity& identity = it->second.identity;
   const std::string line = AccountLine(identity, ended);
   LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
-  if (account_.has_value()) {
-    const absl::Status appended = account_->Append(line);
-    LOG_IF(ERROR, !appended.ok()) << appended << "; lost: " << line;
-  }
+  Account(identity, AccountSince(ended, it->second.told));
   windows_.Return(it->second.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(it->second.assembly);
@@ -683,6 +785,8 @@ absl::Status Daemon::SetPolicy(const std::optional<std::string>& policy, const s
   const std::string before = settings_.policy();
   RETURN_IF_ERROR(settings_.SetPolicy(policy, who, static_cast<uint64_t>(time(nullptr))));
   LOG(INFO) << who << " set the policy to " << settings_.policy() << " (was " << before << ")";
+  events_.Add(EventLevel::kInfo, absl::StrCat("the scheduler is ", settings_.policy(), ", was ",
+                                              before, "; set by ", who));
   // The same policy anew would forget what tenants owe.
   if (settings_.policy() == before) return absl::OkStatus();
   for (const auto& [worker, owned] : workers_) SendSettings(worker);
@@ -696,6 +800,8 @@ absl::Status Daemon::SetWeight(const std::string& tenant, std::optional<uint32_t
   const uint32_t now = settings_.WeightOf(tenant);
   LOG(INFO) << who << " set the weight of " << PrintableName(tenant) << " to " << now << " (was "
             << before << ")";
+  events_.Add(EventLevel::kInfo, absl::StrCat("the weight of ", PrintableName(tenant), " is ", now,
+                                              ", was ", before, "; set by ", who));
   SendWeight(tenant);
   return absl::OkStatus();
 }
@@ -750,9 +856,21 @@ size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
                     [worker](const auto& entry) { return entry.second.worker == worker; }));
 }
 
+std::string Daemon::Page(const PageSeen& seen) const {
+  return PageJson(Status(), history_, events_, seen, UnixMillisNow());
+}
+
+void Daemon::SampleHistory() {
+  history_.Add(
+      usage_.totals(), [this](const std::string& tenant) { return settings_.WeightOf(tenant); },
+      devices_.size(), MonotonicNow(), UnixMillisNow());
+  loop_->After(kHistoryStep, [this] { SampleHistory(); });
+}
+
 DaemonStatus Daemon::Status() const {
   DaemonStatus status;
   status.version = CONSORT_VERSION;
+  status.node = node_;
   status.started_unix_seconds = started_unix_seconds_;
   for (const auto& device : devices_) {
     DeviceStatus& out = status.devices.emplace_back();
@@ -798,6 +916,7 @@ DaemonStatus Daemon::Status() const {
   status.windows_used = kWindowSlots - windows_.free_slots();
   status.windows_max = kWindowSlots;
   status.refused = refused_;
+  status.errors = errors_;
   status.unsupported_calls = unsupported_calls_;
   return status;
 }

@@ -25,9 +25,11 @@
 #include "host/daemon/account.h"
 #include "host/daemon/admin_doors.h"
 #include "host/daemon/connection.h"
+#include "host/daemon/event_log.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
+#include "host/daemon/history.h"
 #include "host/daemon/options.h"
 #include "host/daemon/pool_sessions.h"
 #include "host/daemon/recent_use.h"
@@ -59,6 +61,7 @@ class Daemon final : private AdminActions {
   void Reload();
   // How things are now.
   DaemonStatus Status() const override;
+  std::string Page(const PageSeen& seen) const override;
 
  private:
   struct WaitingSession {
@@ -104,6 +107,7 @@ class Daemon final : private AdminActions {
     uint64_t started_unix_seconds;
     Nanos started;
     RecentUse recent;
+    SessionEnded told;  // by the lines of the account that it has already
   };
 
   void AddDevice(uint32_t index);
@@ -148,6 +152,9 @@ class Daemon final : private AdminActions {
                          const std::string& who) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
+  void SampleHistory();
+  void Account(const SessionIdentity& identity, const SessionEnded& used);
+  void AccountOpenSessions();
   void Fail(absl::Status status);
 
   EventLoop* const loop_;
@@ -171,9 +178,13 @@ class Daemon final : private AdminActions {
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
+  const std::string node_;  // this host's name
   UsageBook usage_;
+  EventLog events_;
+  History history_;
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
+  std::map<std::string, uint64_t> errors_;             // by kind
   bool reload_failed_ = false;
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;

@@ -26,6 +26,12 @@ Nanos MonotonicNow() {
   return now.tv_sec * kSecond + now.tv_nsec;
 }
 
+uint64_t UnixMillisNow() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
 absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
   UniqueFd poll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wakeup(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

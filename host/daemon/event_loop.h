@@ -24,6 +24,8 @@ namespace consort::host {
 
 // Nanoseconds on CLOCK_MONOTONIC.
 Nanos MonotonicNow();
+// Milliseconds since 1970: for people and logs, never for measuring.
+uint64_t UnixMillisNow();
 
 class EventLoop {
  public:

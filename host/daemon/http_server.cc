@@ -20,6 +20,11 @@
 namespace consort::host {
 namespace {
 
+// What a page of ours may load: its own files, from here.
+constexpr char kSecurityPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 void LogLibrary(void*, const char* format, va_list arguments) {
   char text[512];
   vsnprintf(text, sizeof(text), format, arguments);
@@ -54,6 +59,8 @@ MHD_Result Queue(MHD_Connection* connection, const HttpServer& server, const Htt
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type.c_str());
   MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+  MHD_add_response_header(response, "Content-Security-Policy", kSecurityPolicy);
   if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
                             server.writable() ? "GET, HEAD, PUT" : "GET, HEAD");

@@ -97,6 +97,15 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   }
 }
 
+void AddErrors(const DaemonStatus& status, Families* families) {
+  families->Counter("consort_errors_total", "What went wrong on this host, by kind.");
+  for (const char* kind : {kErrorAccount, kErrorWorkerDied, kErrorWorkerStart}) {
+    const auto it = status.errors.find(kind);
+    families->Sample({{"kind", kind}},
+                     it == status.errors.end() ? 0 : static_cast<double>(it->second));
+  }
+}
+
 void AddUnsupported(const DaemonStatus& status, Families* families) {
   families->Counter("consort_unsupported_calls_total",
                     "Calls of driver functions that guests' library lacks; the last ones of many "
@@ -125,6 +134,13 @@ void AddDevices(const DaemonStatus& status, Families* families) {
     if (!device.info.has_value()) continue;
     families->Sample(DeviceLabel(device.index),
                      static_cast<double>(device.info->snapshot.total_bytes));
+  }
+  families->Gauge("consort_device_memory_used_bytes",
+                  "Memory of the device that open sessions hold.");
+  std::map<uint32_t, uint64_t> held;
+  for (const auto& [who, totals] : status.usage) held[who.device] += totals.used.memory_bytes;
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), static_cast<double>(held[device.index]));
   }
   families->Gauge("consort_device_sessions", "Open sessions of the device.");
   for (const DeviceStatus& device : status.devices) {
@@ -227,6 +243,15 @@ void AddUsage(const DaemonStatus& status, Families* families) {
   for (const auto& [who, totals] : status.usage) {
     families->Sample(UserLabels(who), static_cast<double>(totals.used.kernel_nanos) / 1e9);
   }
+  families->Gauge("consort_memory_bytes", "Device memory that open sessions hold.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.used.memory_bytes));
+  }
+  families->Counter("consort_memory_byte_seconds_total",
+                    "Device memory that was held, times how long.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.used.memory_byte_seconds));
+  }
   families->Counter("consort_transfer_bytes_total",
                     "Bytes of copies that crossed between program and device.");
   for (const auto& [who, totals] : status.usage) {
@@ -308,6 +333,7 @@ void AddScheduling(const DaemonStatus& status, Families* families) {
 std::string MetricsText(const DaemonStatus& status) {
   Families families;
   AddDaemon(status, &families);
+  AddErrors(status, &families);
   AddDevices(status, &families);
   AddMemory(status, &families);
   AddUsage(status, &families);

@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "gpool/pool.h"
+#include "host/limits.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -58,6 +59,7 @@ struct DaemonOptions {
   // own default.
   std::string cpu_devices;
   std::string account_path;  // empty: no account file
+  Nanos account_every = kAccountEvery;
   MemoryOptions memory;
   std::string tenants_path;  // that need not be there
   std::string trace_folder;  // of the scheduler's traces; empty: none are made

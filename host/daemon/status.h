@@ -94,8 +94,14 @@ struct PoolStatus {
   uint32_t remote_sessions = 0;  // of this host's applications on other nodes
 };
 
+// Kinds of DaemonStatus::errors.
+inline constexpr char kErrorAccount[] = "account";           // a line could not be written
+inline constexpr char kErrorWorkerDied[] = "worker_died";    // with or without sessions
+inline constexpr char kErrorWorkerStart[] = "worker_start";  // one did not get ready
+
 struct DaemonStatus {
   std::string version;
+  std::string node;  // this host's name
   uint64_t started_unix_seconds = 0;
   std::vector<DeviceStatus> devices;
   std::vector<SessionStatus> sessions;  // open ones
@@ -110,6 +116,7 @@ struct DaemonStatus {
   uint32_t windows_max = 0;
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
   std::map<std::string, uint64_t> refused;            // connections, by reason: see RefusalReason
+  std::map<std::string, uint64_t> errors;             // by kind
 };
 
 // The reason of a wire::kWelcome... status, as metrics name it.

@@ -38,6 +38,8 @@ void AddUsage(const SessionUsage& usage, Json* to) {
   }
   (*to)["queued_seconds"] = Seconds(usage.queued_nanos);
   (*to)["batches"] = usage.batches;
+  (*to)["memory_bytes"] = usage.memory_bytes;
+  (*to)["memory_byte_seconds"] = usage.memory_byte_seconds;
 }
 
 Json DeviceJson(const DeviceStatus& device) {
@@ -97,6 +99,8 @@ Json TenantsJson(const DaemonStatus& status) {
     sum.used.timed_bytes_to_host += totals.used.timed_bytes_to_host;
     sum.used.queued_nanos += totals.used.queued_nanos;
     sum.used.batches += totals.used.batches;
+    sum.used.memory_bytes += totals.used.memory_bytes;
+    sum.used.memory_byte_seconds += totals.used.memory_byte_seconds;
   }
   // Those that have a weight and were not here yet.
   for (const auto& [name, weight] : status.weights) tenants[PrintableName(name)];
@@ -165,14 +169,22 @@ std::string StatusJson(const DaemonStatus& status) {
   Json out;
   out["schema"] = kSchema;
   out["version"] = status.version;
+  out["node"] = PrintableName(status.node);
   out["started"] = status.started_unix_seconds;
   out["pid"] = getpid();
   out["reload_failed"] = status.reload_failed;
   out["policy"] = status.policy;
   out["windows_used"] = status.windows_used;
   out["windows_max"] = status.windows_max;
+  std::map<uint32_t, uint64_t> memory_bytes;
+  for (const auto& [who, totals] : status.usage) {
+    memory_bytes[who.device] += totals.used.memory_bytes;
+  }
   out["devices"] = Json::array();
-  for (const DeviceStatus& device : status.devices) out["devices"].push_back(DeviceJson(device));
+  for (const DeviceStatus& device : status.devices) {
+    out["devices"].push_back(DeviceJson(device));
+    out["devices"].back()["memory_used_bytes"] = memory_bytes[device.index];
+  }
   out["tenants"] = TenantsJson(status);
   out["shares"] = Json::array();
   for (const TenantShare& share : status.shares) {

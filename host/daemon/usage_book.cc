@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kOther[] = "other";
 
-// The numbers of a usage, for what is done to each of them alike.
+// The numbers of a usage that never go back, for what is done to each of them alike.
 constexpr uint64_t SessionUsage::*kNumbers[] = {&SessionUsage::calls,
                                                 &SessionUsage::round_trips,
                                                 &SessionUsage::bytes_to_device,
@@ -21,6 +21,7 @@ constexpr uint64_t SessionUsage::*kNumbers[] = {&SessionUsage::calls,
                                                 &SessionUsage::to_device_nanos,
                                                 &SessionUsage::to_host_nanos,
                                                 &SessionUsage::queued_nanos,
+                                                &SessionUsage::memory_byte_seconds,
                                                 &SessionUsage::batches,
                                                 &SessionUsage::timed_bytes_to_device,
                                                 &SessionUsage::timed_bytes_to_host};
@@ -68,6 +69,8 @@ void UsageBook::Update(const SessionUsage& usage) {
   for (uint64_t SessionUsage::*const number : kNumbers) {
     count(usage.*number, &(latest.*number), &(totals.used.*number));
   }
+  // What is held now replaces what was: unsigned, so the difference may be negative on its way.
+  totals.used.memory_bytes += usage.memory_bytes - it->second.latest.memory_bytes;
   it->second.latest.memory_bytes = usage.memory_bytes;
   for (size_t i = 0; i < kQueueDelayBuckets; ++i) {
     count(usage.delays[i], &latest.delays[i], &totals.used.delays[i]);
@@ -90,6 +93,7 @@ void UsageBook::End(SessionEnded* ended) {
   usage.kernel_nanos = ended->kernel_nanos;
   usage.device_nanos = ended->device_nanos;
   usage.queued_nanos = ended->queued_nanos;
+  usage.memory_byte_seconds = ended->memory_byte_seconds;
   Update(usage);
   const SessionUsage& latest = it->second.latest;
   ended->calls = latest.calls;
@@ -100,6 +104,7 @@ void UsageBook::End(SessionEnded* ended) {
   ended->kernel_nanos = latest.kernel_nanos;
   ended->device_nanos = latest.device_nanos;
   ended->queued_nanos = latest.queued_nanos;
+  ended->memory_byte_seconds = latest.memory_byte_seconds;
   --totals_[it->second.who].sessions_open;
   open_.erase(it);
 }

@@ -3,10 +3,10 @@
 //
 //   Begin ──▶ Update, any number of times ──▶ End
 //
-// Totals are kept a tenant, application and device, and never go back: what a session has used
-// stays counted when it is gone. Application names are the guest's word, so their number is
-// bounded: see kUsageTenantsMax and kUsageApplicationsPerTenant; what comes beyond is counted under
-// "other". Owned by consortd's loop.
+// Totals are kept a tenant, application and device, and never go back (but for the memory that is
+// held now): what a session has used stays counted when it is gone. Application names are the
+// guest's word, so their number is bounded: see kUsageTenantsMax and kUsageApplicationsPerTenant;
+// what comes beyond is counted under "other". Owned by consortd's loop.
 #ifndef CONSORT_HOST_DAEMON_USAGE_BOOK_H_
 #define CONSORT_HOST_DAEMON_USAGE_BOOK_H_
 

@@ -490,11 +490,15 @@ void Session::PublishUsage() {
   published_.bytes_to_host.store(account_.bytes_to_host, kRelaxed);
   published_.kernel_launches.store(device_time_.launches(), kRelaxed);
   published_.kernel_nanos.store(device_time_.nanos(), kRelaxed);
-  published_.memory_bytes.store(window_->used_bytes() + virtual_memory_->memory_bytes(), kRelaxed);
   published_.untracked_kernel_nanos.store(untracked_kernel_nanos_, kRelaxed);
   published_.timed_bytes_to_device.store(timed_bytes_to_device_, kRelaxed);
   published_.timed_bytes_to_host.store(timed_bytes_to_host_, kRelaxed);
   published_.phase.store(static_cast<uint32_t>(gate_.phase()), kRelaxed);
+  const Bytes held = window_->used_bytes() + virtual_memory_->memory_bytes();
+  if (held != memory_held_) {
+    memory_held_ = held;
+    memory_meter_.Set(held, MonotonicNow());
+  }
 }
 
 SessionUsage Session::Usage() const {
@@ -507,11 +511,13 @@ SessionUsage Session::Usage() const {
   usage.bytes_to_host = published_.bytes_to_host.load(kRelaxed);
   usage.kernel_launches = published_.kernel_launches.load(kRelaxed);
   usage.kernel_nanos = published_.kernel_nanos.load(kRelaxed);
-  usage.memory_bytes = published_.memory_bytes.load(kRelaxed);
   usage.device_nanos = published_.untracked_kernel_nanos.load(kRelaxed);
   usage.timed_bytes_to_device = published_.timed_bytes_to_device.load(kRelaxed);
   usage.timed_bytes_to_host = published_.timed_bytes_to_host.load(kRelaxed);
   usage.phase = published_.phase.load(kRelaxed);
+  const MemoryMeter::Reading memory = memory_meter_.Read(MonotonicNow());
+  usage.memory_bytes = memory.held;
+  usage.memory_byte_seconds = memory.byte_seconds;
   return usage;
 }
 
@@ -542,6 +548,9 @@ void Session::FillAccount(SessionEnded* ended) const {
   ended->device_nanos =
       untracked_kernel_nanos_ + static_cast<uint64_t>(gate_.usage().device_time_sum());
   ended->queued_nanos = static_cast<uint64_t>(gate_.usage().waited);
+  const MemoryMeter::Reading memory = memory_meter_.Read(MonotonicNow());
+  ended->memory_peak_bytes = memory.peak;
+  ended->memory_byte_seconds = memory.byte_seconds;
   ended->weight = open_.weight;
   SetText(ended->reason, end_reason_);
 }

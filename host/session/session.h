@@ -40,6 +40,7 @@
 #include "host/session/event_pool.h"
 #include "host/session/exports.h"
 #include "host/session/held_work.h"
+#include "host/session/memory_meter.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
 #include "host/session/partition.h"
@@ -405,12 +406,13 @@ class Session final : private Handlers, private PendingSink {
     std::atomic<uint64_t> bytes_to_host = 0;
     std::atomic<uint64_t> kernel_launches = 0;
     std::atomic<uint64_t> kernel_nanos = 0;
-    std::atomic<uint64_t> memory_bytes = 0;
     std::atomic<uint64_t> untracked_kernel_nanos = 0;
     std::atomic<uint64_t> timed_bytes_to_device = 0;
     std::atomic<uint64_t> timed_bytes_to_host = 0;
     std::atomic<uint32_t> phase = 0;
   } published_;
+  Bytes memory_held_ = 0;  // as the meter was told
+  MemoryMeter memory_meter_;
 
   struct UnsupportedCount {
     uint64_t calls = 0;

@@ -235,6 +235,38 @@ class Libvirt(unittest.TestCase):
                           json.loads(self.ctl("status", "-o", "json"))["vms"]], ["web-1"])
         self.assertIn("mistake", self.ctl("status"))
 
+    def test_a_watcher_and_the_hook_keep_sockets_in_step_with_domains(self):
+        self.define([], [])
+        self.vm_ctl("attach", "web-1", "--tenant", "research")
+        attached = self.folder / "attached.xml"
+        attached.write_text(self.virsh("dumpxml", "web-1"), "ascii")
+        file = self.folder / "vms.d" / "web-1.toml"
+        socket = self.folder / "vms" / "web-1.sock"
+        watcher = subprocess.Popen(
+            [stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket, "vm", "-c", self.uri,
+             "--vm-files", self.folder / "vms.d", "--vm-sockets", self.folder / "vms", "watch"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(watcher.stdout.close)
+        self.addCleanup(watcher.wait)
+        self.addCleanup(watcher.kill)
+        self.virsh("undefine", "web-1")
+        self.assertEqual(watcher.stdout.readline(), "web-1: is gone, and its socket too\n", self.daemon.log_tail())
+        self.assertFalse(file.exists() or socket.exists())
+        self.virsh("define", str(attached))
+        self.assertEqual(watcher.stdout.readline(), "web-1: has a socket, of tenant research\n", self.daemon.log_tail())
+        self.assertTrue(file.exists() and socket.exists())
+        watcher.kill()
+
+        def hook(action):
+            subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket, "vm", "--vm-files",
+                            self.folder / "vms.d", "--vm-sockets", self.folder / "vms", "hook", "web-1", action],
+                           input=attached.read_text("ascii"), text=True, check=True, timeout=60)
+
+        hook("release")
+        self.assertFalse(file.exists() or socket.exists())
+        hook("prepare")
+        self.assertTrue(file.exists() and socket.exists())
+
     def test_without_a_daemon_it_says_so(self):
         self.daemon.stop()
         self.assertIn("is consortd running", self.ctl("status", status=69))

@@ -19,6 +19,7 @@ import unittest
 import urllib.parse
 import urllib.request
 
+import prometheus
 import stack
 from vm import die_with_parent
 
@@ -96,6 +97,7 @@ class Metrics(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        (self.folder / "other").mkdir()
         self.daemon = self.enterContext(stack.Daemon(self.folder, metrics="127.0.0.1:0"))
 
     def scrape(self):
@@ -177,6 +179,37 @@ class Metrics(unittest.TestCase):
         self.assertEqual(total(after, "consort_worker_starts_total"), 2)
         program.stdin.close()
 
+    def test_an_open_session_is_in_the_account_before_it_ends(self):
+        with stack.Daemon(self.folder / "other", arguments=("--account-every", "1")) as daemon:
+            program = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True, env=daemon.local_environment(), preexec_fn=die_with_parent)
+            self.addCleanup(program.stdin.close)
+            self.addCleanup(program.stdout.close)
+            self.addCleanup(program.wait)
+            self.addCleanup(program.kill)
+            self.assertEqual(program.stdout.readline(), "copied\n", daemon.log_tail())
+
+            def told(lines, key):
+                return sum(line[key] for line in lines)
+
+            # The memory that it holds goes on to count, the copy is told once.
+            lines = daemon.wait_for_account(
+                lambda lines: len(lines) >= 3 and told(lines, "memory_byte_seconds") > 2 * COPY_BYTES)
+            self.assertEqual({line["end"] for line in lines}, {"open"})
+            self.assertEqual(told(lines, "bytes_to_device"), COPY_BYTES)
+            daemon.signal(signal.SIGKILL)
+        # What was told survives, and the report reads it.
+        done = subprocess.run(
+            [stack.BUILD / "bin" / "consortctl", "report", "-o", "json", "--period", "all",
+             "--account", self.folder / "other" / "account.jsonl"],
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = json.loads(done.stdout)["rows"]
+        self.assertEqual((row["tenant"], row["sessions"]), ("local", 0))
+        self.assertEqual(row["bytes_to_device"], COPY_BYTES)
+        self.assertGreater(row["memory_byte_seconds"], 2 * COPY_BYTES)
+
     def test_unsupported_functions_are_counted_by_name(self):
         program = self.start_program()
         # Once before the process has a session, and then up to the fourth call.
@@ -207,39 +240,15 @@ class Metrics(unittest.TestCase):
         self.assertEqual((judged.returncode, judged.stdout + judged.stderr), (0, ""))
 
     def test_a_prometheus_reads_them(self):
-        prometheus = shutil.which("prometheus")
-        if not prometheus:
+        if not prometheus.PROGRAM:
             self.skipTest("no prometheus on this machine (Debian: prometheus)")
         target = urllib.parse.urlparse(self.daemon.metrics_url()).netloc
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = "127.0.0.1:%d" % free.getsockname()[1]
-        config = self.folder / "prometheus.yml"
-        config.write_text(json.dumps({
-            "global": {"scrape_interval": "1s"},
-            "scrape_configs": [{"job_name": "consort",
-                                "static_configs": [{"targets": [target]}]}]}), "ascii")
-        with open(self.folder / "prometheus.log", "wb") as log:
-            server = subprocess.Popen(
-                [prometheus, f"--config.file={config}", f"--storage.tsdb.path={self.folder}/tsdb",
-                 f"--web.listen-address={address}"], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, preexec_fn=die_with_parent)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-
-        def query(expression):
-            url = f"http://{address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-            try:
-                with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-                    result = json.load(answer)["data"]["result"]
-            except OSError:
-                return None  # not up yet
-            return float(result[0]["value"][1]) if result else None
-
-        wait_for(lambda: query('up{job="consort"}') == 1, "Prometheus to read the metrics")
-        self.start_program()
-        wait_for(lambda: (query('sum(consort_transfer_bytes_total{direction="to_device"})') or 0)
-                 >= COPY_BYTES, "Prometheus to see the copy")
-        self.assertEqual(query("sum(consort_sessions)"), 1)
+        with prometheus.Prometheus(self.folder, target) as server:
+            wait_for(lambda: server.value('up{job="consort"}') == 1, "Prometheus to read the metrics")
+            self.start_program()
+            wait_for(lambda: (server.value('sum(consort_transfer_bytes_total{direction="to_device"})') or 0)
+                     >= COPY_BYTES, "Prometheus to see the copy")
+            self.assertEqual(server.value("sum(consort_sessions)"), 1)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import unittest
 import stack
 from initramfs import REPOSITORY
 
-UNIT = "lib/systemd/system/consortd.service"
+UNITS = "lib/systemd/system"
 
 # Runs in the overlay, as root. $1: folder of the packages. $2: folder of the programs. $3: a
 # library to stand where NVIDIA's packages put theirs: only its place counts.
@@ -49,6 +49,11 @@ for _ in $(seq 600); do
   sleep 0.1
 done
 consortctl status
+# Completion as bash loads it by itself.
+bash --norc -c '
+  . /usr/share/bash-completion/completions/consortctl
+  COMP_WORDS=(consortctl vm att) COMP_CWORD=2; _consortctl; echo "completes ${COMPREPLY[*]}"'
+curl -sf http://127.0.0.1:"$(sed -n 's|.*page on http://127.0.0.1:\([0-9]*\)/.*|\1|p' /tmp/log)"/ | grep -q '<!doctype html>'
 stat -c '%n %a %U:%G' /run/consort/consortd.sock /run/consort/consortd.admin.sock
 
 say 'a program computes'
@@ -63,6 +68,10 @@ stat -c '%n %a %U:%G' /run/consort/vms/web-1.sock
 kill $daemon
 wait $daemon
 grep -q vector_add /var/log/consort/account.jsonl
+consortctl report --by application --period all | grep -q vector_add
+# As logrotate does it.
+mv /var/log/consort/account.jsonl /var/log/consort/account.jsonl.1
+consortctl report --by application --period all | grep -q vector_add
 
 say 'a real driver wins, and the package says so'
 cp "$3" /usr/lib/x86_64-linux-gnu/libcuda.so.1
@@ -127,23 +136,27 @@ class Packages(unittest.TestCase):
     def test_systemd_takes_the_unit_and_finds_it_confined(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze on this machine")
-        unit = self.folder / "consortd.service"
-        text = (self.unpacked / UNIT).read_text("utf-8")
-        # The program is not installed where the unit says.
-        unit.write_text(text.replace("/usr/sbin/consortd", str(stack.BUILD / "bin" / "consortd")),
-                        "utf-8")
-        done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit],
-                              capture_output=True, text=True, timeout=60)
-        said = [line for line in done.stderr.splitlines() if "consortd" in line]
-        self.assertEqual((done.returncode, said), (0, []), done.stderr)
-        # In tenths. A unit with nothing set scores 96.
-        done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager",
-                               "--threshold=30", unit], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stdout[-600:] + done.stderr)
+        for name, program, built in (("consortd.service", "/usr/sbin/consortd", "consortd"),
+                                     ("consort-libvirt.service", "/usr/bin/consortctl", "consortctl")):
+            with self.subTest(name):
+                unit = self.folder / name
+                text = (self.unpacked / UNITS / name).read_text("utf-8")
+                # The program is not installed where the unit says.
+                self.assertIn(program, text)
+                unit.write_text(text.replace(program, str(stack.BUILD / "bin" / built)), "utf-8")
+                done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit],
+                                      capture_output=True, text=True, timeout=60)
+                said = [line for line in done.stderr.splitlines() if name in line]
+                self.assertEqual((done.returncode, said), (0, []), done.stderr)
+                # In tenths. A unit with nothing set scores 96.
+                done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager",
+                                       "--threshold=30", unit], capture_output=True, text=True,
+                                      timeout=60)
+                self.assertEqual(done.returncode, 0, done.stdout[-600:] + done.stderr)
 
     def test_the_manuals_know_the_options(self):
         for manual, option in (("man8/consortd.8", "--vm-files"), ("man1/consortctl.1", "--vgpus"),
-                               ("man1/consortctl.1", "status")):
+                               ("man1/consortctl.1", "status"), ("man1/consortctl.1", "EXIT STATUS")):
             text = gzip.decompress((self.unpacked / f"usr/share/man/{manual}.gz").read_bytes())
             self.assertIn(option, text.decode().replace("\\-", "-"))
 
@@ -161,6 +174,7 @@ class Packages(unittest.TestCase):
             timeout=600)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("\nPASS\n", done.stdout)
+        self.assertIn("completes attach\n", done.stdout)
         self.assertIn("/run/consort/consortd.sock 666 consort:consort\n", done.stdout)
         self.assertIn("/run/consort/consortd.admin.sock 660 consort:consort\n", done.stdout)
         self.assertIn("/run/consort/vms/web-1.sock 660 consort:kvm\n", done.stdout)

@@ -118,6 +118,10 @@ class Daemon:
         """Where it serves its metrics."""
         return re.search(r"metrics on (http://\S+)", self.log()).group(1)
 
+    def page_url(self):
+        """Where its page is."""
+        return re.search(r"page on (http://\S+)", self.log()).group(1)
+
     def account(self):
         """The sessions that have ended, as host/daemon/account.h describes them."""
         if not self._account.exists():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DFROM=FILE -DTO=FILE -P text_to_bytes.cmake: writes the bytes of FROM as a list for a C array.
+# cmake -DFROM=FILE -DTO=FILE -P bytes_of_file.cmake: writes the bytes of FROM as a list for a C array.
 file(READ "${FROM}" bytes HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE ",$" "" bytes "${bytes}")

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/ctl/tables.h"
+
+#include <time.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "host/ctl/status_table.h"
+
+namespace consort::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Text(const Json& object, const char* key) {
+  return object.value(key, std::string("-"));
+}
+uint64_t Number(const Json& object, const char* key) { return object.value(key, uint64_t{0}); }
+
+std::string Seconds(const Json& object, const char* key) {
+  return absl::StrFormat("%.3f", object.value(key, 0.0));
+}
+
+std::string Age(uint64_t seconds) {
+  if (seconds < 60) return absl::StrCat(seconds, "s");
+  if (seconds < 3600) return absl::StrCat(seconds / 60, "m");
+  if (seconds < 2 * 86400) return absl::StrCat(seconds / 3600, "h");
+  return absl::StrCat(seconds / 86400, "d");
+}
+
+}  // namespace
+
+Json ApplicationsOf(const Json& status, const std::string& tenant) {
+  Json out = Json::array();
+  for (const Json& session : status.value("sessions", Json::array())) {
+    if (tenant.empty() || Text(session, "tenant") == tenant) out.push_back(session);
+  }
+  return out;
+}
+
+std::string ApplicationTable(const Json& applications, uint64_t now) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& session : applications) {
+    const uint64_t began = Number(session, "started");
+    rows.push_back({absl::StrCat(Number(session, "id")), Text(session, "tenant"),
+                    Text(session, "vm"), Text(session, "application"),
+                    absl::StrCat(Number(session, "pid")), absl::StrCat(Number(session, "device")),
+                    Text(session, "phase"), HumanBytes(Number(session, "memory_bytes")),
+                    Seconds(session, "device_seconds"), Seconds(session, "queued_seconds"),
+                    Age(now > began ? now - began : 0)});
+  }
+  return Table({"SESSION ", "TENANT", "VM", "APPLICATION", "PID ", "DEVICE ", "PHASE", "MEMORY ",
+                "DEVICE S ", "QUEUED S ", "AGE "},
+               rows);
+}
+
+Json MachinesOf(const Json& status) {
+  Json out = Json::array();
+  for (Json vm : status.value("vms", Json::array())) {
+    uint64_t open = 0;
+    for (const Json& session : status.value("sessions", Json::array())) {
+      if (Text(session, "vm") == Text(vm, "name")) ++open;
+    }
+    vm["sessions"] = open;
+    out.push_back(std::move(vm));
+  }
+  return out;
+}
+
+std::string MachineTable(const Json& machines) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& vm : machines) {
+    rows.push_back({Text(vm, "name"), Text(vm, "tenant"),
+                    vm.contains("vgpus") ? absl::StrCat(Number(vm, "vgpus")) : "all",
+                    absl::StrCat(Number(vm, "sessions")), Text(vm, "socket")});
+  }
+  return Table({"VM", "TENANT", "VGPUS ", "SESSIONS ", "SOCKET"}, rows);
+}
+
+std::string EventTable(const Json& events) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& event : events) {
+    const time_t at = static_cast<time_t>(Number(event, "time"));
+    tm parts = {};
+    gmtime_r(&at, &parts);
+    char time[32];
+    strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    const uint64_t times = Number(event, "times");
+    rows.push_back(
+        {time, Text(event, "level"),
+         absl::StrCat(Text(event, "text"), times > 1 ? absl::StrCat(" (", times, " times)") : "")});
+  }
+  return Table({"TIME", "LEVEL", "EVENT"}, rows);
+}
+
+}  // namespace consort::host
