@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
 namespace consort::gpool {
@@ -21,19 +22,44 @@ std::shared_ptr<const Gmap> Map() {
   return map;
 }
 
-// A node whose mapper `mapper` is, whoever that is when it dials.
-std::unique_ptr<RpcThread> Node(const std::string& name, RpcThread** mapper) {
-  auto node = std::make_unique<RpcThread>(name, State(), [name, mapper](const MapperRecord&) {
+// Two nodes, and who answers when one of them dials the mapper.
+class TwoNodes {
+ public:
+  TwoNodes() : m_(Node("m")), n_(Node("n")) {}
+  // Nobody answers any more before the nodes end, one after the other.
+  ~TwoNodes() { SetMapper(nullptr); }
+
+  RpcThread* m() { return m_.get(); }
+  RpcThread* n() { return n_.get(); }
+  void SetMapper(RpcThread* mapper) {
+    absl::MutexLock lock(&mutex_);
+    mapper_ = mapper;
+  }
+
+ private:
+  std::unique_ptr<RpcThread> Node(const std::string& name) {
+    auto node = std::make_unique<RpcThread>(
+        name, State(), [this, name](const MapperRecord&) { return Dial(name); });
+    node->SetMap(Map());
+    return node;
+  }
+
+  UniqueFd Dial(const std::string& name) {
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    absl::MutexLock lock(&mutex_);
+    if (mapper_ == nullptr ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
       return UniqueFd();
     }
-    (*mapper)->Accept(name, UniqueFd(ends[1]));
+    mapper_->Accept(name, UniqueFd(ends[1]));
     return UniqueFd(ends[0]);
-  });
-  node->SetMap(Map());
-  return node;
-}
+  }
+
+  absl::Mutex mutex_;
+  RpcThread* mapper_ = nullptr;
+  const std::unique_ptr<RpcThread> m_;
+  const std::unique_ptr<RpcThread> n_;
+};
 
 absl::StatusOr<std::vector<Gid>> Place(RpcThread* node, uint64_t id) {
   absl::Notification told;
@@ -54,40 +80,39 @@ absl::StatusOr<std::vector<Gid>> Place(RpcThread* node, uint64_t id) {
 
 // "m" is the mapper, then "n" itself; both end while they still talk.
 TEST(RpcThread, ANewMapperKnowsWhatTheOldOneKnew) {
-  RpcThread* mapper = nullptr;
-  const auto m = Node("m", &mapper);
-  const auto n = Node("n", &mapper);
-  mapper = m.get();
+  TwoNodes nodes;
+  RpcThread* const m = nodes.m();
+  RpcThread* const n = nodes.n();
+  nodes.SetMapper(m);
   m->SetMapper(MapperRecord{"m", "", "x", 1}, /*ours=*/true, "");
   n->SetMapper(MapperRecord{"m", "", "x", 1}, /*ours=*/false, "");
-  const auto first = Place(n.get(), 1);
+  const auto first = Place(n, 1);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_THAT(*first, ElementsAre(2));  // both are free: the near one
   // The next mapper has never heard of that place but from the node.
-  mapper = n.get();
+  nodes.SetMapper(n);
   n->SetMapper(MapperRecord{"n", "", "y", 2}, /*ours=*/true, "");
   m->SetMapper(MapperRecord{"n", "", "y", 2}, /*ours=*/false, "");
-  const auto second = Place(n.get(), 2);
+  const auto second = Place(n, 2);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_THAT(*second, ElementsAre(1));  // 2 is in use
   n->Release(1);
-  const auto third = Place(n.get(), 3);
+  const auto third = Place(n, 3);
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_THAT(*third, ElementsAre(2));
 }
 
 TEST(RpcThread, WithoutAMapperAPlaceIsRefusedInTime) {
-  RpcThread* nobody = nullptr;
-  const auto n = Node("n", &nobody);
-  n->SetMapper(std::nullopt, /*ours=*/false, "");
-  EXPECT_TRUE(absl::IsUnavailable(Place(n.get(), 1).status()));
+  TwoNodes nodes;
+  nodes.n()->SetMapper(std::nullopt, /*ours=*/false, "");
+  EXPECT_TRUE(absl::IsUnavailable(Place(nodes.n(), 1).status()));
 }
 
 TEST(RpcThread, WhatIsMeasuredElsewhereIsStoredByTheMapper) {
-  RpcThread* mapper = nullptr;
-  const auto m = Node("m", &mapper);
-  const auto n = Node("n", &mapper);
-  mapper = m.get();
+  TwoNodes nodes;
+  RpcThread* const m = nodes.m();
+  RpcThread* const n = nodes.n();
+  nodes.SetMapper(m);
   m->SetMapper(MapperRecord{"m", "", "x", 1}, /*ours=*/true, "");
   n->SetMapper(MapperRecord{"m", "", "x", 1}, /*ours=*/false, "");
   n->Record({"n/1", "app", ModelKey("M", kGiB), kSecond, kSecond, kSecond / 2, 0, 0, 0});
