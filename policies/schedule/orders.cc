@@ -181,12 +181,14 @@ void MaximumIdle::OnFinish(ApplicationId id, Nanos now) {
 std::optional<ApplicationId> MaximumIdle::Pick(Nanos now) {
   if (owner_.has_value()) {
     const Roster::Entry& owner = roster_.at(*owner_);
-    if (owner.waits) return owner_;
-    if (owner.in_flight == 0 && now - idle_since_ >= options_.idle_max) owner_.reset();
+    const bool over = now - owner_since_ >= options_.tenure_max;
+    if (owner.waits && !over) return owner_;
+    const bool idle = owner.in_flight == 0 && now - idle_since_ >= options_.idle_max;
+    if (over || idle) owner_.reset();
   }
   if (!owner_.has_value()) {
     owner_ = oldest();
-    idle_since_ = now;
+    owner_since_ = idle_since_ = now;
     return owner_;
   }
   if (roster_.in_flight() != 0) return std::nullopt;

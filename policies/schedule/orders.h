@@ -143,8 +143,9 @@ class Credit final : public BatchOrder {
 };
 
 // One application has the device to itself until it has left it idle for `idle_max` while another
-// waited; then the one that has waited longest gets it. Until then the others' batches run one at a
-// time while the owner has none, and its next one comes before theirs.
+// waited, or has had it for `tenure_max`; then the one that has waited longest gets it. Until then
+// the others' batches run one at a time while the owner has none, and its next one comes before
+// theirs.
 class MaximumIdle final : public BatchOrder {
  public:
   explicit MaximumIdle(const Options& options) : BatchOrder(options) {}
@@ -155,6 +156,7 @@ class MaximumIdle final : public BatchOrder {
   std::optional<ApplicationId> Pick(Nanos now) override;
 
   std::optional<ApplicationId> owner_;
+  Nanos owner_since_ = 0;
   Nanos idle_since_ = 0;  // of the owner, while it has nothing in flight
 };
 

@@ -94,6 +94,8 @@ struct Options {
   Nanos epoch = 10 * kMillisecond;
   // How long the application that has the device may leave it idle before it loses it (idle).
   Nanos idle_max = 10 * kMillisecond;
+  // How long it may have it at all while others wait (idle).
+  Nanos tenure_max = 250 * kMillisecond;
   // A batch that waits longer goes first, where the rule alone would let it wait for ever.
   Nanos patience = 500 * kMillisecond;
 };
