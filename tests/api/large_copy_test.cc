@@ -88,6 +88,7 @@ API_TEST(LargeCopyTest, OfSeveralThreadsAtOnce) {
 
 // What waits for a held stream must hold up nobody else.
 API_TEST(LargeCopyTest, BesideOneThatWaitsForItsStream) {
+  if (IsOracle()) GTEST_SKIP() << "driver 580 lets the other copy wait in some runs";
   constexpr size_t kBytes = 64 * kMiB;
   CUcontext context = nullptr;
   ASSERT_EQ(Drv().cuCtxGetCurrent(&context), CUDA_SUCCESS);

@@ -20,7 +20,8 @@ API_TEST(StreamAttributeTest, IsWhatWasSet) {
   EXPECT_OK(Drv().cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &found));
   EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_YIELD);
   EXPECT_OK(Drv().cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &found));
-  EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_AUTO);
+  // Driver 580 says -1 of one that was never set.
+  if (!IsOracle()) EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_AUTO);
   EXPECT_OK(Drv().cuStreamCopyAttributes(other, stream));
   EXPECT_OK(Drv().cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &found));
   EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_YIELD);
@@ -40,6 +41,7 @@ API_TEST(StreamAttributeTest, HasThePriorityOfTheStream) {
 }
 
 API_TEST(StreamAttributeTest, RefusesOthers) {
+  if (IsOracle()) GTEST_SKIP() << "driver 580 follows a null pointer";
   const Stream stream;
   CUstreamAttrValue value = {};
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
@@ -79,6 +81,7 @@ API_TEST(StreamBatchTest, CarriesOutOperationsInTheirOrder) {
 }
 
 API_TEST(StreamBatchTest, RefusesBadArguments) {
+  if (IsOracle()) GTEST_SKIP() << "driver 580 follows a null pointer";
   const DeviceBuffer words(64);
   words.Fill(0);
   const Stream stream;
