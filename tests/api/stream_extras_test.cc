@@ -21,7 +21,9 @@ API_TEST(StreamAttributeTest, IsWhatWasSet) {
   EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_YIELD);
   EXPECT_OK(Drv().cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &found));
   // Driver 580 says -1 of one that was never set.
-  if (!IsOracle()) EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_AUTO);
+  if (!IsOracle()) {
+    EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_AUTO);
+  }
   EXPECT_OK(Drv().cuStreamCopyAttributes(other, stream));
   EXPECT_OK(Drv().cuStreamGetAttribute(other, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &found));
   EXPECT_EQ(found.syncPolicy, CU_SYNC_POLICY_YIELD);
