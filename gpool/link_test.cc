@@ -137,7 +137,7 @@ TEST_F(LinkTest, CarriesManyBytesBothWaysAtOnceAndTheEndAfterThem) {
   const std::string there = Pattern(32 << 20);
   const std::string back = Pattern(24 << 20);
   // Nobody reads before everything is written in one direction: the other must not stand still.
-  std::thread writer([&] {
+  std::thread writer([&, &application = application] {
     EXPECT_EQ(write(application.get(), there.data(), there.size()),
               static_cast<ssize_t>(there.size()));
     shutdown(application.get(), SHUT_WR);

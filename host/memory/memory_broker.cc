@@ -242,21 +242,20 @@ Bytes MemoryClient::device_bytes_max() const {
 
 MemoryClient::Info MemoryClient::Tell(Bytes device_free, Bytes device_total, Bytes cached) const {
   absl::MutexLock lock(&broker_->mutex_);
-  const MemoryBroker& broker = *broker_;
   Info info;
-  info.total = terms_.hard != 0        ? terms_.hard
-               : broker.rules_.limited ? broker.rules_.capacity
-                                       : device_total;
-  const Bytes claims = broker.Claims();
-  const Bytes base = broker.store_ != nullptr ? allotted_ : device_;
-  Bytes room = broker.RoomLimit() - std::min(broker.RoomLimit(), claims);
+  info.total = terms_.hard != 0          ? terms_.hard
+               : broker_->rules_.limited ? broker_->rules_.capacity
+                                         : device_total;
+  const Bytes claims = broker_->Claims();
+  const Bytes base = broker_->store_ != nullptr ? allotted_ : device_;
+  Bytes room = broker_->RoomLimit() - std::min(broker_->RoomLimit(), claims);
   // Its own to use.
   room += std::max(base, reserved_) - base;
-  if (broker.store_ == nullptr) {
-    if (!broker.rules_.limited) room = std::max(room, device_free);
+  if (broker_->store_ == nullptr) {
+    if (!broker_->rules_.limited) room = std::max(room, device_free);
     room = std::min(room, device_free) + cached;
   }
-  info.free = std::min({room, info.total, broker.QuotaLeft(*this)});
+  info.free = std::min({room, info.total, broker_->QuotaLeft(*this)});
   return info;
 }
 

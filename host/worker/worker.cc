@@ -66,7 +66,7 @@ bool Worker::Run() {
       const Nanos left = next_report_ - MonotonicNow();
       if (left <= 0) {
         ReportUsage();
-          ReportMemory();
+        ReportMemory();
         WriteTrace();
         next_report_ = MonotonicNow() + kUsageReportEvery;
       }
