@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/e2e/prometheus.py: a real Prometheus that reads one target every second."""
 
+import http
 import json
 import pathlib
 import shutil
@@ -43,13 +44,15 @@ class Prometheus:
         self._process.wait()
 
     def get(self, path, **parameters):
-        """What the HTTP API answers; None while it is not up. A refusal is an answer, with its "error"."""
+        """What the HTTP API answers; None while it is not up. A refusal is an answer, with its "error".
+
+        A server that listens and is not ready yet says 503, in plain text (Prometheus, "Management API")."""
         url = f"http://{self.address}/api/v1/{path}?" + urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            return json.load(error)
+            return None if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE else json.load(error)
         except OSError:
             return None
 
