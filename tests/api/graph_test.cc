@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs, made of nodes and by stream capture. Source: CUDA Driver API reference 13.0, "Graph
 // Management", "Stream Management"; CUDA C++ Programming Guide, "CUDA Graphs".
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/api/support.h"
@@ -161,7 +163,7 @@ API_TEST(CaptureTest, HostFunctionsRunWithEachLaunch) {
   int runs = 0;
   ASSERT_OK(Drv().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   ASSERT_OK(Drv().cuLaunchHostFunc(
-      stream, [](void* count) { ++*static_cast<int*>(count); }, &runs));
+      stream, [](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &runs));
   CUgraph made = nullptr;
   ASSERT_OK(Drv().cuStreamEndCapture(stream, &made));
   Graph graph(made);
@@ -591,11 +593,39 @@ API_TEST(GraphTest, ADisabledNodeDoesNothing) {
   EXPECT_EQ(word.ReadWord(), 9u);
 }
 
-API_TEST(GraphTest, UserObjectsGoWithTheirLastHolder) {
-  int destroyed = 0;
+// NVIDIA's driver calls the destructor from a thread of its own.
+void WaitForDestructor(const std::atomic<int>& destroyed) {
+  for (int i = 0; i < 1000 && destroyed == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+API_TEST(GraphTest, AChildThatIsRefusedHoldsNoUserObjects) {
+  std::atomic<int> destroyed = 0;
   CUuserObject object = nullptr;
   ASSERT_OK(Drv().cuUserObjectCreate(
-      &object, &destroyed, [](void* count) { ++*static_cast<int*>(count); }, 1,
+      &object, &destroyed, [](void* count) { ++*static_cast<std::atomic<int>*>(count); }, 1,
+      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  CUgraph parent = nullptr;
+  CUgraph child = nullptr;
+  ASSERT_OK(Drv().cuGraphCreate(&parent, 0));
+  ASSERT_OK(Drv().cuGraphCreate(&child, 0));
+  ASSERT_OK(Drv().cuGraphRetainUserObject(child, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  CUgraphNode stranger = nullptr;
+  ASSERT_OK(Drv().cuGraphAddEmptyNode(&stranger, child, nullptr, 0));
+  CUgraphNode node = nullptr;
+  EXPECT_EQ(Drv().cuGraphAddChildGraphNode(&node, parent, &stranger, 1, child),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_OK(Drv().cuGraphDestroy(child));
+  WaitForDestructor(destroyed);
+  EXPECT_EQ(destroyed, 1);
+  EXPECT_OK(Drv().cuGraphDestroy(parent));
+}
+
+API_TEST(GraphTest, UserObjectsGoWithTheirLastHolder) {
+  std::atomic<int> destroyed = 0;
+  CUuserObject object = nullptr;
+  ASSERT_OK(Drv().cuUserObjectCreate(
+      &object, &destroyed, [](void* count) { ++*static_cast<std::atomic<int>*>(count); }, 1,
       CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
   CUgraphExec exec = nullptr;
   {
@@ -605,9 +635,7 @@ API_TEST(GraphTest, UserObjectsGoWithTheirLastHolder) {
   }
   EXPECT_EQ(destroyed, 0);
   ASSERT_OK(Drv().cuGraphExecDestroy(exec));
-  // NVIDIA's driver calls the destructor from a thread of its own.
-  for (int i = 0; i < 1000 && *static_cast<volatile int*>(&destroyed) == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  WaitForDestructor(destroyed);
   EXPECT_EQ(destroyed, 1);
 }
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// guest/calls/graph_memory.cc: memory of allocation nodes, and what is told of it.
+#include "guest/calls/graph_memory.h"
+
+#include <algorithm>
+
+#include "gen/guest/calls.h"
+#include "guest/pool.h"
+#include "guest/runtime.h"
+
+namespace consort::guest {
+namespace {
+
+// Frees memory that no graph knows any more, unless the program still has it. graph_mutex held;
+// what is posted to the host needs no answer.
+void ForgetMemory(GraphMemory* memory) {
+  Runtime* runtime = GetRuntime();
+  Allocation removed;
+  if (runtime->allocations.Remove(memory->address, 1u << static_cast<uint32_t>(MemoryKind::kDevice),
+                                  &removed)) {
+    Context* context = runtime->contexts.Find(removed.context_id);
+    if (context != nullptr && context->device->session != nullptr)
+      ReleasePoolBlock(context, removed);
+  }
+  runtime->graph_memory.erase(runtime->graph_memory.begin() +
+                              (memory - runtime->graph_memory.data()));
+}
+
+}  // namespace
+
+GraphMemory* FindMemory(CUdeviceptr address) {
+  for (GraphMemory& memory : GetRuntime()->graph_memory) {
+    if (memory.address == address) return &memory;
+  }
+  return nullptr;
+}
+
+void KeepMemory(const GraphWork& work) {
+  if (work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
+  if (GraphMemory* memory = FindMemory(work.address); memory != nullptr) ++memory->references;
+}
+
+void DropMemory(const GraphWork& work) {
+  if (work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
+  GraphMemory* memory = FindMemory(work.address);
+  if (memory != nullptr && --memory->references == 0 && !memory->live) ForgetMemory(memory);
+}
+
+CUresult MarkMemory(const GraphExec& exec) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->graph_mutex);
+  const bool frees_before = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+  for (const GraphExec::Step& step : exec.steps) {
+    if (step.work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
+    const GraphMemory* memory = FindMemory(step.work.address);
+    if (memory != nullptr && memory->live && !frees_before) return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (const GraphExec::Step& step : exec.steps) {
+    const bool allocates = step.work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    if (!allocates && step.work.type != CU_GRAPH_NODE_TYPE_MEM_FREE) continue;
+    if (GraphMemory* memory = FindMemory(step.work.address); memory != nullptr)
+      memory->live = allocates;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult AllocateGraphMemory(const StreamRef& stream, uint64_t bytes, CUdeviceptr* address) {
+  Runtime* runtime = GetRuntime();
+  Pool* pool = CurrentPool(stream.context->device);
+  if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (CUresult result = AllocateFromPool(pool, stream, bytes, address); result != CUDA_SUCCESS)
+    return result;
+  MutexLock lock(&runtime->graph_mutex);
+  runtime->graph_memory.push_back({*address, bytes, 0, false});
+  return CUDA_SUCCESS;
+}
+
+bool FreeGraphMemory(CUdeviceptr address) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->graph_mutex);
+  GraphMemory* memory = FindMemory(address);
+  if (memory == nullptr) return false;
+  memory->live = false;
+  if (memory->references == 0) ForgetMemory(memory);
+  return true;
+}
+
+namespace calls {
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
+  Runtime* runtime = GetRuntime();
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= runtime->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  MutexLock lock(&runtime->graph_mutex);
+  uint64_t used = 0;
+  uint64_t reserved = 0;
+  for (const GraphMemory& memory : runtime->graph_memory) {
+    reserved += memory.bytes;
+    if (memory.live) used += memory.bytes;
+  }
+  // The marks rise when they are asked for: what they are for is a hint of sizes.
+  runtime->graph_used_high = std::max(runtime->graph_used_high, used);
+  runtime->graph_reserved_high = std::max(runtime->graph_reserved_high, reserved);
+  auto* out = static_cast<cuuint64_t*>(value);
+  switch (attr) {
+    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+      *out = used;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      *out = runtime->graph_used_high;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+      *out = reserved;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+      *out = runtime->graph_reserved_high;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void* value) {
+  Runtime* runtime = GetRuntime();
+  if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (device < 0 || device >= runtime->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  MutexLock lock(&runtime->graph_mutex);
+  if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
+    runtime->graph_used_high = 0;
+  } else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+    runtime->graph_reserved_high = 0;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Graph memory goes with its last graph; nothing is kept beyond.
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  return device >= 0 && device < GetRuntime()->device_count ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_DEVICE;
+}
+
+}  // namespace calls
+}  // namespace consort::guest
