@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/options.h: what consortd was started with. Plain values; made by host/main.cc only.
+// host/daemon/options.h: what consortd was started with. Plain values; made by flags.cc only.
 #ifndef CONSORT_HOST_DAEMON_OPTIONS_H_
 #define CONSORT_HOST_DAEMON_OPTIONS_H_
 

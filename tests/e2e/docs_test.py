@@ -117,7 +117,7 @@ class Docs(unittest.TestCase):
     def test_the_readme_names_every_option_of_consortd(self):
         """Each option of --help is in README.md or docs; and each that README's table names exists."""
         helped = subprocess.run([stack.BUILD / "bin" / "consortd", "--help"], capture_output=True, text=True, timeout=SECONDS).stdout
-        options = set(re.findall(r"^  (--[a-z-]+)", helped, re.MULTILINE)) - {"--help"}
+        options = set(re.findall(r"^  (--[a-z-]+)", helped, re.MULTILINE)) - {"--help", "--version"}
         readme = pathlib.Path(PAGES[0]).read_text("utf-8")
         for option in re.findall(r"^\| `(--[a-z-]+)", readme, re.MULTILINE):
             self.assertIn(option, options)
