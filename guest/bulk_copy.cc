@@ -2,7 +2,6 @@
 #include "guest/bulk_copy.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -10,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "guest/processors.h"
 #include "guest/shared_memory.h"
 
 namespace consort::guest {
@@ -27,9 +27,7 @@ constexpr long kSleepFirstNanos = 20'000;
 constexpr long kSleepLastNanos = 500'000;
 
 int ThreadsFor(uint64_t bytes) {
-  cpu_set_t cpus;
-  int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-  if (count > kThreadsMax) count = kThreadsMax;
+  const int count = std::min(ProcessorCount(), kThreadsMax);
   const uint64_t useful = (bytes + kBytesPerThread - 1) / kBytesPerThread;
   return useful < static_cast<uint64_t>(count) ? static_cast<int>(useful) : count;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/completion.h"
 
-#include <sched.h>
 #include <time.h>
 
 #include "guest/call.h"
+#include "guest/processors.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
 
@@ -33,21 +33,11 @@ bool Sleeps(const Context* context) {
   return (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
 }
 
-int Cores() {
-  static std::atomic<int> known{0};
-  int cores = known.load(std::memory_order_relaxed);
-  if (cores == 0) {
-    cpu_set_t cpus;
-    cores = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    known.store(cores, std::memory_order_relaxed);
-  }
-  return cores;
-}
-
 // Whether the word shows the number in time, and no error beside it. `sleeps`: the program has said
 // that its threads sleep while they wait.
 bool Await(const Completion& completion, uint32_t word, uint64_t number, bool sleeps) {
-  const int64_t spin_nanos = !sleeps && Cores() >= kLongSpinCores ? kLongSpinNanos : kSpinNanos;
+  const int64_t spin_nanos =
+      !sleeps && ProcessorCount() >= kLongSpinCores ? kLongSpinNanos : kSpinNanos;
   const int64_t begin = NanosNow();
   while (true) {
     for (int i = 0; i < kLooksBetweenClocks; ++i) {

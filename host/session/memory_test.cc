@@ -22,39 +22,11 @@ namespace consort::host {
 namespace {
 
 constexpr uint64_t kLegacy = 1;
-constexpr uint8_t kLibraryKind = 4;
-constexpr uint8_t kKernelKind = 5;
 constexpr Bytes kChunkBytes = 4 * kMiB;
 constexpr CUresult kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 
-// add: words[i] += value. follow: the same for each of a table of pointers.
-constexpr char kPtx[] = R"(
-.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry add(.param .u64 words, .param .u32 count, .param .u32 value)
-{
-  .reg .pred %p;
-  .reg .b32 %r<8>;
-  .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [words];
-  ld.param.u32 %r1, [count];
-  ld.param.u32 %r2, [value];
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p, %r6, %r1;
-  @%p bra done;
-  cvta.to.global.u64 %rd2, %rd1;
-  mul.wide.u32 %rd3, %r6, 4;
-  add.s64 %rd4, %rd2, %rd3;
-  ld.global.u32 %r7, [%rd4];
-  add.u32 %r7, %r7, %r2;
-  st.global.u32 [%rd4], %r7;
-done:
-  ret;
-}
+// PTX of a kernel that does what `add` does for each of a table of pointers.
+constexpr char kFollow[] = R"(
 .visible .entry follow(.param .u64 table, .param .u32 entries, .param .u32 count, .param .u32 value)
 {
   .reg .pred %p, %q;
@@ -199,27 +171,7 @@ class Guest {
     request.hStream = kLegacy;
     peer_->Post(request);
   }
-  void LoadKernels() {
-    wire::ImageDataRequest image;
-    image.image = 5;
-    image.total = sizeof(kPtx);
-    image.data = std::as_bytes(std::span(kPtx));
-    peer_->Post(image);
-    wire::LibraryLoadRequest load;
-    load.library = GuestId(kLibraryKind, 1);
-    load.image = 5;
-    wire::LibraryLoadReply loaded;
-    ASSERT_EQ(peer_->Ask(load, &loaded, 0), CUDA_SUCCESS);
-    uint32_t index = 1;
-    for (const char* name : {"add", "follow"}) {
-      wire::KernelGetRequest get;
-      get.library = GuestId(kLibraryKind, 1);
-      get.kernel = GuestId(kKernelKind, index++);
-      get.name = std::as_bytes(std::span(name, std::strlen(name)));
-      wire::KernelGetReply kernel;
-      ASSERT_EQ(peer_->Ask(get, &kernel, 0), CUDA_SUCCESS);
-    }
-  }
+  void LoadKernels() { LoadLibrary(peer_.get(), kFollow, {"follow"}); }
   void Add(uint64_t words, uint32_t count, uint32_t value) {
     const struct {
       uint64_t words;

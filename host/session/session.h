@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -280,10 +281,11 @@ class Session final : private Handlers, private PendingSink {
                               const wire::SharedMemoryImportRequest& request,
                               wire::SharedMemoryImportReply* reply) override;
   enum class ShareKind : uint8_t { kAllocation, kEvent, kMemory };
-  // The token of an object that is shared already.
-  const ExportToken* FindShared(ShareKind kind, uint64_t id) const;
-  // Shares `what`, but for its tenant and session, and gives its token.
-  ExportToken Share(ShareKind kind, uint64_t id, Export what);
+  // Writes the object's token to `reply`. One that is not shared yet is, as `describe` says: its
+  // tenant and session are filled in.
+  template <class Reply>
+  CUresult Share(ShareKind kind, uint64_t id, const std::function<CUresult(Export*)>& describe,
+                 Reply* reply);
   // The object goes: nobody can open it any more. Nothing if it was not shared.
   void Unshare(ShareKind kind, uint64_t id);
   void UnshareAll();

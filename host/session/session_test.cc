@@ -22,40 +22,10 @@ namespace {
 
 constexpr uint8_t kStreamKind = 2;
 constexpr uint8_t kEventKind = 3;
-constexpr uint8_t kLibraryKind = 4;
-constexpr uint8_t kKernelKind = 5;
 constexpr uint64_t kLegacy = 1;
 
-// add: adds `value` to each of `count` words. variable: a word.
-constexpr char kPtx[] = R"(
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .global .align 4 .u32 variable = 7;
-.visible .entry add(.param .u64 words, .param .u32 count, .param .u32 value)
-{
-  .reg .pred %p;
-  .reg .b32 %r<8>;
-  .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [words];
-  ld.param.u32 %r1, [count];
-  ld.param.u32 %r2, [value];
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p, %r6, %r1;
-  @%p bra done;
-  cvta.to.global.u64 %rd2, %rd1;
-  mul.wide.u32 %rd3, %r6, 4;
-  add.s64 %rd4, %rd2, %rd3;
-  ld.global.u32 %r7, [%rd4];
-  add.u32 %r7, %r7, %r2;
-  st.global.u32 [%rd4], %r7;
-done:
-  ret;
-}
-)";
+// PTX of a word.
+constexpr char kVariable[] = ".visible .global .align 4 .u32 variable = 7;\n";
 
 struct AddParams {
   uint64_t words;
@@ -111,25 +81,9 @@ void CopyOut(SessionPeer& peer, uint64_t address, Bytes bytes, uint64_t transfer
   peer.Post(request);
 }
 
-// Loads kPtx as library 1 and gives kernel `add` the id of index 1.
 void LoadAdd(SessionPeer& peer) {
-  wire::ImageDataRequest image;
-  image.image = 5;
-  image.total = sizeof(kPtx);
-  image.data = TextBytes(std::string_view(kPtx, sizeof(kPtx)));
-  peer.Post(image);
-  wire::LibraryLoadRequest load;
-  load.library = GuestId(kLibraryKind, 1);
-  load.image = 5;
-  load.error_log_bytes = 1024;
-  wire::LibraryLoadReply loaded;
-  ASSERT_EQ(peer.Ask(load, &loaded, 0), CUDA_SUCCESS);
-  wire::KernelGetRequest get;
-  get.library = GuestId(kLibraryKind, 1);
-  get.kernel = GuestId(kKernelKind, 1);
-  get.name = TextBytes("add");
   wire::KernelGetReply kernel;
-  ASSERT_EQ(peer.Ask(get, &kernel, 0), CUDA_SUCCESS);
+  LoadLibrary(&peer, kVariable, {}, &kernel);
   // Three parameters at offsets 0, 8 and 12.
   const uint32_t expected[] = {0, 8, 8, 4, 12, 4};
   ASSERT_EQ(kernel.layout.size(), sizeof(expected));

@@ -15,6 +15,35 @@
 namespace consort::host {
 namespace {
 
+constexpr char kAddPtx[] = R"(
+.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry add(.param .u64 words, .param .u32 count, .param .u32 value)
+{
+  .reg .pred %p;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<5>;
+  ld.param.u64 %rd1, [words];
+  ld.param.u32 %r1, [count];
+  ld.param.u32 %r2, [value];
+  mov.u32 %r3, %ctaid.x;
+  mov.u32 %r4, %ntid.x;
+  mov.u32 %r5, %tid.x;
+  mad.lo.s32 %r6, %r3, %r4, %r5;
+  setp.ge.u32 %p, %r6, %r1;
+  @%p bra done;
+  cvta.to.global.u64 %rd2, %rd1;
+  mul.wide.u32 %rd3, %r6, 4;
+  add.s64 %rd4, %rd2, %rd3;
+  ld.global.u32 %r7, [%rd4];
+  add.u32 %r7, %r7, %r2;
+  st.global.u32 [%rd4], %r7;
+done:
+  ret;
+}
+)";
+
 // A test that waits so long has failed.
 constexpr Nanos kPatience = 60 * kSecond;
 
@@ -229,6 +258,35 @@ std::vector<SessionPeer::Failure> SessionPeer::AwaitFailure() {
     }
   }
   return failures_;
+}
+
+void LoadLibrary(SessionPeer* peer, const std::string& more,
+                 const std::vector<std::string>& kernels, wire::KernelGetReply* reply) {
+  const std::string ptx = kAddPtx + more;
+  wire::ImageDataRequest image;
+  image.image = 5;
+  image.total = ptx.size() + 1;
+  image.data = std::as_bytes(std::span(ptx.c_str(), ptx.size() + 1));
+  peer->Post(image);
+  wire::LibraryLoadRequest load;
+  load.library = GuestId(kLibraryKind, 1);
+  load.image = 5;
+  load.error_log_bytes = 1024;
+  wire::LibraryLoadReply loaded;
+  ASSERT_EQ(peer->Ask(load, &loaded, 0), CUDA_SUCCESS);
+  wire::KernelGetRequest get;
+  get.library = GuestId(kLibraryKind, 1);
+  wire::KernelGetReply kernel;
+  uint32_t index = 2;
+  for (const std::string& name : kernels) {
+    get.kernel = GuestId(kKernelKind, index++);
+    get.name = std::as_bytes(std::span(name));
+    ASSERT_EQ(peer->Ask(get, &kernel, 0), CUDA_SUCCESS);
+  }
+  const std::string_view add = "add";
+  get.kernel = GuestId(kKernelKind, 1);
+  get.name = std::as_bytes(std::span(add));
+  ASSERT_EQ(peer->Ask(get, reply != nullptr ? reply : &kernel, 0), CUDA_SUCCESS);
 }
 
 }  // namespace consort::host

@@ -37,6 +37,10 @@ constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
   return uint64_t{kind} << 56 | uint64_t{1} << 32 | index;
 }
 
+// The first bytes of guest ids.
+inline constexpr uint8_t kLibraryKind = 4;
+inline constexpr uint8_t kKernelKind = 5;
+
 struct PeerOptions {
   bool rings = true;
   Bytes shared_host_bytes = 64 * kMiB;
@@ -141,6 +145,13 @@ class SessionPeer {
   std::vector<uint64_t> host_functions_;
   std::vector<Failure> failures_;
 };
+
+// Loads library 1: kernel `add`, which adds `value` to each of `count` words, with id 1, and what
+// the PTX `more` has, whose `kernels` get the ids from 2 on. What was told of `add` goes to *reply
+// if wanted; its views hold until the peer's next Ask.
+void LoadLibrary(SessionPeer* peer, const std::string& more,
+                 const std::vector<std::string>& kernels = {},
+                 wire::KernelGetReply* reply = nullptr);
 
 }  // namespace consort::host
 

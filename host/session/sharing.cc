@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/sharing.cc: memory and events of one session for others of its tenant: exports.h.
 // Source: CUDA driver API, cuIpc..., cuMemExportToShareableHandle.
+#include <functional>
 #include <utility>
 
 #include "base/log.h"
@@ -10,17 +11,20 @@
 
 namespace consort::host {
 
-const ExportToken* Session::FindShared(ShareKind kind, uint64_t id) const {
-  const auto it = shared_.find({kind, id});
-  return it == shared_.end() ? nullptr : &it->second;
-}
-
-ExportToken Session::Share(ShareKind kind, uint64_t id, Export what) {
-  what.tenant = GetText(open_.tenant);
-  what.session = open_.session;
-  const ExportToken token = device_.exports().Add(std::move(what));
-  shared_.emplace(std::pair(kind, id), token);
-  return token;
+template <class Reply>
+CUresult Session::Share(ShareKind kind, uint64_t id,
+                        const std::function<CUresult(Export*)>& describe, Reply* reply) {
+  auto it = shared_.find({kind, id});
+  if (it == shared_.end()) {
+    Export what;
+    if (const CUresult result = describe(&what); result != CUDA_SUCCESS) return result;
+    what.tenant = GetText(open_.tenant);
+    what.session = open_.session;
+    it = shared_.emplace(std::pair(kind, id), device_.exports().Add(std::move(what))).first;
+  }
+  reply->token_high = it->second.high;
+  reply->token_low = it->second.low;
+  return CUDA_SUCCESS;
 }
 
 void Session::Unshare(ShareKind kind, uint64_t id) {
@@ -38,7 +42,7 @@ void Session::UnshareAll() {
 bool Session::IsSharedEvent(uint64_t id) const {
   const auto it = user_events_.find(id);
   return it != user_events_.end() &&
-         (it->second->shared != nullptr || FindShared(ShareKind::kEvent, id) != nullptr);
+         (it->second->shared != nullptr || shared_.contains({ShareKind::kEvent, id}));
 }
 
 CUresult Session::MemoryShare(const wire::FrameHeader&, const wire::MemoryShareRequest& request,
@@ -46,26 +50,19 @@ CUresult Session::MemoryShare(const wire::FrameHeader&, const wire::MemoryShareR
   if (!allocations_.contains(request.address)) return CUDA_ERROR_INVALID_VALUE;
   // What comes back from swapping is other physical memory.
   if (residency_->swaps()) return CUDA_ERROR_NOT_SUPPORTED;
-  const ExportToken* known = FindShared(ShareKind::kAllocation, request.address);
-  ExportToken token;
-  if (known != nullptr) {
-    token = *known;
-  } else {
+  const auto describe = [&](Export* what) {
     const auto allocation = window_->Find(request.address);
     const auto backing = window_->BackingOf(request.address);
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result =
         driver_.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(backing->address));
     if (result != CUDA_SUCCESS) return result;
-    Export what;
-    what.memory = std::make_shared<PhysicalMemory>(driver_, handle, backing->bytes);
-    what.offset = request.address - backing->address;
-    what.allocation_bytes = allocation->bytes;
-    token = Share(ShareKind::kAllocation, request.address, std::move(what));
-  }
-  reply->token_high = token.high;
-  reply->token_low = token.low;
-  return CUDA_SUCCESS;
+    what->memory = std::make_shared<PhysicalMemory>(driver_, handle, backing->bytes);
+    what->offset = request.address - backing->address;
+    what->allocation_bytes = allocation->bytes;
+    return CUDA_SUCCESS;
+  };
+  return Share(ShareKind::kAllocation, request.address, describe, reply);
 }
 
 CUresult Session::SharedMemoryOpen(const wire::FrameHeader&,
@@ -98,18 +95,11 @@ CUresult Session::EventShare(const wire::FrameHeader&, const wire::EventShareReq
                              wire::EventShareReply* reply) {
   const auto it = user_events_.find(request.event);
   if (it == user_events_.end()) return CUDA_ERROR_INVALID_HANDLE;
-  const ExportToken* known = FindShared(ShareKind::kEvent, request.event);
-  ExportToken token;
-  if (known != nullptr) {
-    token = *known;
-  } else {
-    Export what;
-    what.event = it->second;
-    token = Share(ShareKind::kEvent, request.event, std::move(what));
-  }
-  reply->token_high = token.high;
-  reply->token_low = token.low;
-  return CUDA_SUCCESS;
+  const auto describe = [&](Export* what) {
+    what->event = it->second;
+    return CUDA_SUCCESS;
+  };
+  return Share(ShareKind::kEvent, request.event, describe, reply);
 }
 
 CUresult Session::SharedEventOpen(const wire::FrameHeader& header,
@@ -129,18 +119,11 @@ CUresult Session::PhysicalMemoryShare(const wire::FrameHeader&,
                                       wire::PhysicalMemoryShareReply* reply) {
   std::shared_ptr<PhysicalMemory> memory = virtual_memory_->Find(request.memory);
   if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const ExportToken* known = FindShared(ShareKind::kMemory, request.memory);
-  ExportToken token;
-  if (known != nullptr) {
-    token = *known;
-  } else {
-    Export what;
-    what.memory = std::move(memory);
-    token = Share(ShareKind::kMemory, request.memory, std::move(what));
-  }
-  reply->token_high = token.high;
-  reply->token_low = token.low;
-  return CUDA_SUCCESS;
+  const auto describe = [&](Export* what) {
+    what->memory = std::move(memory);
+    return CUDA_SUCCESS;
+  };
+  return Share(ShareKind::kMemory, request.memory, describe, reply);
 }
 
 CUresult Session::SharedMemoryImport(const wire::FrameHeader&,

@@ -131,7 +131,11 @@ CUresult Session::ArrayCopy(const wire::FrameHeader& header,
   copy.WidthInBytes = request.width;
   copy.Height = request.height;
   copy.Depth = request.depth;
-  uint64_t bytes = 0;
+  const auto reachable = [&](uint64_t address, uint64_t pitch, uint64_t rows) {
+    uint64_t bytes = 0;
+    return pitch >= request.width && rows >= request.height &&
+           BoxBytes(pitch, rows, request, &bytes) && Reachable(address, bytes);
+  };
   // The driver checks that a box lies in its array.
   if (request.dst_array != 0) {
     copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
@@ -145,11 +149,8 @@ CUresult Session::ArrayCopy(const wire::FrameHeader& header,
     copy.dstDevice = request.dst;
     copy.dstPitch = request.dst_pitch;
     copy.dstHeight = request.dst_rows;
-    if (request.dst_pitch < request.width || request.dst_rows < request.height ||
-        !BoxBytes(request.dst_pitch, request.dst_rows, request, &bytes) ||
-        !Reachable(request.dst, bytes)) {
+    if (!reachable(request.dst, request.dst_pitch, request.dst_rows))
       return CUDA_ERROR_INVALID_VALUE;
-    }
   }
   if (request.src_array != 0) {
     copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
@@ -163,11 +164,8 @@ CUresult Session::ArrayCopy(const wire::FrameHeader& header,
     copy.srcDevice = request.src;
     copy.srcPitch = request.src_pitch;
     copy.srcHeight = request.src_rows;
-    if (request.src_pitch < request.width || request.src_rows < request.height ||
-        !BoxBytes(request.src_pitch, request.src_rows, request, &bytes) ||
-        !Reachable(request.src, bytes)) {
+    if (!reachable(request.src, request.src_pitch, request.src_rows))
       return CUDA_ERROR_INVALID_VALUE;
-    }
   }
   CUstream stream = nullptr;
   const CUresult result = UseStream(header.value, request.stream, &stream);

@@ -14,17 +14,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.parse
 import urllib.request
 
 import prometheus
 import stack
+from stack import PATIENCE_SECONDS, wait_for
 from vm import die_with_parent
-
-# Reports come twice a second; a busy machine may take its time.
-PATIENCE_SECONDS = 30
 
 # A CUDA program that copies COPY_BYTES to the device, says so, and stays until its input ends.
 COPY_BYTES = 1 << 20
@@ -68,17 +65,6 @@ def total(samples, name, **labels):
     """The sum of the samples of that name that have these labels."""
     return sum(value for (sample, its), value in samples.items()
                if sample == name and set(labels.items()) <= its)
-
-
-def wait_for(look, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
-        time.sleep(0.1)
 
 
 class UnixConnection(http.client.HTTPConnection):

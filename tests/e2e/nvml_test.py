@@ -9,15 +9,14 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import stack
+from stack import wait_for
 from vm import die_with_parent
 
 LIBRARY = stack.BUILD / "lib" / "libnvidia-ml.so.1"
 NAMES = stack.REPOSITORY / "guest" / "nvml" / "names.def"
-PATIENCE_SECONDS = 30
 
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, NOT_LOADED = 1, 2, 3, 6, 7, 9
 TIMEOUT = 10
@@ -87,17 +86,6 @@ for value in (name.value.decode(), bus.value.decode(), uuid.raw[:16].hex(), tota
     print(value, flush=True)
 sys.stdin.read()
 """
-
-
-def wait_for(look, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
-        time.sleep(0.1)
 
 
 def load(endpoint):

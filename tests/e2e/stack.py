@@ -26,10 +26,23 @@ PROGRAMS = BUILD / "programs"
 # A GPU worker starts CUDA and registers memory; on a busy machine the CPU driver starts its JIT.
 READY_SECONDS = 60
 STOP_SECONDS = 30
+PATIENCE_SECONDS = 60  # for what happens at once on a machine that is not busy
 
 
 class StackError(Exception):
     """consortd did not do what it must; the text ends with its last log lines."""
+
+
+def wait_for(look, what):
+    """What `look` returns first that is true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
+        time.sleep(0.1)
 
 
 class Daemon:
