@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the fuzzers that a build lists, each for a bounded time, and the canary that must be found.
 
-Reads fuzz_targets.txt of the build folder (a line each: name, corpus folder). A fuzzer first runs its committed
-corpus, then new inputs. What it finds worth keeping goes to <build>/corpus/<name> and is used by later runs, a
+Reads fuzz_targets.txt of the build folder (a line each: name, corpus folder, and after a tab a folder of inputs
+that the build made). A fuzzer first runs its committed corpus and those, then new inputs. What it finds worth keeping
+goes to <build>/corpus/<name> and is used by later runs, a
 crashing input to <build>/artifacts/. `canary_fuzz` has a planted bug: it passes when it crashes.
 
 Exit status: 0 all passed, 1 a fuzzer failed or the canary was not found, 2 nothing to run.
@@ -28,27 +29,29 @@ INPUT_SECONDS_MAX = 10
 
 
 def read_targets(build):
-    """The (name, corpus folder) pairs of a build folder."""
+    """The (name, [folders of inputs]) pairs of a build folder."""
     lines = (build / "fuzz_targets.txt").read_text().split("\n")
-    return [(name, pathlib.Path(corpus)) for name, corpus in (line.split(" ", 1) for line in lines if line)]
+    return [(name, [pathlib.Path(folder) for folder in folders.split("\t")])
+            for name, folders in (line.split(" ", 1) for line in lines if line)]
 
 
-def run_target(build, name, corpus, seconds):
+def run_target(build, name, inputs, seconds):
     """Runs one fuzzer. Returns (passed, one line of report, output)."""
     found = build / "corpus" / name
     found.mkdir(parents=True, exist_ok=True)
     artifacts = build / "artifacts"
     artifacts.mkdir(exist_ok=True)
-    if not corpus.is_dir():
-        return False, f"no corpus folder {corpus}", ""
-    seeds = sum(1 for entry in corpus.rglob("*") if entry.is_file())
+    for folder in inputs:
+        if not folder.is_dir():
+            return False, f"no corpus folder {folder}", ""
+    seeds = sum(1 for folder in inputs for entry in folder.rglob("*") if entry.is_file())
     is_canary = name == CANARY
     # libFuzzer keeps what it finds in the first folder. The canary's is emptied: an input kept from the last
     # run would prove nothing.
     if is_canary:
         for entry in found.iterdir():
             entry.unlink()
-    folders = [str(found), str(corpus)]
+    folders = [str(found), *map(str, inputs)]
     limit = CANARY_SECONDS if is_canary else seconds
     common = [f"-rss_limit_mb={RSS_MIB_MAX}", f"-timeout={INPUT_SECONDS_MAX}",
               f"-artifact_prefix={artifacts / name}-", "-print_final_stats=1"]
@@ -102,7 +105,7 @@ def main():
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=args.jobs) as pool:
-        futures = {pool.submit(run_target, build, name, corpus, args.seconds): name for name, corpus in targets}
+        futures = {pool.submit(run_target, build, name, inputs, args.seconds): name for name, inputs in targets}
         for future in concurrent.futures.as_completed(futures):
             passed, report, output = future.result()
             print(f"{'ok  ' if passed else 'FAIL'} {futures[future]}: {report}", flush=True)

@@ -87,6 +87,21 @@ class RunFuzzTest(unittest.TestCase):
         self.add("frame_fuzz", RUNS, corpus=self.build / "nowhere")
         self.assertEqual(self.run_all()[0], 1)
 
+    def test_runs_inputs_that_the_build_made(self):
+        made = self.build / "made"
+        made.mkdir()
+        (made / "one").write_text("1")
+        self.add("canary_fuzz", CANARY_FOUND)
+        self.add("frame_fuzz", f'case "$*" in *{made}*) {RUNS};; *) exit 77;; esac', corpus=f"{self.seeds}\t{made}")
+        status, output = self.run_all()
+        self.assertEqual(status, 0, output)
+        self.assertIn("1 seeds", output)
+
+    def test_fails_when_made_inputs_are_missing(self):
+        self.add("canary_fuzz", CANARY_FOUND)
+        self.add("frame_fuzz", RUNS, corpus=f"{self.seeds}\t{self.build / 'nowhere'}")
+        self.assertEqual(self.run_all()[0], 1)
+
     def test_unknown_name_is_an_error(self):
         self.add("canary_fuzz", CANARY_FOUND)
         status, output = self.run_all("nothing_fuzz")

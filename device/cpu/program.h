@@ -20,8 +20,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/units.h"
 
 namespace consort::cpu {
+
+class MemoryMap;
 
 // One kernel parameter: where it lies in the packed parameter buffer, in bytes (C alignment, no
 // tail padding). Source: PTX ISA, kernel function parameters.
@@ -62,12 +65,19 @@ enum class LaunchFault {
   kIllegalAddress,  // a load or store hit unmapped memory  (CUDA_ERROR_ILLEGAL_ADDRESS)
   kTrap,            // trap, or a failed device-side assert  (CUDA_ERROR_LAUNCH_FAILED / ASSERT)
   kAssert,
-  kDeadlock,  // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
+  kMisaligned,     // only in checked code (CUDA_ERROR_MISALIGNED_ADDRESS)
+  kStackOverflow,  // a call went deeper than the thread's stack
+  kTimeout,        // LoadOptions::time_limit is over (CUDA_ERROR_LAUNCH_TIMEOUT)
+  kDeadlock,       // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
 };
 
 struct LoadOptions {
   // Where compiled code is kept for the next start; empty: nowhere. See codegen/code_cache.h.
   std::string cache_directory;
+  // Kernels ask it before each access, and end at the first that it does not allow; outlives the
+  // Program. Null: they do not ask, and run several times as fast.
+  const MemoryMap* memory = nullptr;
+  Nanos time_limit = 0;  // of each launch; 0: none
 };
 
 class Program {

@@ -120,6 +120,18 @@ API_TEST_ALONE(FaultTest, MisalignedAddressIsReported) {
   EXPECT_RESULT(CUDA_ERROR_MISALIGNED_ADDRESS, Drv().cuCtxSynchronize());
 }
 
+// The reference has STACK_ERROR for "exceeding the stack size limit", and the other two for
+// accesses outside of memory, which a stack that grows out of its own becomes.
+API_TEST_ALONE(FaultTest, RecursionBeyondTheStackIsReported) {
+  Module module(kFaultsPtx);
+  DeviceBuffer buffer(4);
+  EXPECT_OK(Launch(module.Function("recurse"), 1, 1, nullptr, buffer.get(), 1u << 30));
+  const CUresult result = Drv().cuCtxSynchronize();
+  EXPECT_ONE_OF(result, CUDA_ERROR_HARDWARE_STACK_ERROR, CUDA_ERROR_ILLEGAL_ADDRESS,
+                CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_RESULT(result, Drv().cuCtxSynchronize());
+}
+
 API_TEST_ALONE(FaultTest, AssertThatHoldsIsSilent) {
   Module module(kAssertPtx);
   EXPECT_OK(Launch(module.Function("assert_equal"), 1, 1, nullptr, 1u, 1u));

@@ -49,7 +49,22 @@ string ToWide(const string& name, uint32_t bits) {
   }
 }
 
+// What instances may use besides their operands.
+string Scratch(const Instance& instance) {
+  string text = ".reg .b16 %h, %k;\n.reg .b32 %t, %u;\n.reg .b64 %x, %y;\n.reg .pred %p, %q;\n";
+  if (instance.code.find("b128") != string::npos) text += ".reg .b128 %z, %w;\n";
+  return text;
+}
+
 }  // namespace
+
+string BlockText(const Instance& instance) {
+  string text = "{\n.reg .b64 %g, %s, %rs;\n" + Scratch(instance);
+  for (size_t i = 0; i < instance.sources.size(); ++i) {
+    text += Declaration(kSourceNames[i], instance.sources[i]);
+  }
+  return text + Declaration("%d", instance.result) + instance.code + "\n}\n";
+}
 
 string KernelText(std::span<const Instance> instances) {
   const Instance& first = instances.front();
@@ -72,8 +87,7 @@ string KernelText(std::span<const Instance> instances) {
   offset = 0;
   for (const Instance& instance : instances) {
     uses_shared |= instance.code.find("shared") != string::npos;
-    body += "{\n.reg .b16 %h, %k;\n.reg .b32 %t, %u;\n.reg .b64 %x, %y;\n.reg .pred %p, %q;\n";
-    if (instance.code.find("b128") != string::npos) body += ".reg .b128 %z, %w;\n";
+    body += "{\n" + Scratch(instance);
     body += Declaration("%d", result);
     body += instance.code + "\n";
     for (uint32_t k = 0; k < result.count; ++k) {

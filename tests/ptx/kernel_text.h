@@ -21,6 +21,9 @@ inline constexpr size_t kThreadBytes = 32;
 // kThreadBytes a thread. All instances have the same signature.
 std::string KernelText(std::span<const Instance> instances);
 
+// The instance as a block `{...}` that declares what it names and may stand in any body.
+std::string BlockText(const Instance& instance);
+
 }  // namespace consort::ptx_suite
 
 #endif  // CONSORT_TESTS_PTX_KERNEL_TEXT_H_

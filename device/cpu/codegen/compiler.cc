@@ -52,6 +52,12 @@ void InitialiseLlvmOnce() {
   });
 }
 
+// What a key of the cache has of them.
+std::string OptionsText(const CodeOptions& options) {
+  return absl::StrCat(options.optimise ? "o" : "", options.check_accesses ? "c" : "",
+                      options.watch_time ? "w" : "");
+}
+
 // Malformed code is a bug of an emit function; found here, it is an error of one module only.
 absl::Status Verify(const llvm::Function& function) {
   std::string problems;
@@ -62,8 +68,11 @@ absl::Status Verify(const llvm::Function& function) {
 
 // Declares `functions` (indices into ptx.functions) in `ir`, and the table for indirect calls.
 EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout, llvm::Module& ir,
-                      const std::vector<uint32_t>& functions, uint32_t external) {
+                      const std::vector<uint32_t>& functions, uint32_t external,
+                      const CodeOptions& options) {
   EmitterShared shared{ptx, layout, ir, {}};
+  shared.check_accesses = options.check_accesses;
+  shared.watch_time = options.watch_time;
   shared.functions.assign(ptx.functions.size(), nullptr);
   llvm::LLVMContext& context = ir.getContext();
   llvm::PointerType* pointer = llvm::PointerType::getUnqual(context);
@@ -77,6 +86,8 @@ EmitterShared Declare(const ptx::Module& ptx, const ModuleLayout& layout, llvm::
         FunctionIrName(ptx, index), ir);
     function->setDoesNotThrow();
     function->addFnAttr("frame-pointer", "all");
+    // Touches each page of a large frame, lest deep calls step over the page below the stack.
+    if (!ptx.functions[index].is_entry) function->addFnAttr("probe-stack", "inline-asm");
     shared.functions[index] = function;
     has_indirect_call |= layout.functions[index].has_indirect_call;
     if (layout.function_address_taken[index] && !ptx.functions[index].is_entry) {
@@ -123,9 +134,10 @@ struct Compiler::Jit {
   std::unique_ptr<llvm::TargetMachine> machine;
   std::unique_ptr<llvm::orc::LLJIT> jit;
 
-  void Optimise(llvm::Module& ir) {
-    Run(ir, [](llvm::PassBuilder& builder) {
-      return builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+  void Optimise(llvm::Module& ir, bool thoroughly) {
+    Run(ir, [thoroughly](llvm::PassBuilder& builder) {
+      return thoroughly ? builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2)
+                        : builder.buildO0DefaultPipeline(llvm::OptimizationLevel::O0);
     });
   }
 
@@ -177,22 +189,23 @@ struct Compiler::Jit {
 };
 
 Compiler::Compiler(const ptx::Module& ptx, const ModuleLayout& layout, const CodeCache& cache,
-                   std::unique_ptr<Jit> jit)
-    : ptx_(ptx), layout_(layout), cache_(cache), jit_(std::move(jit)) {
+                   const CodeOptions& options, std::unique_ptr<Jit> jit)
+    : ptx_(ptx), layout_(layout), cache_(cache), options_(options), jit_(std::move(jit)) {
   const llvm::TargetMachine& machine = *jit_->machine;
   const std::string build = BuildId();
   // Code of an unknown build fits nothing.
   if (!cache_.enabled() || build.empty()) return;
   identity_ = CodeCache::Key({build, LLVM_VERSION_STRING, machine.getTargetTriple().str(),
                               machine.getTargetCPU().str(), machine.getTargetFeatureString().str(),
-                              ptx.text});
+                              OptionsText(options), ptx.text});
 }
 
 Compiler::~Compiler() = default;
 
 absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
     const ptx::Module& ptx, const ModuleLayout& layout,
-    const std::vector<void*>& variable_addresses, const CodeCache& cache) {
+    const std::vector<void*>& variable_addresses, const CodeCache& cache,
+    const CodeOptions& options) {
   InitialiseLlvmOnce();
   auto host = llvm::orc::JITTargetMachineBuilder::detectHost();
   if (!host) return LlvmError("no target for this machine", host.takeError());
@@ -201,6 +214,7 @@ absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
   // Code is linked wherever there is room, far from what it refers to.
   host->setRelocationModel(llvm::Reloc::PIC_);
   host->setCodeModel(llvm::CodeModel::Small);
+  if (!options.optimise) host->setCodeGenOptLevel(llvm::CodeGenOptLevel::None);
   auto jit = std::make_unique<Jit>();
   auto machine = host->createTargetMachine();
   if (!machine) return LlvmError("no target machine", machine.takeError());
@@ -224,7 +238,7 @@ absl::StatusOr<std::unique_ptr<Compiler>> Compiler::Create(
           jit->jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols)))) {
     return LlvmError("runtime functions", std::move(error));
   }
-  return std::unique_ptr<Compiler>(new Compiler(ptx, layout, cache, std::move(jit)));
+  return std::unique_ptr<Compiler>(new Compiler(ptx, layout, cache, options, std::move(jit)));
 }
 
 std::string Compiler::Key(std::string_view what) const {
@@ -239,7 +253,7 @@ absl::Status Compiler::Check() {
   ir.setDataLayout(jit_->jit->getDataLayout());
   std::vector<uint32_t> all;
   for (uint32_t i = 0; i < ptx_.functions.size(); ++i) all.push_back(i);
-  EmitterShared shared = Declare(ptx_, layout_, ir, all, ptx::kNone);
+  EmitterShared shared = Declare(ptx_, layout_, ir, all, ptx::kNone, options_);
   for (const uint32_t index : all) {
     if (shared.functions[index] == nullptr) continue;
     RETURN_IF_ERROR(FunctionEmitter(shared, index).Emit());
@@ -284,7 +298,7 @@ absl::StatusOr<Compiler::Unit> Compiler::Emit(uint32_t function, bool one_thread
   unit.ir->setDataLayout(jit_->jit->getDataLayout());
   unit.ir->setTargetTriple(jit_->machine->getTargetTriple().str());
   const std::vector<uint32_t>& functions = layout_.kernels[function].functions;
-  EmitterShared shared = Declare(ptx_, layout_, *unit.ir, functions, function);
+  EmitterShared shared = Declare(ptx_, layout_, *unit.ir, functions, function, options_);
   shared.one_thread = one_thread;
   for (const uint32_t index : functions) {
     if (shared.functions[index] == nullptr) continue;
@@ -299,7 +313,7 @@ absl::Status Compiler::Finish(Unit unit, const GroupShape& shape, Object& object
   object.symbol = absl::StrCat(unit.kernel->getName().str(), ".", shape.Number());
   unit.kernel->setName(object.symbol);
   LowerLocalAtomics(*unit.ir);
-  jit_->Optimise(*unit.ir);
+  jit_->Optimise(*unit.ir, options_.optimise);
   auto made = llvm::orc::SimpleCompiler(*jit_->machine)(*unit.ir);
   if (!made) return LlvmError("cannot make code", made.takeError());
   object.bytes = (*made)->getBuffer().str();
@@ -314,9 +328,11 @@ absl::StatusOr<Compiler::Object> Compiler::Make(uint32_t function, const GroupSh
   // is for, in code that takes LLVM very long to make.
   const bool has_masks = jit_->machine->getTargetFeatureString().contains("+avx512vl") &&
                          jit_->machine->getTargetFeatureString().contains("+avx512bw");
-  if (has_masks && shape.lanes > 1) tries.push_back(shape);
+  // A check names the thread that it is of.
+  const bool in_step = has_masks && !options_.check_accesses;
+  if (in_step && shape.lanes > 1) tries.push_back(shape);
   // Whole warps for what warps do together.
-  if (shape.lanes > 1 && shape.lanes < kWarpLanes)
+  if (!options_.check_accesses && shape.lanes > 1 && shape.lanes < kWarpLanes)
     tries.push_back({kWarpLanes, false, false, true});
   for (const GroupShape& wanted : tries) {
     ASSIGN_OR_RETURN(Unit unit, Emit(function, true));
@@ -339,7 +355,10 @@ absl::StatusOr<Compiler::Object> Compiler::Make(uint32_t function, const GroupSh
   }
   object.mode = layout_.kernels[function].mode;
   object.lanes = 1;
-  ASSIGN_OR_RETURN(Unit unit, Emit(function, false));
+  // The thread must be known by its context.
+  const bool no_loop = options_.check_accesses && object.mode == ThreadsMode::kBlockLoop;
+  if (no_loop) object.mode = ThreadsMode::kLoop;
+  ASSIGN_OR_RETURN(Unit unit, Emit(function, no_loop));
   RETURN_IF_ERROR(Finish(std::move(unit), GroupShape(), object));
   return object;
 }

@@ -23,6 +23,16 @@
 
 namespace consort::cpu {
 
+// What kind of code to make.
+struct CodeOptions {
+  // False: as quickly as LLVM can, for tests that only want to know that it can.
+  bool optimise = true;
+  // Each access of memory asks AccessChecker first; threads run one by one.
+  bool check_accesses = false;
+  // Loops look from time to time whether the launch has run for too long (LaunchJob::deadline).
+  bool watch_time = false;
+};
+
 // A kernel's code and how the engine is to run it.
 struct CompiledKernel {
   KernelEntry entry = nullptr;
@@ -49,7 +59,8 @@ class Compiler {
   // kInternal: LLVM cannot make code for this machine.
   static absl::StatusOr<std::unique_ptr<Compiler>> Create(
       const ptx::Module& ptx, const ModuleLayout& layout,
-      const std::vector<void*>& variable_addresses, const CodeCache& cache);
+      const std::vector<void*>& variable_addresses, const CodeCache& cache,
+      const CodeOptions& options = {});
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
@@ -77,7 +88,7 @@ class Compiler {
     std::string bytes;  // an ELF object
   };
   Compiler(const ptx::Module& ptx, const ModuleLayout& layout, const CodeCache& cache,
-           std::unique_ptr<Jit> jit);
+           const CodeOptions& options, std::unique_ptr<Jit> jit);
   std::string Key(std::string_view what) const;
   absl::StatusOr<Unit> Emit(uint32_t function, bool one_thread);
   absl::StatusOr<Object> Make(uint32_t function, const GroupShape& shape);
@@ -88,6 +99,7 @@ class Compiler {
   const ptx::Module& ptx_;
   const ModuleLayout& layout_;
   const CodeCache& cache_;
+  const CodeOptions options_;
   std::unique_ptr<Jit> jit_;
   std::string identity_;  // of all but the kernel that code depends on
   absl::flat_hash_map<std::string, KernelEntry> linked_;  // by symbol

@@ -100,11 +100,18 @@ bool EmitBuiltin(Step& step, std::string_view name, const CallParts& parts) {
                         ArgumentValue(step, parts.arguments, 3, Type::kU64)});
   } else if (name == "malloc") {
     result_type = Type::kU64;
-    result = step.f.CallRuntime("consort_rt_malloc", ir.getInt64Ty(),
-                                {ArgumentValue(step, parts.arguments, 0, Type::kU64)});
+    const bool checks = step.f.shared().check_accesses;
+    result =
+        step.f.CallRuntime(checks ? "consort_rt_checked_malloc" : "consort_rt_malloc",
+                           ir.getInt64Ty(), {ArgumentValue(step, parts.arguments, 0, Type::kU64)});
   } else if (name == "free") {
-    step.f.CallRuntime("consort_rt_free", ir.getVoidTy(),
-                       {ArgumentValue(step, parts.arguments, 0, Type::kU64)});
+    Value* address = ArgumentValue(step, parts.arguments, 0, Type::kU64);
+    if (step.f.shared().check_accesses) {
+      step.f.CallRuntime("consort_rt_checked_free", ir.getVoidTy(),
+                         {step.f.context(), address, step.f.Site()});
+    } else {
+      step.f.CallRuntime("consort_rt_free", ir.getVoidTy(), {address});
+    }
   } else {
     return false;
   }
@@ -213,7 +220,12 @@ void EmitBranch(Step& step) {
   if (std::binary_search(polling.begin(), polling.end(), index)) {
     step.f.CallWaiting("consort_rt_yield", step.ir().getVoidTy(), {step.f.context()});
   }
-  step.ir().CreateBr(step.f.LabelBlock(step.operand(0)));
+  const Operand& target = step.operand(0);
+  if (target.kind == OperandKind::kLabel &&
+      step.f.function().labels[target.label].instruction <= index) {
+    step.f.WatchTime();
+  }
+  step.ir().CreateBr(step.f.LabelBlock(target));
   step.f.StartUnreachableBlock();
 }
 
@@ -226,6 +238,7 @@ void EmitBranchIndexed(Step& step) {
     return;
   }
   const std::vector<uint32_t>& targets = step.f.function().labels[table.label].targets;
+  step.f.WatchTime();
   llvm::BasicBlock* bad = step.f.NewBlock();
   llvm::SwitchInst* branch =
       ir.CreateSwitch(step.Read(0, Type::kU32), bad, static_cast<unsigned>(targets.size()));

@@ -214,7 +214,7 @@ std::optional<Fragment> FragmentOf(const Step& step, std::string_view which) {
 // Calls `each` with the number of a register, of the element in it, and the element's address.
 template <typename Each>
 void ForEachElement(Step& step, const Fragment& fragment, const Operand& address,
-                    const Operand* stride, size_t registers, Each each) {
+                    const Operand* stride, size_t registers, AccessKind kind, Each each) {
   llvm::IRBuilder<>& ir = step.ir();
   const uint32_t bytes = MatrixTypeBits(fragment.type) / 8;
   const uint32_t elements = ElementsOf(fragment.type);
@@ -236,6 +236,7 @@ void ForEachElement(Step& step, const Fragment& fragment, const Operand& address
     Value* offset = by_rows ? ir.CreateAdd(ir.CreateMul(row, pitch), column)
                             : ir.CreateAdd(ir.CreateMul(column, pitch), row);
     Value* at = ir.CreateGEP(ir.getInt8Ty(), pointer, ir.CreateMul(offset, ir.getInt64(bytes)));
+    step.f.CheckAccess(at, step.space(), kind, bytes);
     each(i / elements, i % elements, at);
   }
 }
@@ -251,7 +252,7 @@ void EmitWmmaLoad(Step& step) {
   std::vector<Value*> values(registers.size(), nullptr);
   ForEachElement(
       step, *fragment, step.operand(1), step.operand_count() == 3 ? &step.operand(2) : nullptr,
-      registers.size(), [&](uint32_t index, uint32_t part, Value* at) {
+      registers.size(), AccessKind::kRead, [&](uint32_t index, uint32_t part, Value* at) {
         Value* value = ir.CreateAlignedLoad(step.f.IntType(bits), at, llvm::Align(bits / 8));
         value = ir.CreateShl(ir.CreateZExt(value, step.f.IrType(type)), uint64_t{part} * bits);
         values[index] = part == 0 ? value : ir.CreateOr(values[index], value);
@@ -271,7 +272,7 @@ void EmitWmmaStore(Step& step) {
   }
   ForEachElement(step, *fragment, step.operand(0),
                  step.operand_count() == 3 ? &step.operand(2) : nullptr, registers.size(),
-                 [&](uint32_t index, uint32_t part, Value* at) {
+                 AccessKind::kWrite, [&](uint32_t index, uint32_t part, Value* at) {
                    Value* value = ir.CreateLShr(values[index], uint64_t{part} * bits);
                    ir.CreateAlignedStore(ir.CreateTrunc(value, step.f.IntType(bits)), at,
                                          llvm::Align(bits / 8));
@@ -332,6 +333,10 @@ void EmitMatrixMove(Step& step) {
   }
   Slots slots(step);
   Value* pointer = step.f.Pointer(step.operand(is_load ? 1 : 0), step.space());
+  // Each row of eight halves has its address from one of the first lanes.
+  Value* lane = step.f.Field(offsetof(ThreadContext, lane), 32);
+  step.f.CheckAccess(pointer, step.space(), is_load ? AccessKind::kRead : AccessKind::kWrite, 16,
+                     step.ir().CreateICmpULT(lane, step.ir().getInt32(8 * operation.m)));
   slots.Put(offsetof(MatrixSlots, a), size_t{0},
             step.ir().CreatePtrToInt(pointer, step.ir().getInt64Ty()));
   if (!is_load) slots.Put(offsetof(MatrixSlots, b), registers, Type::kB32);

@@ -25,7 +25,7 @@ Value* Arrive(Step& step, Value* pointer, Value* count, Value* drop, Value* byte
 void EmitArrive(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   if (step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
-  Value* pointer = step.f.Pointer(step.operand(1), SpaceOf(step));
+  Value* pointer = step.f.Access(step.operand(1), SpaceOf(step), AccessKind::kAtomic, 8);
   Value* number =
       step.operand_count() == 3 ? step.Read(2, Type::kU32) : static_cast<Value*>(ir.getInt32(1));
   const bool with_bytes = step.Has("expect_tx");
@@ -39,7 +39,7 @@ void EmitArrive(Step& step) {
 void EmitTest(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   if (step.operand_count() < 3) return step.Unsupported();
-  Value* pointer = step.f.Pointer(step.operand(1), SpaceOf(step));
+  Value* pointer = step.f.Access(step.operand(1), SpaceOf(step), AccessKind::kAtomic, 8);
   Value* parity = step.Has("parity") ? step.Read(2, Type::kU32)
                                      : ir.CreateTrunc(ir.CreateLShr(step.Read(2, Type::kU64), 63),
                                                       ir.getInt32Ty());
@@ -59,7 +59,7 @@ void EmitMbarrier(Step& step) {
     step.Write(0, Type::kU32, ir.CreateAnd(ir.CreateTrunc(state, ir.getInt32Ty()), 0xFFFFF));
     return;
   }
-  Value* pointer = step.f.Pointer(step.operand(0), SpaceOf(step));
+  Value* pointer = step.f.Access(step.operand(0), SpaceOf(step), AccessKind::kAtomic, 8);
   if (step.Has("inval")) {
     ir.CreateStore(ir.getInt64(0), pointer);
     return;
@@ -81,7 +81,7 @@ void EmitMbarrier(Step& step) {
 void EmitCopyAsyncArrive(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   if (!step.Has("mbarrier") || !step.Has("arrive")) return step.Unsupported();
-  Value* pointer = step.f.Pointer(step.operand(0), step.space());
+  Value* pointer = step.f.Access(step.operand(0), step.space(), AccessKind::kAtomic, 8);
   if (!step.Has("noinc")) return;
   Arrive(step, pointer, ir.getInt32(1), ir.getInt32(0), ir.getInt32(0));
 }

@@ -68,7 +68,8 @@ Value* EmitReadModifyWrite(Step& step, size_t address) {
   llvm::IRBuilder<>& ir = step.ir();
   const Type type = step.type();
   const AtomicOrdering order = OrderOf(step, AtomicOrdering::Monotonic);
-  Value* pointer = step.f.Pointer(step.operand(address), step.space());
+  Value* pointer =
+      step.f.Access(step.operand(address), step.space(), AccessKind::kAtomic, ptx::TypeBytes(type));
   const llvm::Align align(ptx::TypeBytes(type));
   // The threads of a block take turns on one thread of this process: the compiler makes plain
   // instructions of these.
@@ -138,8 +139,9 @@ void EmitVectorAdd(Step& step, size_t address) {
       (address == 1 && step.operand(0).elements.size() != width)) {
     return step.f.FailSyntax("the vector does not fit the instruction");
   }
-  Value* pointer = step.f.Pointer(step.operand(address), step.space());
   const uint32_t bytes = ptx::TypeBytes(type);
+  Value* pointer =
+      step.f.Access(step.operand(address), step.space(), AccessKind::kAtomic, bytes * width);
   std::vector<Value*> old;
   for (uint32_t i = 0; i < width; ++i) {
     Value* at = ir.CreateConstGEP1_64(ir.getInt8Ty(), pointer, uint64_t{i} * bytes);
@@ -166,7 +168,7 @@ void EmitLoad(Step& step) {
   llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
   const uint32_t bytes = ptx::TypeBytes(type);
   const uint32_t width = VectorWidth(step);
-  Value* pointer = step.f.Pointer(step.operand(1), step.space());
+  Value* pointer = step.f.Access(step.operand(1), step.space(), AccessKind::kRead, bytes * width);
   const ptx::Operand& to = step.operand(0);
   auto finish = [&](const ptx::Operand& where, Value* value) {
     step.f.Write(where, type, step.f.Cast(value, step.f.IrType(type)));
@@ -201,7 +203,7 @@ void EmitStore(Step& step) {
   llvm::Type* bits = step.f.IntType(ptx::TypeBits(type));
   const uint32_t bytes = ptx::TypeBytes(type);
   const uint32_t width = VectorWidth(step);
-  Value* pointer = step.f.Pointer(step.operand(0), step.space());
+  Value* pointer = step.f.Access(step.operand(0), step.space(), AccessKind::kWrite, bytes * width);
   const ptx::Operand& from = step.operand(1);
   if (width > 1) {
     if (from.kind != ptx::OperandKind::kVector || from.elements.size() != width) {
@@ -252,16 +254,22 @@ void EmitCopyAsync(Step& step) {
                        (size.integer == 4 || size.integer == 8 || size.integer == 16);
   if (!step.Has("async") || !is_size) return step.Unsupported();
   const uint32_t bytes = static_cast<uint32_t>(size.integer);
-  Value* to = step.f.Pointer(step.operand(0), ptx::Space::kShared);
+  Value* to = step.f.Access(step.operand(0), ptx::Space::kShared, AccessKind::kWrite, bytes);
   Value* from = step.f.Pointer(step.operand(1), ptx::Space::kGlobal);
   if (step.operand_count() == 4) {
     // Only src-size bytes are read; the rest of the destination becomes zero.
     Value* source_bytes = ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, step.Read(3, Type::kU32),
                                                    ir.getInt32(bytes));
+    // Byte by byte: any number of them may be wanted.
+    for (uint32_t i = 0; step.f.shared().check_accesses && i < bytes; ++i) {
+      step.f.CheckAccess(ir.CreateConstGEP1_64(ir.getInt8Ty(), from, i), ptx::Space::kGlobal,
+                         AccessKind::kRead, 1, ir.CreateICmpULT(ir.getInt32(i), source_bytes));
+    }
     step.f.CallRuntime("consort_rt_copy_padded", ir.getVoidTy(),
                        {to, from, source_bytes, ir.getInt32(bytes)});
     return;
   }
+  step.f.CheckAccess(from, ptx::Space::kGlobal, AccessKind::kRead, bytes);
   const llvm::Align align(bytes);
   llvm::Type* type = step.f.IntType(bytes * 8);
   ir.CreateAlignedStore(ir.CreateAlignedLoad(type, from, align), to, align);

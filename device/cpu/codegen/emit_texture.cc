@@ -70,6 +70,14 @@ bool ReadPlace(Step& step, const ptx::Operand& operand, const GeometryRow& row,
   return true;
 }
 
+// In checked code, the check of the object; `handle` as ReadPlace has it.
+void CheckObject(Step& step, Value* handle, bool is_surface) {
+  if (!step.f.shared().check_accesses) return;
+  step.f.CallRuntime(
+      "consort_rt_check_object", step.ir().getVoidTy(),
+      {step.f.context(), handle, step.ir().getInt32(is_surface ? 1 : 0), step.f.Site()});
+}
+
 // Where the engine puts 16 bytes of results.
 Value* ResultBuffer(Step& step) {
   return step.f.EntryAlloca(llvm::ArrayType::get(step.ir().getInt8Ty(), 16), 16);
@@ -107,6 +115,7 @@ void EmitFetch(Step& step, uint32_t flags) {
   if (is_integer) flags |= kTextureIntegers;
   arguments.push_back(step.ir().getInt32(flags | static_cast<uint32_t>(row->geometry)));
   if (!ReadPlace(step, step.operand(1), *row, &arguments)) return;
+  CheckObject(step, arguments[3], /*is_surface=*/false);
   step.f.CallRuntime("consort_rt_texture", step.ir().getVoidTy(), arguments);
   WriteFour(step, buffer);
 }
@@ -138,7 +147,9 @@ Value* SurfaceCall(Step& step, const ptx::Operand& place, size_t count,
       step.f.context(), buffer,
       step.ir().getInt32(static_cast<uint32_t>(row->geometry) |
                          BoundsOf(step) << kSurfaceBoundsShift | bytes << kSurfaceBytesShift)};
-  return ReadPlace(step, place, *row, arguments) ? buffer : nullptr;
+  if (!ReadPlace(step, place, *row, arguments)) return nullptr;
+  CheckObject(step, (*arguments)[3], /*is_surface=*/true);
+  return buffer;
 }
 
 }  // namespace

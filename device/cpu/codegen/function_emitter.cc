@@ -174,6 +174,7 @@ void FunctionEmitter::EmitPrologue() {
     thread_end_ = entry_end_;
   }
   builder_.SetInsertPoint(body);
+  if (shared_.check_accesses) EnterStackBlocks();
   for (size_t i = 0; i < function_.inputs.size(); ++i) {
     const uint32_t symbol = function_.inputs[i];
     if (function_.symbols[symbol].space != Space::kRegister) continue;
@@ -182,6 +183,109 @@ void FunctionEmitter::EmitPrologue() {
         builder_.CreateConstGEP1_64(builder_.getInt8Ty(), inputs_, layout_.inputs.offsets[i]);
     builder_.CreateStore(builder_.CreateLoad(slot->getAllocatedType(), from), slot);
   }
+}
+
+// In checked code: enters what of this function's stack the program has addresses of.
+void FunctionEmitter::EnterStackBlocks() {
+  if (function_.is_entry) {
+    builder_.CreateStore(llvm::ConstantPointerNull::get(builder_.getPtrTy()),
+                         FieldPointer(offsetof(ThreadContext, stack_blocks)));
+  } else {
+    stack_blocks_before_ = builder_.CreateLoad(builder_.getPtrTy(),
+                                               FieldPointer(offsetof(ThreadContext, stack_blocks)));
+  }
+  std::vector<bool> entered(function_.symbols.size(), false);
+  auto enter = [&](uint32_t symbol) {
+    if (entered[symbol]) return;
+    entered[symbol] = true;
+    EnterStackBlock(symbol);
+  };
+  for (uint32_t i = 0; i < function_.symbols.size(); ++i) {
+    if (function_.symbols[i].kind == SymbolKind::kLocal) enter(i);
+  }
+  for (const ptx::Instruction& instruction : function_.instructions) {
+    if (instruction.opcode != "mov" && instruction.opcode != "cvta") continue;
+    for (const Operand& operand : instruction.operands) {
+      if (operand.kind != OperandKind::kSymbol) continue;
+      const Symbol& symbol = function_.symbols[operand.symbol];
+      if (symbol.space == Space::kRegister || symbol.kind == SymbolKind::kVariable) continue;
+      // A kernel's parameters are known to the engine, and are only to be read.
+      if (!function_.is_entry || symbol.kind != SymbolKind::kInput) enter(operand.symbol);
+    }
+  }
+}
+
+void FunctionEmitter::EnterStackBlock(uint32_t symbol) {
+  static_assert(sizeof(StackBlock) == 24 && offsetof(StackBlock, bytes) == 16);
+  llvm::StructType* type = llvm::StructType::get(
+      builder_.getContext(), {builder_.getPtrTy(), builder_.getInt64Ty(), builder_.getInt64Ty()});
+  llvm::Value* block = EntryAlloca(type, alignof(StackBlock));
+  llvm::Value* head = FieldPointer(offsetof(ThreadContext, stack_blocks));
+  const uint64_t bytes = function_.symbols[symbol].bytes;
+  llvm::Value* values[] = {builder_.CreateLoad(builder_.getPtrTy(), head),
+                           builder_.CreatePtrToInt(Storage(symbol), builder_.getInt64Ty()),
+                           builder_.getInt64(bytes)};
+  for (unsigned i = 0; i < 3; ++i) {
+    builder_.CreateStore(values[i], builder_.CreateStructGEP(type, block, i));
+  }
+  builder_.CreateStore(block, head);
+}
+
+llvm::Value* FunctionEmitter::Site() {
+  const uint64_t index =
+      current_ == nullptr ? 0 : static_cast<uint64_t>(current_ - function_.instructions.data());
+  return builder_.getInt64(uint64_t{function_index_} << 32 | index);
+}
+
+void FunctionEmitter::WatchTime() {
+  if (!shared_.watch_time) return;
+  CallRuntime("consort_rt_watch_time", builder_.getVoidTy(), {context_});
+}
+
+llvm::Value* FunctionEmitter::Access(const Operand& address, Space space, AccessKind kind,
+                                     uint32_t bytes) {
+  llvm::Value* pointer = Pointer(address, space);
+  if (!shared_.check_accesses || !status_.ok()) return pointer;
+  const Operand& base = address.elements[0];
+  if (base.kind == OperandKind::kSymbol) {
+    const Symbol& symbol = function_.symbols[base.symbol];
+    // Parameters that are named are in reach of no arithmetic: their offsets are constants.
+    const bool is_named_parameter = symbol.space != Space::kRegister &&
+                                    symbol.kind != SymbolKind::kVariable &&
+                                    symbol.kind != SymbolKind::kLocal;
+    if (is_named_parameter) return pointer;
+    // As Pointer has it.
+    if (symbol.kind == SymbolKind::kVariable &&
+        shared_.ptx.variables[symbol.index].space == Space::kShared) {
+      space = Space::kShared;
+    }
+  } else if (base.kind == OperandKind::kName) {
+    const auto variable = shared_.ptx.variable_by_name.find(base.text);
+    if (variable != shared_.ptx.variable_by_name.end() &&
+        shared_.ptx.variables[variable->second].space == Space::kShared) {
+      space = Space::kShared;
+    }
+  }
+  CheckAccess(pointer, space, kind, bytes);
+  return pointer;
+}
+
+void FunctionEmitter::CheckAccess(llvm::Value* pointer, Space space, AccessKind kind,
+                                  uint32_t bytes, llvm::Value* enabled) {
+  if (!shared_.check_accesses) return;
+  cpu::Access access;
+  access.kind = kind;
+  access.bytes = bytes;
+  access.space = space == Space::kGlobal   ? AccessSpace::kGlobal
+                 : space == Space::kShared ? AccessSpace::kShared
+                 : space == Space::kLocal  ? AccessSpace::kLocal
+                 : space == Space::kConst  ? AccessSpace::kConst
+                 : space == Space::kParam  ? AccessSpace::kParam
+                                           : AccessSpace::kGeneric;
+  llvm::Value* packed = builder_.getInt32(access.Pack());
+  if (enabled != nullptr) packed = builder_.CreateSelect(enabled, packed, builder_.getInt32(0));
+  CallRuntime("consort_rt_check_access", builder_.getVoidTy(),
+              {context_, builder_.CreatePtrToInt(pointer, builder_.getInt64Ty()), packed, Site()});
 }
 
 llvm::Value* FunctionEmitter::CallWaiting(std::string_view name, llvm::Type* result,
@@ -247,6 +351,9 @@ void FunctionEmitter::EmitReturn() {
     llvm::Value* to =
         builder_.CreateConstGEP1_64(builder_.getInt8Ty(), returns_, layout_.returns.offsets[i]);
     builder_.CreateStore(builder_.CreateLoad(slot->getAllocatedType(), slot), to);
+  }
+  if (stack_blocks_before_ != nullptr) {
+    builder_.CreateStore(stack_blocks_before_, FieldPointer(offsetof(ThreadContext, stack_blocks)));
   }
   builder_.CreateRetVoid();
 }

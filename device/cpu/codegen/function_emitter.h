@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "device/cpu/codegen/coroutine.h"
 #include "device/cpu/codegen/layout.h"
+#include "device/cpu/engine/access_checker.h"
 #include "device/cpu/ptx/ast.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
@@ -40,6 +41,8 @@ struct EmitterShared {
   llvm::GlobalVariable* function_table = nullptr;  // by function number, for indirect calls
   // Kernels become the code of one thread, in which waits are calls that return when it is over.
   bool one_thread = false;
+  bool check_accesses = false;  // see CodeOptions
+  bool watch_time = false;
 };
 
 // The name that an LLVM function has for PTX function number `index`.
@@ -85,6 +88,16 @@ class FunctionEmitter {
 
   // Pointer to what an address operand [...] names in `space` (kRegister: generic).
   llvm::Value* Pointer(const ptx::Operand& address, ptx::Space space);
+  // The same for an access of `bytes` bytes that is about to follow, which checked code checks.
+  llvm::Value* Access(const ptx::Operand& address, ptx::Space space, AccessKind kind,
+                      uint32_t bytes);
+  // In checked code, the check of an access; where `enabled` (i1, null: always) says so.
+  void CheckAccess(llvm::Value* pointer, ptx::Space space, AccessKind kind, uint32_t bytes,
+                   llvm::Value* enabled = nullptr);
+  // What checked code calls this instruction, an i64; see SiteNames in program.cc.
+  llvm::Value* Site();
+  // In code that watches the time, before it goes back in the program.
+  void WatchTime();
   // Storage of a parameter or .local symbol.
   llvm::Value* Storage(uint32_t symbol);
   // The value of the address of a variable or function, as mov gives it.
@@ -125,6 +138,8 @@ class FunctionEmitter {
   void FailNoComponent(const ptx::Operand& operand);
   void FindTemporaries();
   void EmitPrologue();
+  void EnterStackBlocks();
+  void EnterStackBlock(uint32_t symbol);
   void BeginBlockLoop(llvm::BasicBlock* thread_begin);
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);
@@ -154,6 +169,7 @@ class FunctionEmitter {
   absl::flat_hash_map<uint32_t, llvm::Value*> variables_;  // their addresses, loaded at the entry
   llvm::AllocaInst* carry_ = nullptr;
   llvm::Value* matrix_buffer_ = nullptr;
+  llvm::Value* stack_blocks_before_ = nullptr;  // in checked code: the caller's
   const ptx::Instruction* current_ = nullptr;
   absl::Status status_;
 };

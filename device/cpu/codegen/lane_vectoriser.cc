@@ -60,7 +60,8 @@ CallKind KindOf(const llvm::CallInst& call) {
   }
   return llvm::StringSwitch<CallKind>(callee->getName())
       .Case("consort_rt_warp_sync", CallKind::kNothing)
-      .Cases("consort_rt_clock", "consort_rt_global_timer", CallKind::kOnce)
+      .Cases("consort_rt_clock", "consort_rt_global_timer", "consort_rt_watch_time",
+             CallKind::kOnce)
       .Cases("consort_rt_trap", "consort_rt_bad_call", "consort_rt_barrier_arrive", CallKind::kOnce)
       .Case("consort_rt_barrier", CallKind::kBarrier)
       .Case("consort_rt_barrier_reduce", CallKind::kBarrierRed)

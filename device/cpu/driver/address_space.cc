@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -49,6 +50,75 @@ void AddressSpace::EnterLocked(Range range) {
   range.id = next_id_++;
   const uintptr_t base = range.base;
   ranges_.emplace(base, std::move(range));
+}
+
+void AddressSpace::RememberFreed() {
+  absl::MutexLock lock(&mutex_);
+  remembers_freed_ = true;
+}
+
+namespace {
+
+MemoryBlock BlockOf(const Range& range) {
+  return {range.base, range.bytes, range.readable, range.writable, range.constant};
+}
+
+}  // namespace
+
+std::optional<MemoryBlock> AddressSpace::BlockAt(uintptr_t address) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const auto it = FindLocked(address);
+  if (it == ranges_.end()) return std::nullopt;
+  return BlockOf(it->second);
+}
+
+std::optional<MemoryBlock> AddressSpace::NearestBlock(uintptr_t address) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const auto above = ranges_.upper_bound(address);
+  if (above == ranges_.begin()) {
+    if (above == ranges_.end()) return std::nullopt;
+    return BlockOf(above->second);
+  }
+  const Range& below = std::prev(above)->second;
+  const uintptr_t end = below.base + below.bytes;
+  const bool above_is_nearer =
+      above != ranges_.end() && address >= end && above->second.base - address < address - end + 1;
+  return BlockOf(above_is_nearer ? above->second : below);
+}
+
+std::optional<MemoryBlock> AddressSpace::FreedBlock(uintptr_t address) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  for (auto freed = freed_.rbegin(); freed != freed_.rend(); ++freed) {
+    if (address - freed->block.base < freed->block.bytes) return freed->block;
+  }
+  return std::nullopt;
+}
+
+void AddressSpace::Report(std::string_view text) const {
+  LOG(ERROR) << "a kernel's access\n" << text;
+}
+
+void AddressSpace::RememberLocked(const Range& range, bool holds) {
+  if (!remembers_freed_) return;
+  freed_.push_back({BlockOf(range), holds});
+  if (holds) freed_bytes_ += range.bytes;
+  while (freed_.size() > kFreedRangesMax || freed_bytes_ > kFreedBytesMax) {
+    const Freed& oldest = freed_.front();
+    if (oldest.holds) {
+      UnmapGuarded(oldest.block.base, oldest.block.bytes);
+      freed_bytes_ -= oldest.block.bytes;
+    }
+    freed_.pop_front();
+  }
+}
+
+void AddressSpace::DropGuardedLocked(const Range& range) {
+  if (!remembers_freed_) {
+    UnmapGuarded(range.base, range.bytes);
+    return;
+  }
+  MakeInaccessible(range.base, AlignUp(range.bytes, kAllocationUnit));
+  RememberLocked(range, /*holds=*/true);
 }
 
 CUresult AddressSpace::Allocate(const Context& context, Bytes bytes, uintptr_t* base) {
@@ -119,19 +189,22 @@ void AddressSpace::FreeContext(uint64_t context_id) {
 }
 
 void AddressSpace::DiscardLocked(const Range& range) {
+  Changed();
   switch (range.kind) {
     case RangeKind::kDevice:
-      UnmapGuarded(range.base, range.bytes);
+      DropGuardedLocked(range);
       range.device->ReturnMemory(AlignUp(range.bytes, kAllocationUnit));
       break;
     case RangeKind::kHost:
-      UnmapGuarded(range.base, range.bytes);
+      DropGuardedLocked(range);
       break;
     case RangeKind::kMapping:
       MakeInaccessible(range.base, range.bytes);
+      RememberLocked(range, /*holds=*/false);
       break;
     case RangeKind::kRegistered:
     case RangeKind::kVariable:
+      RememberLocked(range, /*holds=*/false);
       break;
   }
 }
@@ -271,6 +344,7 @@ CUresult AddressSpace::SetAccess(uintptr_t base, Bytes bytes, const Device& devi
     if (mprotect(Pointer(range.base), range.bytes, protection) != 0) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    Changed();
     range.access = wanted;
     range.readable = readable;
     range.writable = writable;

@@ -11,10 +11,12 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -24,6 +26,7 @@
 #include "device/cpu/driver/device.h"
 #include "device/cpu/driver/limits.h"
 #include "device/cpu/driver/physical_memory.h"
+#include "device/cpu/memory_map.h"
 
 namespace consort::cpu {
 
@@ -47,6 +50,7 @@ struct Range {
   bool readable = true;
   bool writable = true;
   bool sync_memops = false;
+  bool constant = false;  // kVariable only: of the .const state space
   // kMapping only: what is mapped and each device's access.
   std::shared_ptr<PhysicalMemory> physical;
   std::array<CUmemAccess_flags, kDeviceCountMax> access = {};
@@ -64,11 +68,19 @@ struct Extent {
   bool known = false;
 };
 
-class AddressSpace {
+class AddressSpace : public MemoryMap {
  public:
   AddressSpace() = default;
   AddressSpace(const AddressSpace&) = delete;
   AddressSpace& operator=(const AddressSpace&) = delete;
+
+  // From now on addresses that were freed are remembered, and not given out again for a while: an
+  // access of one is then known for what it is.
+  void RememberFreed();
+  std::optional<MemoryBlock> BlockAt(uintptr_t address) const override;
+  std::optional<MemoryBlock> NearestBlock(uintptr_t address) const override;
+  std::optional<MemoryBlock> FreedBlock(uintptr_t address) const override;
+  void Report(std::string_view text) const override;
 
   // Allocates zeroed memory of the context's device, page aligned, with an inaccessible page behind
   // it. CUDA_ERROR_OUT_OF_MEMORY: not so much left.
@@ -132,11 +144,21 @@ class AddressSpace {
   bool WholeMappingsLocked(uintptr_t base, Bytes bytes) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Gives the memory of `range`, which leaves the map, back to whom it came from.
   void DiscardLocked(const Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives guarded memory back, or keeps its addresses.
+  void DropGuardedLocked(const Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RememberLocked(const Range& range, bool holds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);                            // disjoint
   std::map<uintptr_t, Bytes> reservations_ ABSL_GUARDED_BY(mutex_);  // disjoint
+  struct Freed {
+    MemoryBlock block;
+    bool holds = false;  // the addresses, inaccessible
+  };
+  bool remembers_freed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Freed> freed_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+  Bytes freed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;    // of those that hold
 };
 
 }  // namespace consort::cpu

@@ -25,6 +25,12 @@ CUresult ErrorOf(LaunchFault fault) {
       return CUDA_SUCCESS;
     case LaunchFault::kIllegalAddress:
       return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case LaunchFault::kMisaligned:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case LaunchFault::kStackOverflow:
+      return CUDA_ERROR_HARDWARE_STACK_ERROR;
+    case LaunchFault::kTimeout:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
     case LaunchFault::kAssert:
       return CUDA_ERROR_ASSERT;
     case LaunchFault::kTrap:

@@ -25,6 +25,12 @@ inline constexpr size_t kDeviceNameBytesMax = 127;
 inline constexpr uint32_t kDeviceCoresMax = 1024;
 inline constexpr double kDeviceSpeedMin = 0.001;
 inline constexpr Nanos kLaunchLatencyMax = 10 * kSecond;
+// Of CONSORT_CPU_KERNEL_LIMIT: what is more is no limit.
+inline constexpr Nanos kKernelLimitMax = 24 * 3600 * kSecond;
+// Freed allocations whose addresses are not given out again while kernels' accesses are checked.
+// Those that a program of many small ones freed last, and far fewer addresses than there are.
+inline constexpr size_t kFreedRangesMax = 8192;
+inline constexpr Bytes kFreedBytesMax = Bytes{1} << 42;
 
 inline constexpr uint32_t kWarpThreads = 32;
 inline constexpr uint32_t kBlockThreadsMax = 1024;

@@ -31,6 +31,7 @@ Module::Module(State& state, std::shared_ptr<Context> context, std::unique_ptr<P
     range.base = reinterpret_cast<uintptr_t>(variable.address);
     range.bytes = variable.bytes;
     range.kind = RangeKind::kVariable;
+    range.constant = variable.constant;
     range.device = &context_->device();
     range.context = context_->handle();
     range.context_id = context_->id();

@@ -19,6 +19,8 @@ namespace {
 
 constexpr char kDevices[] = "CONSORT_CPU_DEVICES";
 constexpr char kMemory[] = "CONSORT_CPU_MEMORY";
+constexpr char kSanitize[] = "CONSORT_CPU_SANITIZE";
+constexpr char kKernelLimit[] = "CONSORT_CPU_KERNEL_LIMIT";
 
 absl::Status Bad(const char* variable, std::string_view value) {
   return absl::InvalidArgumentError(
@@ -52,8 +54,8 @@ bool ParseMemory(std::string_view text, Bytes* memory) {
   return true;
 }
 
-// "5us"; at most kLaunchLatencyMax.
-bool ParseDuration(std::string_view text, Nanos* nanos) {
+// "5us"; at most `max`.
+bool ParseDuration(std::string_view text, Nanos max, Nanos* nanos) {
   uint32_t count = 0;
   std::string_view unit;
   if (!ParseNumber(text, &count, &unit)) return false;
@@ -63,7 +65,7 @@ bool ParseDuration(std::string_view text, Nanos* nanos) {
   if (unit == "ms") scale = kMillisecond;
   if (unit == "s") scale = kSecond;
   *nanos = count * scale;
-  return scale != 0 && *nanos <= kLaunchLatencyMax;
+  return scale != 0 && *nanos <= max;
 }
 
 bool ParseUuid(std::string_view text, std::array<unsigned char, 16>* uuid) {
@@ -102,7 +104,7 @@ bool ParseKey(std::string_view key, std::string_view value, DeviceOptions* devic
     return ParseBytes(value, &device->pace.copy_bytes_per_second) &&
            device->pace.copy_bytes_per_second > 0;
   }
-  if (key == "launch") return ParseDuration(value, &device->pace.launch);
+  if (key == "launch") return ParseDuration(value, kLaunchLatencyMax, &device->pace.launch);
   if (key == "count") {
     return ParseNumber(value, count, &rest) && rest.empty() && *count > 0 &&
            *count <= kDeviceCountMax;
@@ -209,6 +211,18 @@ absl::StatusOr<Options> ParseOptions(std::string_view devices, std::string_view 
     options.devices.push_back(std::move(device.options));
   }
   return options;
+}
+
+absl::StatusOr<GuardOptions> ParseGuards(std::string_view sanitize, std::string_view kernel_limit) {
+  GuardOptions guards;
+  if (!sanitize.empty() && sanitize != "memory") return Bad(kSanitize, sanitize);
+  guards.checks_memory = !sanitize.empty();
+  if (!kernel_limit.empty() &&
+      (!ParseDuration(kernel_limit, kKernelLimitMax, &guards.kernel_limit) ||
+       guards.kernel_limit == 0)) {
+    return Bad(kKernelLimit, kernel_limit);
+  }
+  return guards;
 }
 
 std::string CacheDirectory(const CacheEnvironment& environment) {

@@ -6,6 +6,10 @@
 //   CONSORT_CPU_MEMORY    memory of devices that the list gives none: "4GiB", "512MiB", or a list
 //                         "8GiB,2GiB"; the last entry holds for the devices that the list does not
 //                         reach; default 4GiB
+//   CONSORT_CPU_SANITIZE  "memory": kernels are stopped at their first access outside of memory
+//   that
+//                         is theirs, with a report in the log; default none
+//   CONSORT_CPU_KERNEL_LIMIT   how long a kernel may run ("10s"); default as long as it likes
 //   CONSORT_CPU_CACHE     directory of compiled code, "" for none; default $XDG_CACHE_HOME/consort,
 //                         else $HOME/.cache/consort (XDG Base Directory Specification)
 //
@@ -53,6 +57,16 @@ struct Options {
 // kInvalidArgument: not a number, out of range, less memory than kGranularity, an unknown key, two
 // devices with one UUID; says which variable and what.
 absl::StatusOr<Options> ParseOptions(std::string_view devices, std::string_view memory);
+
+// How kernels are guarded.
+struct GuardOptions {
+  bool checks_memory = false;
+  Nanos kernel_limit = 0;  // 0: none
+};
+
+// `sanitize` and `kernel_limit` are the variables' values, empty where not set.
+// kInvalidArgument: names the variable and what it does not understand.
+absl::StatusOr<GuardOptions> ParseGuards(std::string_view sanitize, std::string_view kernel_limit);
 
 // The environment's variables, null where not set.
 struct CacheEnvironment {

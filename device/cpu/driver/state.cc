@@ -46,6 +46,17 @@ CUresult Initialize() {
   }
   if (options->devices.empty()) return CUDA_ERROR_NO_DEVICE;
   auto state = std::make_unique<State>();
+  const absl::StatusOr<GuardOptions> guards =
+      ParseGuards(Environment("CONSORT_CPU_SANITIZE"), Environment("CONSORT_CPU_KERNEL_LIMIT"));
+  if (!guards.ok()) {
+    LOG(ERROR) << guards.status().message();
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (guards->checks_memory) {
+    state->address_space.RememberFreed();
+    state->load_options.memory = &state->address_space;
+  }
+  state->load_options.time_limit = guards->kernel_limit;
   state->load_options.cache_directory = CacheDirectory(
       {std::getenv("CONSORT_CPU_CACHE"), std::getenv("XDG_CACHE_HOME"), std::getenv("HOME")});
   for (DeviceOptions& device_options : options->devices) {

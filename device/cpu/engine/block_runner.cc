@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "base/log.h"
@@ -22,7 +23,18 @@ constexpr size_t kGroupStackBytes = size_t{2} << 20;
 // With recursion .local variables stand on the stack many times; deeper recursion faults.
 constexpr size_t kLocalCopies = 4;
 
+// Extern arrays may ask for any alignment that CUDA's vector types have.
+uint32_t DynamicSharedStart(const LaunchJob& job) {
+  return (job.static_shared_bytes + 15) / 16 * 16;
+}
+
 }  // namespace
+
+Nanos LaunchClockNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 BlockRunner* BlockRunner::Running() { return t_running; }
 
@@ -41,6 +53,7 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
                                static_cast<uint32_t>(row % job.shape.grid[1]),
                                static_cast<uint32_t>(row / job.shape.grid[1])};
     fault_ = LaunchFault::kNone;
+    if (job.checked != nullptr) checker_.Begin(*job.checked);
     if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
       RunScheduled(block);
     } else {
@@ -59,7 +72,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   absl::Status status;
   if (shared_.base() == nullptr) status = shared_.Reserve();
   if (status.ok()) {
-    status = shared_.Prepare(size_t{job.static_shared_bytes} + job.shape.dynamic_shared_bytes);
+    status = shared_.Prepare(DynamicSharedStart(job) + job.shape.dynamic_shared_bytes);
   }
   const size_t stack_bytes =
       (job.lanes > 1 ? kGroupStackBytes : kStackBytes) + kLocalCopies * job.local_bytes * job.lanes;
@@ -90,8 +103,7 @@ void BlockRunner::FillContext(ThreadContext& context, const uint32_t block[3]) {
     context.ctaid[i] = block[i];
   }
   context.warp_count = (job_->Threads() + kWarpLanes - 1) / kWarpLanes;
-  // Extern arrays may ask for any alignment that CUDA's vector types have.
-  context.static_shared_bytes = (job_->static_shared_bytes + 15) / 16 * 16;
+  context.static_shared_bytes = DynamicSharedStart(*job_);
   context.dynamic_shared_bytes = job_->shape.dynamic_shared_bytes;
   context.worker = worker_;
   context.shared = shared_.base();
@@ -304,6 +316,14 @@ void BlockRunner::ExitThread(ThreadContext* context) {
   thread.state = State::kDone;
   thread.fiber.Suspend(true);
   __builtin_unreachable();
+}
+
+void BlockRunner::WatchTime() {
+  constexpr uint32_t kLookInterval = 256;
+  if (++watch_count_ % kLookInterval != 0) return;
+  if (LaunchClockNow() >= job_->deadline) Abandon(LaunchFault::kTimeout);
+  // What it waits for may have been a block that failed.
+  EndOn(job_->fault.load(std::memory_order_relaxed));
 }
 
 void BlockRunner::Abandon(LaunchFault fault) {

@@ -33,6 +33,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/units.h"
+#include "device/cpu/engine/access_checker.h"
 #include "device/cpu/engine/fiber.h"
 #include "device/cpu/engine/matrix.h"
 #include "device/cpu/engine/runtime.h"
@@ -52,6 +54,8 @@ struct LaunchJob {
   uint32_t static_shared_bytes = 0;
   uint32_t local_bytes = 0;  // a thread, of .local variables
   uint64_t grid_id = 0;
+  CheckedLaunch* checked = nullptr;  // null: the code checks nothing
+  Nanos deadline = 0;                // as LaunchClockNow counts; 0: none
   std::atomic<uint64_t> next_block{0};
   // The first fault; others stop when they see one. Relaxed: the launch's end synchronises.
   std::atomic<LaunchFault> fault{LaunchFault::kNone};
@@ -59,6 +63,9 @@ struct LaunchJob {
   uint32_t Threads() const { return shape.block[0] * shape.block[1] * shape.block[2]; }
   uint64_t Blocks() const { return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2]; }
 };
+
+// The clock of deadlines.
+Nanos LaunchClockNow();
 
 class BlockRunner {
  public:
@@ -95,6 +102,14 @@ class BlockRunner {
   // After a coroutine's last instruction.
   void CoroutineDone(ThreadContext* context);
   [[noreturn]] void ExitThread(ThreadContext* context);
+  // Ends the launch if its time is over; looks at the clock from time to time only.
+  void WatchTime();
+  // Abandons but for kNone.
+  void EndOn(LaunchFault fault) {
+    if (fault != LaunchFault::kNone) Abandon(fault);
+  }
+  bool is_checked() const { return job_->checked != nullptr; }
+  AccessChecker& checker() { return checker_; }
   // Ends the launch: the present fiber and all others of the block are dropped.
   [[noreturn]] void Abandon(LaunchFault fault);
 
@@ -103,6 +118,7 @@ class BlockRunner {
   // The ends of the stack in use; a signal handler may start anew at the high one.
   const uint8_t* RunningStackLow() const { return running_->stack_low(); }
   const uint8_t* RunningStackHigh() const { return running_->stack_high(); }
+  bool IsBelowRunningStack(uintptr_t address) const { return running_->IsBelowStack(address); }
 
  private:
   enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
@@ -187,6 +203,8 @@ class BlockRunner {
   uint32_t thread_count_ = 0;  // of a block; of groups where threads run in step
   uint32_t live_threads_ = 0;
   LaunchFault fault_ = LaunchFault::kNone;
+  AccessChecker checker_;
+  uint32_t watch_count_ = 0;
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t loop_block_[3] = {};
 };

@@ -305,7 +305,7 @@ TEST_F(Collectives, EndlessRecursionIsAFault) {
   add.u32 %r1, %r1, 1; st.volatile.global.u32 [depth], %r1;
   call down; ld.volatile.local.u32 %r2, [%rd+16]; st.volatile.global.u32 [depth], %r2; ret; })"),
                 1),
-            LaunchFault::kIllegalAddress);
+            LaunchFault::kStackOverflow);
 }
 
 TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {

@@ -30,6 +30,7 @@ PreviousHandlers g_previous;
 absl::once_flag g_install_once;
 
 [[noreturn]] void Land() { BlockRunner::Running()->Abandon(LaunchFault::kIllegalAddress); }
+[[noreturn]] void LandOverflown() { BlockRunner::Running()->Abandon(LaunchFault::kStackOverflow); }
 
 void Chain(int number, siginfo_t* info, void* context) {
   const struct sigaction& previous = number == SIGBUS ? g_previous.bus : g_previous.segv;
@@ -61,7 +62,8 @@ void Handle(int number, siginfo_t* info, void* context) {
   // As if the topmost frame of the fiber had called Land: 8 bytes past an aligned stack.
   const uintptr_t top = reinterpret_cast<uintptr_t>(runner->RunningStackHigh());
   registers[REG_RSP] = static_cast<greg_t>(top - 64 - 8);
-  registers[REG_RIP] = reinterpret_cast<greg_t>(&Land);
+  const bool overflown = runner->IsBelowRunningStack(reinterpret_cast<uintptr_t>(info->si_addr));
+  registers[REG_RIP] = reinterpret_cast<greg_t>(overflown ? &LandOverflown : &Land);
 }
 
 }  // namespace

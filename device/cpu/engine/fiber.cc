@@ -120,6 +120,7 @@ void Fiber::Start(Body body, void* argument) {
 #if defined(__SANITIZE_ADDRESS__)
   // Frames that were dropped leave their red zones behind.
   ASAN_UNPOISON_MEMORY_REGION(stack_low_, stack_bytes());
+  fake_stack_ = nullptr;
 #endif
 #if defined(__SANITIZE_THREAD__)
   // Functions of a dropped stack never return: they pile up in the sanitizer's records, about five
@@ -130,7 +131,6 @@ void Fiber::Start(Body body, void* argument) {
     tsan_fiber_ = __tsan_create_fiber(0);
   }
 #endif
-  fake_stack_ = nullptr;
   // Six registers and the return address, such that the thunk starts with an aligned stack, as
   // after a return: its call then aligns consort_fiber_main as the ABI asks.
   void** top = reinterpret_cast<void**>(stack_high_) - 3;

@@ -41,6 +41,12 @@ class Fiber {
   // anew.
   void Suspend(bool for_good);
 
+  // Whether the address is one that a stack which is too small reaches first.
+  bool IsBelowStack(uintptr_t address) const {
+    return address - reinterpret_cast<uintptr_t>(mapping_) <
+           static_cast<uintptr_t>(stack_low_ - mapping_);
+  }
+
   const uint8_t* stack_low() const { return stack_low_; }
   const uint8_t* stack_high() const { return stack_high_; }
   size_t stack_bytes() const { return static_cast<size_t>(stack_high_ - stack_low_); }
@@ -57,14 +63,17 @@ class Fiber {
   void* caller_sp_ = nullptr;
   Body body_ = nullptr;
   void* argument_ = nullptr;
-  // Sanitizer bookkeeping; unused without one.
+#if defined(__SANITIZE_ADDRESS__)
   void* fake_stack_ = nullptr;
   void* caller_fake_stack_ = nullptr;
   const void* caller_stack_ = nullptr;
   size_t caller_stack_bytes_ = 0;
+#endif
+#if defined(__SANITIZE_THREAD__)
   void* tsan_fiber_ = nullptr;
   void* tsan_caller_ = nullptr;
   uint32_t tsan_starts_ = 0;
+#endif
 
   static void Main(Fiber* fiber);
   friend struct FiberEntry;

@@ -13,7 +13,9 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "device/cpu/codegen/compiler.h"
+#include "device/cpu/codegen/instruction_table.h"
 #include "device/cpu/codegen/layout.h"
+#include "device/cpu/engine/access_checker.h"
 #include "device/cpu/engine/engine.h"
 #include "device/cpu/engine/variable_memory.h"
 #include "device/cpu/ptx/parser.h"
@@ -27,20 +29,23 @@ constexpr uint32_t kRegistersMax = 255;
 // Of the cache of compiled code: thousands of kernels of ten to a hundred kilobytes each.
 constexpr uint64_t kCacheBytesMax = uint64_t{512} << 20;
 
-class CompiledProgram : public Program {
+class CompiledProgram : public Program, public SiteNames {
  public:
   explicit CompiledProgram(const LoadOptions& options)
-      : cache_(options.cache_directory, kCacheBytesMax) {}
+      : options_(options), cache_(options.cache_directory, kCacheBytesMax) {}
 
   static absl::StatusOr<std::unique_ptr<Program>> Make(std::string_view ptx,
                                                        const LoadOptions& options) {
     auto program = std::make_unique<CompiledProgram>(options);
     ASSIGN_OR_RETURN(program->module_, ptx::ParsePtx(std::string(ptx)));
     ASSIGN_OR_RETURN(program->layout_, ModuleLayout::Make(*program->module_));
-    RETURN_IF_ERROR(program->memory_.Fill(*program->module_));
+    CodeOptions code;
+    code.check_accesses = options.memory != nullptr;
+    code.watch_time = options.time_limit > 0;
+    RETURN_IF_ERROR(program->memory_.Fill(*program->module_, code.check_accesses));
     ASSIGN_OR_RETURN(program->compiler_,
                      Compiler::Create(*program->module_, program->layout_,
-                                      program->memory_.addresses(), program->cache_));
+                                      program->memory_.addresses(), program->cache_, code));
     RETURN_IF_ERROR(program->compiler_->Check());
     program->Describe();
     return program;
@@ -68,7 +73,34 @@ class CompiledProgram : public Program {
     job.static_shared_bytes = layout.static_shared_bytes;
     job.local_bytes = layout.local_bytes;
     job.grid_id = grid_count_.fetch_add(1, std::memory_order_relaxed);
+    CheckedLaunch checked;
+    if (options_.memory != nullptr) {
+      checked.memory = options_.memory;
+      checked.sites = this;
+      checked.kernel = info.name.c_str();
+      checked.params = job.params;
+      checked.param_bytes = info.param_bytes;
+      checked.static_shared_bytes = layout.static_shared_bytes;
+      job.checked = &checked;
+    }
+    if (options_.time_limit > 0) job.deadline = LaunchClockNow() + options_.time_limit;
     return Engine::Get().Run(job, worker_count);
+  }
+
+  // A site is the function's number, and in the low 32 bits the instruction's.
+  std::string Describe(uint64_t site) const override {
+    const ptx::Function& function = module_->functions[site >> 32];
+    const ptx::Instruction& instruction =
+        function.instructions[static_cast<uint32_t>(site & 0xFFFFFFFF)];
+    std::string text =
+        absl::StrCat("at ", absl::string_view(function.name.data(), function.name.size()));
+    const auto file = module_->source_files.find(instruction.source_file);
+    if (file != module_->source_files.end() && instruction.source_line != 0) {
+      absl::StrAppend(&text, ", ", absl::string_view(file->second.data(), file->second.size()), ":",
+                      instruction.source_line);
+    }
+    return absl::StrCat(text, ", line ", instruction.line,
+                        " of the PTX: ", InstructionText(instruction));
   }
 
   uint64_t compilations() const override {
@@ -144,6 +176,7 @@ class CompiledProgram : public Program {
     codes_ = std::vector<std::atomic<const CompiledKernel*>>(kernels_.size() * kGroupShapes);
   }
 
+  const LoadOptions options_;
   const CodeCache cache_;
   std::unique_ptr<ptx::Module> module_;
   ModuleLayout layout_;

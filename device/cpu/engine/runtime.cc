@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 
+#include "device/cpu/engine/access_checker.h"
 #include "device/cpu/engine/block_runner.h"
 #include "device/cpu/engine/device_printf.h"
 #include "device/cpu/engine/half.h"
@@ -83,6 +84,27 @@ void Trap(ThreadContext* context) { context->runner->Abandon(LaunchFault::kTrap)
 
 // A call or branch through a value that names no target.
 void BadCall(ThreadContext* context) { context->runner->Abandon(LaunchFault::kIllegalAddress); }
+
+void WatchTime(ThreadContext* context) { context->runner->WatchTime(); }
+
+// --- Checked code ---
+
+void CheckAccess(ThreadContext* context, uint64_t address, uint32_t access, uint64_t site) {
+  context->runner->EndOn(context->runner->checker().Check(*context, address, access, site));
+}
+
+void CheckObject(ThreadContext* context, uint64_t handle, uint32_t is_surface, uint64_t site) {
+  context->runner->EndOn(
+      context->runner->checker().CheckObject(*context, handle, is_surface != 0, site));
+}
+
+uint64_t CheckedMalloc(uint64_t bytes) { return DeviceHeap::Get().Allocate(bytes); }
+
+void CheckedFree(ThreadContext* context, uint64_t address, uint64_t site) {
+  if (address == 0 || DeviceHeap::Get().Free(address)) return;
+  context->runner->checker().ReportFree(*context, address, site);
+  context->runner->Abandon(LaunchFault::kIllegalAddress);
+}
 
 // --- Groups of threads in step ---
 
@@ -222,6 +244,7 @@ uintptr_t SurfacePlace(ThreadContext* context, uint32_t what, uint64_t handle,
   const uintptr_t address =
       SurfaceAddress(object, x, y, z, what >> kSurfaceBytesShift, bounds == SurfaceBounds::kClamp);
   if (address == 0 && bounds == SurfaceBounds::kTrap) {
+    if (context->runner->is_checked()) context->runner->checker().ReportSurface(*context);
     context->runner->Abandon(LaunchFault::kIllegalAddress);
   }
   return address;
@@ -450,6 +473,11 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_exit", &Exit),
       Row("consort_rt_trap", &Trap),
       Row("consort_rt_bad_call", &BadCall),
+      Row("consort_rt_watch_time", &WatchTime),
+      Row("consort_rt_check_access", &CheckAccess),
+      Row("consort_rt_check_object", &CheckObject),
+      Row("consort_rt_checked_malloc", &CheckedMalloc),
+      Row("consort_rt_checked_free", &CheckedFree),
       Row("consort_rt_texture", &Texture),
       Row("consort_rt_texture_size", &TextureSize),
       Row("consort_rt_surface_load", &SurfaceLoad),
@@ -496,6 +524,10 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("tanhf", &::tanhf),
       Row("fma", static_cast<double (*)(double, double, double)>(&std::fma)),
       Row("fmaf", static_cast<float (*)(float, float, float)>(&std::fma)),
+      Row("fmin", static_cast<double (*)(double, double)>(&std::fmin)),
+      Row("fminf", static_cast<float (*)(float, float)>(&std::fmin)),
+      Row("fmax", static_cast<double (*)(double, double)>(&std::fmax)),
+      Row("fmaxf", static_cast<float (*)(float, float)>(&std::fmax)),
       Row("trunc", static_cast<double (*)(double)>(&std::trunc)),
       Row("truncf", static_cast<F>(&std::trunc)),
       Row("floor", static_cast<double (*)(double)>(&std::floor)),

@@ -16,6 +16,7 @@ namespace consort::cpu {
 inline constexpr uint32_t kWarpLanes = 32;
 
 class BlockRunner;
+struct StackBlock;
 
 // How the threads of a block run.
 enum class ThreadsMode : uint8_t {
@@ -48,6 +49,9 @@ struct ThreadContext {
   uint32_t yield_count = 0;   // changes: see consort_rt_yield
   uint64_t result = 0;        // changes: of the last thing it waited for
   void* frame = nullptr;      // changes: of the coroutine, which writes it when it starts
+  // Changes: of the functions that run, the last one first. Only in checked code, which empties it
+  // when the kernel starts.
+  const StackBlock* stack_blocks = nullptr;
 };
 static_assert(std::is_standard_layout_v<ThreadContext>);
 

@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kAllVariablesBytesMax = uint64_t{1} << 38;
 // What the driver gives to variables of any type.
 constexpr uint64_t kAlignMin = 256;
+// More than the stride of what a program usually has in an array.
+constexpr uint64_t kGapBytes = 256;
 
 }  // namespace
 
@@ -25,7 +27,7 @@ VariableMemory::~VariableMemory() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
 }
 
-absl::Status VariableMemory::Fill(const ptx::Module& module) {
+absl::Status VariableMemory::Fill(const ptx::Module& module, bool gaps) {
   addresses_.assign(module.variables.size(), nullptr);
   std::vector<uint64_t> offsets(module.variables.size(), 0);
   uint64_t bytes = 0;
@@ -36,7 +38,7 @@ absl::Status VariableMemory::Fill(const ptx::Module& module) {
         std::max<uint64_t>(variable.align, variable.bytes >= kAlignMin ? kAlignMin : 16);
     bytes = (bytes + align - 1) / align * align;
     offsets[i] = bytes;
-    bytes += variable.bytes;
+    bytes += variable.bytes + (gaps ? kGapBytes : 0);
     if (bytes > kAllVariablesBytesMax) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "line ", variable.line, ": variables of more than ", kAllVariablesBytesMax, " bytes"));

@@ -23,7 +23,8 @@ class VariableMemory {
 
   // Maps and initialises all variables of `module`. Once.
   // kResourceExhausted: no memory. kOutOfRange: an address of an unknown symbol.
-  absl::Status Fill(const ptx::Module& module);
+  // With `gaps` there is room between variables, so that an overflow does not reach the next.
+  absl::Status Fill(const ptx::Module& module, bool gaps = false);
 
   // Parallel to module.variables; null for .shared variables.
   const std::vector<void*>& addresses() const { return addresses_; }

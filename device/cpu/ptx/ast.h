@@ -105,6 +105,9 @@ struct Instruction {
   bool guard_negated = false;
   std::vector<Operand> operands;
   int line = 0;
+  // Where it comes from, by the .loc before it: 0 when there is none.
+  uint32_t source_file = 0;  // the number of a .file
+  uint32_t source_line = 0;
 };
 
 struct Label {
@@ -137,6 +140,7 @@ struct Module {
   // Module scope only; a function's declaration and definition are one entry.
   absl::flat_hash_map<std::string_view, uint32_t> variable_by_name;
   absl::flat_hash_map<std::string_view, uint32_t> function_by_name;
+  absl::flat_hash_map<uint32_t, std::string_view> source_files;  // by number
 
   Module() = default;
   Module(const Module&) = delete;

@@ -94,7 +94,11 @@ absl::Status BodyParser::ParseStatement() {
 
 absl::Status BodyParser::ParseDirective() {
   const Token word = tokens_.token();
-  if (word.text == "loc" || word.text == "file") {
+  if (word.text == "loc") {
+    tokens_.TakeLocation(source_file_, source_line_);
+    return absl::OkStatus();
+  }
+  if (word.text == "file") {
     tokens_.SkipLine();
     return absl::OkStatus();
   }
@@ -223,6 +227,8 @@ absl::Status BodyParser::ParseGuard(Instruction& instruction) {
 absl::Status BodyParser::ParseInstruction() {
   Instruction instruction;
   instruction.line = tokens_.token().line;
+  instruction.source_file = source_file_;
+  instruction.source_line = source_line_;
   if (tokens_.TakeIf('@')) {
     RETURN_IF_ERROR(ParseGuard(instruction));
     instruction.line = tokens_.token().line;

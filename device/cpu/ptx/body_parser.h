@@ -67,6 +67,8 @@ class BodyParser {
   std::vector<Scope> scopes_;
   uint32_t scope_ = 0;
   int depth_ = 0;
+  uint32_t source_file_ = 0;  // of the last .loc
+  uint32_t source_line_ = 0;
   struct PendingTarget {
     uint32_t label = 0;  // the table
     uint32_t scope = 0;

@@ -33,9 +33,12 @@ class ModuleParser {
     if (tokens_.TakeIf(';')) return absl::OkStatus();
     if (tokens_.token().kind != TokenKind::kDotted) return tokens_.Expected("a directive");
     const Token word = tokens_.token();
-    if (word.text == "loc" || word.text == "file") {
-      // `.file 1 "name", 0, 0` may not be continued on a further line.
+    if (word.text == "loc") {
       tokens_.SkipLine();
+      return absl::OkStatus();
+    }
+    if (word.text == "file") {
+      tokens_.TakeFile(module_.source_files);
       return absl::OkStatus();
     }
     tokens_.Take();

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device/cpu/ptx/lexer.h"
 
@@ -208,6 +210,22 @@ TEST(Parser, BoundsAreHeldAndOneBeyondIsAnError) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ParsePtx(".global .b8 x[4294967296][4294967296][4294967296];").status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Parser, KeepsSourceLines) {
+  const auto module = ParsePtx(
+      ".entry k() {\n mov.u32 a, 1;\n .loc 2 17 3\n ret;\n"
+      ".loc 1 20 5, function_name $info, inlined_at 2 17 3\n ret;\n .loc x\n ret;\n}\n"
+      ".file 2 \"second.cu\"\n.file\n.file 7\n.file 3 \"third.cu\", 12, 34\n");
+  ASSERT_TRUE(module.ok()) << module.status();
+  std::vector<std::pair<uint32_t, uint32_t>> lines;
+  for (const Instruction& instruction : (*module)->functions[0].instructions) {
+    lines.emplace_back(instruction.source_file, instruction.source_line);
+  }
+  EXPECT_THAT(lines, testing::ElementsAre(std::pair(0, 0), std::pair(2, 17), std::pair(1, 20),
+                                          std::pair(0, 0)));
+  EXPECT_THAT((*module)->source_files,
+              testing::UnorderedElementsAre(std::pair(2, "second.cu"), std::pair(3, "third.cu")));
 }
 
 // Every prefix of a module with all kinds of directives either parses or gives an error.

@@ -133,6 +133,31 @@ void TokenStream::SkipLine() {
   while (token_.kind != TokenKind::kEnd && token_.line == line) Take();
 }
 
+void TokenStream::TakeLocation(uint32_t& file, uint32_t& line) {
+  const int own_line = token_.line;
+  uint64_t numbers[2] = {};
+  Take();
+  for (uint64_t& number : numbers) {
+    if (token_.kind != TokenKind::kNumber || token_.line != own_line) break;
+    if (!DigitsToValue(Take().text, 10, number)) break;
+  }
+  file = static_cast<uint32_t>(numbers[0]);
+  line = static_cast<uint32_t>(numbers[1]);
+  while (token_.kind != TokenKind::kEnd && token_.line == own_line) Take();
+}
+
+void TokenStream::TakeFile(absl::flat_hash_map<uint32_t, std::string_view>& files) {
+  const int line = token_.line;
+  uint64_t number = 0;
+  Take();
+  if (token_.kind == TokenKind::kNumber && token_.line == line &&
+      DigitsToValue(Take().text, 10, number) && token_.kind == TokenKind::kString &&
+      token_.line == line) {
+    files[static_cast<uint32_t>(number)] = token_.text;
+  }
+  while (token_.kind != TokenKind::kEnd && token_.line == line) Take();
+}
+
 void TokenStream::SkipStatement() {
   while (token_.kind != TokenKind::kEnd && !TakeIf(';')) Take();
 }

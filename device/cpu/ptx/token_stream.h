@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/cpu/ptx/ast.h"
@@ -57,6 +58,10 @@ class TokenStream {
 
   // Skips the rest of the present token's line (.loc, .file, @@DWARF have no terminator).
   void SkipLine();
+  // `.loc FILE LINE COLUMN ...` and `.file NUMBER "NAME" ...`, neither of which may be continued on
+  // a further line. What does not read like one is skipped, as it says nothing about the program.
+  void TakeLocation(uint32_t& file, uint32_t& line);
+  void TakeFile(absl::flat_hash_map<uint32_t, std::string_view>& files);
   // Skips to the ';' that ends a directive, or the end of text.
   void SkipStatement();
   // Skips a `{ ... }`, the present token being the '{'. Reports an unclosed one.
