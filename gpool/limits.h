@@ -45,7 +45,8 @@ inline constexpr size_t kRpcMessageBytesMax = 16 * kMiB;
 // has at most 1.5 MiB.
 inline constexpr size_t kFeedbackKept = 512;
 
-// Links between nodes (link.h). A thread each: 16 devices of 64 sessions, and a few for requests.
+// Links between nodes (link.h), a thread each: sessions of other nodes' applications, and a few for
+// requests.
 inline constexpr uint32_t kLinksMax = 16 * 64 + 64;
 // Of them, those that have not said who they are. More wait in the kernel's queue.
 inline constexpr uint32_t kLinkGreetingsMax = 64;

@@ -46,8 +46,9 @@ inline constexpr uint64_t kWindowMemoryMultiple = 7;
 // Sessions of one worker: one thread, one window and some MiB of pinned memory each.
 inline constexpr uint32_t kSessionsPerWorker = 64;
 
-// Devices of one node. Eight is the most that one board has; twice that for the CPU device's tests.
-inline constexpr uint32_t kDevicesMax = 16;
+// Devices of one node: as many as the guest library takes. One board has eight, and a chassis of
+// several boards some more.
+inline constexpr uint32_t kDevicesMax = 64;
 
 // VMs of one node, each with a socket and a few threads.
 inline constexpr uint32_t kVmsMax = 64;
@@ -202,6 +203,9 @@ inline constexpr Nanos kBatchesShort = 12 * kMillisecond;
 // A device on which nothing began or ended for so long: what is in flight may wait for work that
 // comes after it, so bounds give way.
 inline constexpr Nanos kSchedulerStall = 50 * kMillisecond;
+// Sessions look at it every kGatePoll. Time in which none has looked for so long does not count as
+// such.
+inline constexpr Nanos kSchedulerUnseen = 10 * kMillisecond;
 // Of the histogram of how long batches wait for their turns, each bound included; what waits longer
 // than the last is counted beyond it. From what nobody notices to what a person does.
 inline constexpr std::array<Nanos, 11> kQueueDelayBounds = {

@@ -75,8 +75,8 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
   if (admin && path == "/api/v1/status") {
     return {200, "application/json", StatusJson(actions->Status())};
   }
-  if (const auto seen = ParsePagePath(path); seen.has_value()) {
-    return {200, "application/json", actions->Page(*seen)};
+  if (const auto page = ParsePagePath(path); page.has_value()) {
+    return {200, "application/json", actions->Page(*page)};
   }
   if (auto file = PageFile(path); file.has_value()) return *std::move(file);
   return {kNotFound, kPlainText,

@@ -34,7 +34,7 @@ class AdminActions {
   virtual ~AdminActions() = default;
   virtual DaemonStatus Status() const = 0;
   // What the page asks for, as PageJson gives it.
-  virtual std::string Page(const PageSeen& seen) const = 0;
+  virtual std::string Page(const PageRequest& request) const = 0;
   // No value: as the files say. `who`: for the log and the state file. kInvalidArgument: no such
   // policy or weight. Others: it could not be kept, and nothing has changed.
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,

@@ -20,6 +20,8 @@
 namespace consort::host {
 namespace {
 
+constexpr WindowLayout kWindowLayout = {kWindowBase, kWindowSlotBytes, kWindowSlots};
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
@@ -31,8 +33,6 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
     : loop_(loop),
       options_(std::move(options)),
       settings_(std::move(settings)),
-      windows_(kWindowBase, kWindowSlotBytes, kWindowSlots,
-               options_.pool.has_value() ? std::hash<std::string>()(options_.pool->pool.node) : 0),
       greeter_(
           loop,
           [this](Connection connection, const wire::Hello& hello) {
@@ -78,10 +78,17 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   return StartWorker(&devices_[0]->packed);
 }
 
+Daemon::Device::Device(uint32_t index, uint64_t first_window)
+    : index(index), windows(kWindowLayout, first_window) {
+  packed.device = this;
+}
+
 void Daemon::AddDevice(uint32_t index) {
-  devices_.push_back(std::make_unique<Device>());
-  devices_.back()->index = index;
-  devices_.back()->packed.device = devices_.back().get();
+  uint64_t first_window = index;
+  if (options_.pool.has_value()) {
+    first_window += std::hash<std::string>()(options_.pool->pool.node) % kWindowSlots;
+  }
+  devices_.push_back(std::make_unique<Device>(index, first_window));
 }
 
 Daemon::Slot* Daemon::SlotOf(Device* device, const std::string& tenant) {
@@ -307,7 +314,7 @@ absl::Status Daemon::JoinPool() {
     AnswerQuery(std::move(connection), /*status=*/false);
   };
   ASSIGN_OR_RETURN(
-      pool_, PoolSessions::Start(loop_, *options_.pool, devices, &windows_, std::move(hooks)));
+      pool_, PoolSessions::Start(loop_, *options_.pool, devices, kWindowLayout, std::move(hooks)));
   return absl::OkStatus();
 }
 
@@ -610,7 +617,7 @@ std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const 
 }
 
 std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) const {
-  static_assert(kWindowSlots <= kProcessUsesMax);  // a session has a window
+  static_assert(kWindowSlots <= kProcessUsesMax);  // a tenant's sessions have a window each
   const Nanos now = MonotonicNow();
   const std::string& vm = connection.vm.empty() ? connection.tenant : connection.vm;
   std::vector<wire::ProcessUse> processes;
@@ -645,12 +652,15 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
                   absl::StrCat("device ", device->index, " has its limit of ", kSessionsPerWorker,
                                " applications"));
   }
-  const std::optional<Window> window = windows_.Take(
-      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes,
-      connection.slots_taken);
+  SlotSet except = SlotsOf(connection.tenant);
+  for (size_t i = 0; i < except.size(); ++i) except[i] |= connection.slots_taken[i];
+  const std::optional<Window> window = device->windows.Take(
+      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes, except);
   if (!window.has_value()) {
-    return Refuse(std::move(connection), wire::kWelcomeRefused,
-                  absl::StrCat("this host has its limit of ", kWindowSlots, " sessions"));
+    return Refuse(
+        std::move(connection), wire::kWelcomeRefused,
+        absl::StrCat("no address window of device ", device->index, " is free: a device has ",
+                     kWindowSlots, ", and so many has a tenant on all devices"));
   }
   OpenSession open;
   open.session = next_session_++;
@@ -670,7 +680,7 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
   const absl::Status sent = slot->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
-    windows_.Return(*window);
+    device->windows.Return(*window);
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   "the device's worker does not answer; try again");
   }
@@ -692,6 +702,14 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   usage_.Begin(open.session, {session.identity.tenant, session.identity.application,
                               session.identity.device_index});
   sessions_.emplace(open.session, std::move(session));
+}
+
+SlotSet Daemon::SlotsOf(const std::string& tenant) const {
+  SlotSet slots = {};
+  for (const auto& [id, session] : sessions_) {
+    if (session.identity.tenant == tenant) kWindowLayout.Add(session.window, &slots);
+  }
+  return slots;
 }
 
 void Daemon::ServeWaiting(Slot* slot) {
@@ -762,7 +780,7 @@ void Daemon::EndSession(SessionEnded ended) {
   const std::string line = AccountLine(identity, ended);
   LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
   Account(identity, AccountSince(ended, it->second.told));
-  windows_.Return(it->second.window);
+  devices_[identity.device_index]->windows.Return(it->second.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(it->second.assembly);
     pool_->Record(identity.application, *devices_[identity.device_index]->info, ended);
@@ -821,6 +839,7 @@ void Daemon::SendWeight(const std::string& tenant) {
 
 void Daemon::AddShares(const Device& device, DaemonStatus* status) const {
   const ShareWindow::DeviceTimes used = device.shares.Used();
+  const Nanos span = device.shares.span();
   uint64_t all = 0;
   for (const auto& [session, nanos] : used) all += nanos;
   std::map<std::string, TenantShare> tenants;
@@ -833,6 +852,8 @@ void Daemon::AddShares(const Device& device, DaemonStatus* status) const {
     if (it != used.end()) {
       session.share = static_cast<double>(it->second) / static_cast<double>(all);
       share.share += session.share;
+      // The first report says what was used, but not since when.
+      if (span > 0) share.busy += static_cast<double>(it->second) / static_cast<double>(span);
     }
     share.competes |= it != used.end() || session.usage.waiting + session.usage.in_flight != 0;
   }
@@ -856,8 +877,8 @@ size_t Daemon::SessionsOf(const WorkerProcess* worker) const {
                     [worker](const auto& entry) { return entry.second.worker == worker; }));
 }
 
-std::string Daemon::Page(const PageSeen& seen) const {
-  return PageJson(Status(), history_, events_, seen, UnixMillisNow());
+std::string Daemon::Page(const PageRequest& request) const {
+  return PageJson(Status(), history_, events_, request, UnixMillisNow());
 }
 
 void Daemon::SampleHistory() {
@@ -883,6 +904,7 @@ DaemonStatus Daemon::Status() const {
     out.worker_pid = worker != nullptr ? worker->pid() : 0;
     out.worker_starts = device->worker_starts;
     out.workers_retired = device->workers_retired;
+    out.windows_used = kWindowSlots - device->windows.free_slots();
   }
   for (const auto& [id, session] : sessions_) {
     SessionStatus& out = status.sessions.emplace_back();
@@ -913,8 +935,6 @@ DaemonStatus Daemon::Status() const {
   }
   status.reload_failed = reload_failed_;
   status.usage = usage_.totals();
-  status.windows_used = kWindowSlots - windows_.free_slots();
-  status.windows_max = kWindowSlots;
   status.refused = refused_;
   status.errors = errors_;
   status.unsupported_calls = unsupported_calls_;

@@ -61,7 +61,7 @@ class Daemon final : private AdminActions {
   void Reload();
   // How things are now.
   DaemonStatus Status() const override;
-  std::string Page(const PageSeen& seen) const override;
+  std::string Page(const PageRequest& request) const override;
 
  private:
   struct WaitingSession {
@@ -85,7 +85,9 @@ class Daemon final : private AdminActions {
     }
   };
   struct Device {
-    uint32_t index = 0;
+    Device(uint32_t index, uint64_t first_window);
+
+    const uint32_t index;
     std::optional<Ready> info;  // of its latest worker
     MemoryReport memory;        // the latest of the packed tenants' worker
     uint64_t worker_starts = 0;
@@ -93,6 +95,7 @@ class Daemon final : private AdminActions {
     Slot packed;
     std::map<std::string, Slot> own;  // by tenant
     ShareWindow shares;
+    WindowPool windows;
   };
   struct RunningWorker {
     std::unique_ptr<WorkerProcess> process;
@@ -140,6 +143,8 @@ class Daemon final : private AdminActions {
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
+  // Of the windows that the tenant's sessions have, on all devices.
+  SlotSet SlotsOf(const std::string& tenant) const;
   void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Slot* slot);
   void ExpireWaiting(Slot* slot);
@@ -166,7 +171,6 @@ class Daemon final : private AdminActions {
   bool stopping_ = false;
   EventLoop::TimerId stop_timer_ = 0;
 
-  WindowPool windows_;
   std::optional<AccountFile> account_;
   Greeter greeter_;
   std::map<std::string, std::unique_ptr<Door>> unix_doors_;  // by path

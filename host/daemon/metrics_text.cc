@@ -78,11 +78,6 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   families->Sample({{"version", status.version}}, 1);
   families->Gauge("consort_start_time_seconds", "When consortd started, in seconds since 1970.");
   families->Sample({}, static_cast<double>(status.started_unix_seconds));
-  families->Gauge("consort_windows_used",
-                  "Address space that sessions have, in the smallest windows.");
-  families->Sample({}, status.windows_used);
-  families->Gauge("consort_windows_limit", "Address space of this host, likewise.");
-  families->Sample({}, status.windows_max);
   families->Gauge("consort_vms", "Virtual machines that have a socket here.");
   families->Sample({}, static_cast<double>(status.vms.size()));
   families->Gauge("consort_config_last_reload_successful",
@@ -145,6 +140,15 @@ void AddDevices(const DaemonStatus& status, Families* families) {
   families->Gauge("consort_device_sessions", "Open sessions of the device.");
   for (const DeviceStatus& device : status.devices) {
     families->Sample(DeviceLabel(device.index), device.sessions);
+  }
+  families->Gauge("consort_windows_used",
+                  "Address space that the device's sessions have, in the smallest windows.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), device.windows_used);
+  }
+  families->Gauge("consort_windows_limit", "Address space of the device, likewise.");
+  for (const DeviceStatus& device : status.devices) {
+    families->Sample(DeviceLabel(device.index), kWindowSlots);
   }
   families->Counter("consort_worker_starts_total",
                     "Worker processes started for the device, the first included.");

@@ -22,8 +22,6 @@ DaemonStatus Example() {
   DaemonStatus status;
   status.version = "0.1.0";
   status.started_unix_seconds = 1700000000;
-  status.windows_max = 256;
-  status.windows_used = 1;
   DeviceStatus& device = status.devices.emplace_back();
   device.state = "ready";
   device.info.emplace();
@@ -31,6 +29,7 @@ DaemonStatus Example() {
   device.info->snapshot.uuid[15] = 7;
   device.info->snapshot.total_bytes = 1 << 30;
   device.sessions = 1;
+  device.windows_used = 5;
   device.worker_starts = 2;
   UsageTotals& totals = status.usage[{"web-1", "python3", 0}];
   totals.sessions_begun = 3;

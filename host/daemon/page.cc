@@ -5,12 +5,17 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "host/daemon/status_json.h"
@@ -45,22 +50,46 @@ constexpr std::array<File, 3> kFiles = {{
 // Four decimals: a tenth of a millisecond in a second.
 double Rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
-Json SamplesJson(const std::deque<HistorySample>& samples, uint64_t seen) {
-  Json out = Json::array();
+template <typename Values, typename Text>
+void AppendList(const Values& values, std::string* out, Text text) {
+  absl::StrAppend(out, "[");
+  const char* comma = "";
+  for (const auto& value : values) absl::StrAppend(out, std::exchange(comma, ","), text(value));
+  absl::StrAppend(out, "]");
+}
+
+// Text at once: a day of a full host is some megabytes of it.
+std::string SamplesText(const std::deque<HistorySample>& samples, uint64_t seen) {
+  std::map<std::string, std::string> quoted;  // names of tenants
+  std::string out = "[";
   for (const HistorySample& sample : samples) {
     if (sample.number <= seen) continue;
-    Json& entry = out.emplace_back();
-    entry["number"] = sample.number;
-    entry["time_ms"] = sample.unix_millis;
-    entry["tenants"] = Json::object();
+    absl::StrAppend(&out, out.size() == 1 ? "" : ",", "{\"number\":", sample.number,
+                    ",\"time_ms\":", sample.unix_millis, ",\"tenants\":{");
+    const char* comma = "";
     for (const auto& [tenant, share] : sample.tenants) {
-      entry["tenants"][tenant] = {Rounded(share.used), Rounded(share.target)};
+      std::string& name = quoted[tenant];
+      if (name.empty()) name = Json(tenant).dump();
+      absl::StrAppend(&out, std::exchange(comma, ","), name, ":[", Rounded(share.used), ",",
+                      Rounded(share.target), "]");
     }
-    entry["devices"] = Json::array();
-    for (const double busy : sample.devices) entry["devices"].push_back(Rounded(busy));
-    entry["memory_bytes"] = sample.memory_bytes;
+    absl::StrAppend(&out, "},\"devices\":");
+    AppendList(sample.devices, &out, &Rounded);
+    absl::StrAppend(&out, ",\"memory_bytes\":");
+    AppendList(sample.memory_bytes, &out, [](uint64_t bytes) { return bytes; });
+    absl::StrAppend(&out, "}");
   }
-  return out;
+  return out + "]";
+}
+
+bool IsAskedFor(const SessionStatus& session, const PageRequest& request) {
+  if (request.device.has_value() && session.device != *request.device) return false;
+  if (request.find.empty()) return true;
+  const std::string wanted = absl::AsciiStrToLower(request.find);
+  for (const std::string& name : {session.application, session.tenant, session.vm}) {
+    if (absl::StrContains(absl::AsciiStrToLower(PrintableName(name)), wanted)) return true;
+  }
+  return std::to_string(session.pid) == wanted;
 }
 
 Json EventsJson(const EventLog& events, uint64_t seen) {
@@ -78,17 +107,24 @@ Json EventsJson(const EventLog& events, uint64_t seen) {
 
 }  // namespace
 
-std::optional<PageSeen> ParsePagePath(const std::string& path) {
+std::optional<PageRequest> ParsePagePath(const std::string& path) {
   absl::string_view rest = path;
   if (!absl::ConsumePrefix(&rest, "/api/v1/page")) return std::nullopt;
-  PageSeen seen;
-  if (rest.empty()) return seen;
-  const std::vector<std::string> parts = absl::StrSplit(rest, '/');
-  if (parts.size() != 4 || !parts[0].empty() || !absl::SimpleAtoi(parts[1], &seen.fine) ||
-      !absl::SimpleAtoi(parts[2], &seen.coarse) || !absl::SimpleAtoi(parts[3], &seen.event)) {
+  PageRequest request;
+  if (rest.empty()) return request;
+  // The text may have slashes of its own.
+  const std::vector<std::string> parts = absl::StrSplit(rest, absl::MaxSplits('/', 5));
+  if ((parts.size() != 4 && parts.size() != 6) || !parts[0].empty() ||
+      !absl::SimpleAtoi(parts[1], &request.fine) || !absl::SimpleAtoi(parts[2], &request.coarse) ||
+      !absl::SimpleAtoi(parts[3], &request.event)) {
     return std::nullopt;
   }
-  return seen;
+  if (parts.size() == 4) return request;
+  if (parts[4] != "all" && !absl::SimpleAtoi(parts[4], &request.device.emplace())) {
+    return std::nullopt;
+  }
+  request.find = parts[5];
+  return request;
 }
 
 std::optional<HttpResponse> PageFile(const std::string& path) {
@@ -98,28 +134,33 @@ std::optional<HttpResponse> PageFile(const std::string& path) {
   return std::nullopt;
 }
 
-std::string PageJson(const DaemonStatus& status, const History& history, const EventLog& events,
-                     const PageSeen& seen, uint64_t unix_millis) {
-  DaemonStatus shown = status;
-  const auto busier = [](const SessionStatus& a, const SessionStatus& b) {
-    return std::tie(b.usage.device_nanos, a.id) < std::tie(a.usage.device_nanos, b.id);
-  };
-  if (shown.sessions.size() > kPageSessionsMax) {
-    std::partial_sort(shown.sessions.begin(), shown.sessions.begin() + kPageSessionsMax,
-                      shown.sessions.end(), busier);
-    shown.sessions.resize(kPageSessionsMax);
-  }
+std::string PageJson(DaemonStatus status, const History& history, const EventLog& events,
+                     const PageRequest& request, uint64_t unix_millis) {
   Json out;
   out["now_ms"] = unix_millis;
   out["sessions_open"] = status.sessions.size();
-  out["fine"] = SamplesJson(history.fine(), seen.fine);
-  out["coarse"] = SamplesJson(history.coarse(), seen.coarse);
-  out["events"] = EventsJson(events, seen.event);
-  // The state is text already.
+  std::vector<SessionStatus>& sessions = status.sessions;
+  std::erase_if(sessions,
+                [&](const SessionStatus& session) { return !IsAskedFor(session, request); });
+  out["sessions_found"] = sessions.size();
+  const auto busier = [](const SessionStatus& a, const SessionStatus& b) {
+    return std::tie(b.share, b.usage.device_nanos, a.id) <
+           std::tie(a.share, a.usage.device_nanos, b.id);
+  };
+  if (sessions.size() > kPageSessionsMax) {
+    std::partial_sort(sessions.begin(), sessions.begin() + kPageSessionsMax, sessions.end(),
+                      busier);
+    sessions.resize(kPageSessionsMax);
+  }
+  out["events"] = EventsJson(events, request.event);
+  // History and state are text already.
   std::string text = out.dump();
   text.back() = ',';
-  const std::string state = StatusJson(shown);
-  return text + "\"status\":" + state.substr(0, state.size() - 1) + "}\n";
+  const std::string state = StatusJson(status);
+  absl::StrAppend(&text, "\"fine\":", SamplesText(history.fine(), request.fine),
+                  ",\"coarse\":", SamplesText(history.coarse(), request.coarse),
+                  ",\"status\":", absl::string_view(state).substr(0, state.size() - 1), "}\n");
+  return text;
 }
 
 }  // namespace consort::host

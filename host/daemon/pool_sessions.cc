@@ -77,7 +77,7 @@ class Names {
 }  // namespace
 
 PoolSessions::PoolSessions(EventLoop* loop, const PoolMemberOptions& options,
-                           const WindowPool* windows, Hooks hooks)
+                           const WindowLayout& windows, Hooks hooks)
     : loop_(loop), options_(options), windows_(windows), hooks_(std::move(hooks)) {
   stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   PCHECK(stop_event_.valid());
@@ -87,7 +87,7 @@ PoolSessions::PoolSessions(EventLoop* loop, const PoolMemberOptions& options,
 absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(EventLoop* loop,
                                                                   const PoolMemberOptions& options,
                                                                   const std::vector<Ready>& devices,
-                                                                  const WindowPool* windows,
+                                                                  const WindowLayout& windows,
                                                                   Hooks hooks) {
   std::vector<gpool::GpuRecord> gpus;
   for (const Ready& ready : devices) {
@@ -336,7 +336,7 @@ void PoolSessions::RelayRemote(uint64_t id, std::shared_ptr<Connection> connecti
           const auto remote = remotes_.find(id);
           const auto assembly = remote != remotes_.end() ? assemblies_.find(remote->second.assembly)
                                                          : assemblies_.end();
-          if (assembly != assemblies_.end()) windows_->Add(window, &assembly->second.slots);
+          if (assembly != assemblies_.end()) windows_.Add(window, &assembly->second.slots);
         });
   };
   gpool::Relay(connection->fd.get(), link->get(), relay);
@@ -346,7 +346,7 @@ void PoolSessions::Began(uint64_t id, const Window& window) {
   const auto it = assemblies_.find(id);
   if (it == assemblies_.end()) return;
   ++it->second.sessions;
-  windows_->Add(window, &it->second.slots);
+  windows_.Add(window, &it->second.slots);
 }
 
 void PoolSessions::Ended(uint64_t id) {

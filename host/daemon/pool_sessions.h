@@ -67,12 +67,12 @@ class PoolSessions {
     std::function<void(Connection)> answer_alone;
   };
 
-  // Joins the pool with our devices. All is borrowed; `windows` only to tell its numbers. Errors of
+  // Joins the pool with our devices. All but `windows` is borrowed. Errors of
   // gpool::Pool::Start.
   static absl::StatusOr<std::unique_ptr<PoolSessions>> Start(EventLoop* loop,
                                                              const PoolMemberOptions& options,
                                                              const std::vector<Ready>& devices,
-                                                             const WindowPool* windows,
+                                                             const WindowLayout& windows,
                                                              Hooks hooks);
   // Ends all relays, and leaves the pool.
   ~PoolSessions();
@@ -112,7 +112,7 @@ class PoolSessions {
     std::thread thread;
   };
 
-  PoolSessions(EventLoop* loop, const PoolMemberOptions& options, const WindowPool* windows,
+  PoolSessions(EventLoop* loop, const PoolMemberOptions& options, const WindowLayout& windows,
                Hooks hooks);
   absl::StatusOr<UniqueFd> OnLink(const std::string& peer, const gpool::LinkHello& hello);
   void OnRemoteSession(Connection connection, const RemoteSessionRequest& request);
@@ -129,7 +129,7 @@ class PoolSessions {
 
   EventLoop* const loop_;
   const PoolMemberOptions options_;
-  const WindowPool* const windows_;
+  const WindowLayout windows_;
   const Hooks hooks_;
   // Calls that come from other threads find out here whether this object is still there.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -11,6 +11,10 @@ void ShareWindow::Add(Nanos now, DeviceTimes times) {
   while (reports_.size() > 1 && reports_[1].first <= now - kShareWindow) reports_.pop_front();
 }
 
+Nanos ShareWindow::span() const {
+  return reports_.empty() ? 0 : reports_.back().first - reports_.front().first;
+}
+
 ShareWindow::DeviceTimes ShareWindow::Used() const {
   DeviceTimes used;
   if (reports_.empty()) return used;

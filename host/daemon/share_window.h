@@ -23,6 +23,8 @@ class ShareWindow {
 
   // Device time of each session within the window; those without any are left out.
   DeviceTimes Used() const;
+  // How long the window is: kShareWindow, or a little more, or less while reports are few.
+  Nanos span() const;
 
  private:
   std::deque<std::pair<Nanos, DeviceTimes>> reports_;

@@ -16,8 +16,10 @@ using Used = std::pair<const uint64_t, uint64_t>;
 TEST(ShareWindow, TellsWhatWasUsedWithinTheWindowOnly) {
   ShareWindow window;
   EXPECT_THAT(window.Used(), IsEmpty());
+  EXPECT_EQ(window.span(), 0);
   window.Add(0, {{1, 100}});
   EXPECT_THAT(window.Used(), UnorderedElementsAre(Used{1, 100}));
+  EXPECT_EQ(window.span(), 0);
   window.Add(kShareWindow / 2, {{1, 150}, {2, 10}});
   EXPECT_THAT(window.Used(), UnorderedElementsAre(Used{1, 50}, Used{2, 10}));
   window.Add(kShareWindow, {{1, 170}, {2, 30}});
@@ -26,6 +28,7 @@ TEST(ShareWindow, TellsWhatWasUsedWithinTheWindowOnly) {
   EXPECT_THAT(window.Used(), UnorderedElementsAre(Used{1, 20}, Used{2, 40}));
   window.Add(kShareWindow * 2, {{1, 170}, {2, 50}});
   EXPECT_THAT(window.Used(), UnorderedElementsAre(Used{2, 20})) << "1 did nothing in it";
+  EXPECT_EQ(window.span(), kShareWindow);
 }
 
 TEST(ShareWindow, ForgetsSessionsThatAreGone) {

@@ -27,6 +27,7 @@ struct DeviceStatus {
   uint32_t sessions = 0;         // open ones, those of a worker that is being replaced included
   uint64_t worker_starts = 0;    // the first one included
   uint64_t workers_retired = 0;  // which take no new sessions: a fault, or work that never ends
+  uint32_t windows_used = 0;     // by its sessions, of kWindowSlots
 };
 
 struct SessionStatus {
@@ -49,7 +50,8 @@ struct TenantShare {
   std::string tenant;
   uint32_t device = 0;
   uint32_t weight = 1;
-  double share = 0;       // of the device's time
+  double share = 0;       // of the device's time that was used
+  double busy = 0;        // of all of the device's time, used or not
   double target = 0;      // its weight among those that compete; 0 if it does not
   bool competes = false;  // has had device time, or wants some
   uint32_t waiting = 0;   // batches that wait for a turn
@@ -107,13 +109,11 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
-  std::optional<PoolStatus> pool;           // none: this daemon is in no pool
-  std::string policy;                       // of the scheduler
-  std::map<std::string, uint32_t> weights;  // of tenants that are known
-  std::vector<TenantShare> shares;          // of tenants that have sessions
-  bool reload_failed = false;               // the last reading of the VMs' files
-  uint32_t windows_used = 0;
-  uint32_t windows_max = 0;
+  std::optional<PoolStatus> pool;                     // none: this daemon is in no pool
+  std::string policy;                                 // of the scheduler
+  std::map<std::string, uint32_t> weights;            // of tenants that are known
+  std::vector<TenantShare> shares;                    // of tenants that have sessions
+  bool reload_failed = false;                         // the last reading of the VMs' files
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
   std::map<std::string, uint64_t> refused;            // connections, by reason: see RefusalReason
   std::map<std::string, uint64_t> errors;             // by kind

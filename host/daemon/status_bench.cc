@@ -84,10 +84,10 @@ void BM_PageOf1000Applications(benchmark::State& state) {
         totals, [](const std::string&) { return 1u; }, kDevices, second * kSecond, second * 1000);
   }
   const EventLog events([] { return 0; });
-  PageSeen seen;
-  if (state.range(0) == 1) seen.fine = history.fine().back().number - 1;
+  PageRequest request;
+  if (state.range(0) == 1) request.fine = history.fine().back().number - 1;
   size_t bytes = 0;
-  for (auto _ : state) bytes = PageJson(status, history, events, seen, 0).size();
+  for (auto _ : state) bytes = PageJson(status, history, events, request, 0).size();
   state.counters["bytes"] = static_cast<double>(bytes);
 }
 BENCHMARK(BM_PageOf1000Applications)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "host/control/control_socket.h"
+#include "host/limits.h"
 
 namespace consort::host {
 namespace {
@@ -174,8 +175,10 @@ std::string StatusJson(const DaemonStatus& status) {
   out["pid"] = getpid();
   out["reload_failed"] = status.reload_failed;
   out["policy"] = status.policy;
-  out["windows_used"] = status.windows_used;
-  out["windows_max"] = status.windows_max;
+  uint64_t windows_used = 0;
+  for (const DeviceStatus& device : status.devices) windows_used += device.windows_used;
+  out["windows_used"] = windows_used;
+  out["windows_max"] = kWindowSlots * status.devices.size();
   std::map<uint32_t, uint64_t> memory_bytes;
   for (const auto& [who, totals] : status.usage) {
     memory_bytes[who.device] += totals.used.memory_bytes;
@@ -193,6 +196,7 @@ std::string StatusJson(const DaemonStatus& status) {
     entry["device"] = share.device;
     entry["weight"] = share.weight;
     entry["share"] = share.share;
+    entry["busy"] = share.busy;
     if (share.competes) entry["target"] = share.target;
     entry["waiting"] = share.waiting;
   }

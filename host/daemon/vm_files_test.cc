@@ -55,10 +55,10 @@ TEST_F(VmFilesTest, SaysFileLineAndMistake) {
   Write("a.toml", "vgpus = 1\ntenand = \"x\"\n");
   EXPECT_THAT(Error(), HasSubstr("a.toml:2: unknown key tenand"));
   Write("a.toml", "\nvgpus = 0\n");
-  EXPECT_THAT(Error(), HasSubstr("a.toml:2: vgpus must be from 1 to 16"));
-  Write("a.toml", "vgpus = 17\n");
+  EXPECT_THAT(Error(), HasSubstr("a.toml:2: vgpus must be from 1 to 64"));
+  Write("a.toml", "vgpus = 65\n");
   EXPECT_THAT(Error(), HasSubstr("a.toml:1: vgpus"));
-  Write("a.toml", "vgpus = 16\n");
+  Write("a.toml", "vgpus = 64\n");
   EXPECT_EQ(Error(), "");
   Write("a.toml", "tenant = 5\n");
   EXPECT_THAT(Error(), HasSubstr("a.toml:1: tenant"));

@@ -16,25 +16,24 @@ bool Has(const SlotSet& set, uint64_t slot) {
 
 }  // namespace
 
-WindowPool::WindowPool(uint64_t base, Bytes slot_bytes, uint32_t count, uint64_t first)
-    : base_(base),
-      slot_bytes_(slot_bytes),
-      taken_(count),
-      free_slots_(count),
-      next_(static_cast<uint32_t>(first % count)) {
-  CHECK_LE(count, SlotSet().size() * kBitsPerWord);
+WindowPool::WindowPool(const WindowLayout& layout, uint64_t first)
+    : layout_(layout),
+      taken_(layout.count),
+      free_slots_(layout.count),
+      next_(static_cast<uint32_t>(first % layout.count)) {
+  CHECK_LE(layout.count, SlotSet().size() * kBitsPerWord);
 }
 
-void WindowPool::Add(const Window& window, SlotSet* set) const {
-  for (uint64_t slot = 0; slot < taken_.size(); ++slot) {
-    const uint64_t at = base_ + slot * slot_bytes_;
+void WindowLayout::Add(const Window& window, SlotSet* set) const {
+  for (uint64_t slot = 0; slot < count; ++slot) {
+    const uint64_t at = base + slot * slot_bytes;
     if (at < window.base || at - window.base >= window.bytes) continue;
     (*set)[slot / kBitsPerWord] |= uint64_t{1} << slot % kBitsPerWord;
   }
 }
 
 std::optional<uint32_t> WindowPool::FindRun(uint32_t slots, const SlotSet& except) const {
-  const auto count = static_cast<uint32_t>(taken_.size());
+  const uint32_t count = layout_.count;
   for (uint32_t tried = 0; tried < count; ++tried) {
     const uint32_t first = (next_ + tried) % count;
     if (first + slots > count) continue;  // a window does not wrap
@@ -46,10 +45,14 @@ std::optional<uint32_t> WindowPool::FindRun(uint32_t slots, const SlotSet& excep
 }
 
 std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except) {
-  const auto count = static_cast<uint32_t>(taken_.size());
-  uint64_t slots = std::max<uint64_t>(1, (wanted + slot_bytes_ - 1) / slot_bytes_);
+  const uint32_t count = layout_.count;
+  uint64_t slots = std::max<uint64_t>(1, (wanted + layout_.slot_bytes - 1) / layout_.slot_bytes);
+  uint32_t usable = 0;
+  for (uint32_t slot = 0; slot < count; ++slot) {
+    if (!taken_[slot] && !Has(except, slot)) ++usable;
+  }
   // Afterwards half of the space is still free, for sessions with one slot.
-  if (free_slots_ < slots || free_slots_ - slots < count / 2) slots = 1;
+  if (usable < slots || usable - slots < count / 2) slots = 1;
   std::optional<uint32_t> first = FindRun(static_cast<uint32_t>(slots), except);
   if (!first.has_value() && slots != 1) {
     slots = 1;
@@ -59,13 +62,13 @@ std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except) {
   std::fill_n(taken_.begin() + *first, slots, true);
   free_slots_ -= static_cast<uint32_t>(slots);
   next_ = (*first + static_cast<uint32_t>(slots)) % count;
-  return Window{base_ + *first * slot_bytes_, slots * slot_bytes_};
+  return Window{layout_.base + *first * layout_.slot_bytes, slots * layout_.slot_bytes};
 }
 
 void WindowPool::Return(const Window& window) {
-  const uint64_t slots = window.bytes / slot_bytes_;
-  std::fill_n(taken_.begin() + static_cast<ptrdiff_t>((window.base - base_) / slot_bytes_), slots,
-              false);
+  const uint64_t slots = window.bytes / layout_.slot_bytes;
+  const uint64_t first = (window.base - layout_.base) / layout_.slot_bytes;
+  std::fill_n(taken_.begin() + static_cast<ptrdiff_t>(first), slots, false);
   free_slots_ += static_cast<uint32_t>(slots);
 }
 

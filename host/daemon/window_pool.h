@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/window_pool.h: who has which address window. Owned by consortd's loop.
+// host/daemon/window_pool.h: who has which address window of a device. Owned by consortd's loop.
 //
 // Address space is divided into slots; a window is some of them in a row. While half of the space
 // is free, a session gets the window that it would like, and after that one slot, so that large
@@ -7,8 +7,9 @@
 // become free are the last to be used again: a stale pointer of an ended session points at nothing
 // for as long as possible.
 //
-// Each node gives the windows of the sessions on its own devices. A session of an application that
-// has others, on other nodes, comes with the slots that those have, and gets none of them.
+// A device's sessions share an address space, its worker's, and so do an application's, on whatever
+// devices: each device has a pool, and a session comes with the slots that it may not have, those
+// of its tenant's other sessions on this node and of its application's on others.
 #ifndef CONSORT_HOST_DAEMON_WINDOW_POOL_H_
 #define CONSORT_HOST_DAEMON_WINDOW_POOL_H_
 
@@ -31,12 +32,21 @@ struct Window {
 // Slots by number: bit N % 64 of word N / 64.
 using SlotSet = std::array<uint64_t, 4>;
 
+// Slots 0 to `count` - 1, each `slot_bytes` long, the first at `base`; at most 256.
+struct WindowLayout {
+  uint64_t base = 0;
+  Bytes slot_bytes = 0;
+  uint32_t count = 0;
+
+  // Adds the slots of `window`, as far as there are such. Whoever told it need not be believed.
+  void Add(const Window& window, SlotSet* set) const;
+};
+
 class WindowPool {
  public:
-  // Slots 0 to `count` - 1, each `slot_bytes` long, the first at `base`; at most 256. The first
-  // that is handed out is `first` % `count`: nodes that begin at different ones seldom hand out the
-  // same, which leaves sessions free to move.
-  WindowPool(uint64_t base, Bytes slot_bytes, uint32_t count, uint64_t first = 0);
+  // The first slot that is handed out is `first` % count: pools that begin at different ones seldom
+  // hand out the same, which leaves sessions free to move.
+  explicit WindowPool(const WindowLayout& layout, uint64_t first = 0);
 
   // A window that nobody has, of `wanted` bytes rounded up to slots, or smaller, and with no slot
   // of `except`; nothing when there is none.
@@ -46,15 +56,11 @@ class WindowPool {
 
   uint32_t free_slots() const { return free_slots_; }
 
-  // Adds the slots of `window`, as far as there are such. Whoever told it need not be believed.
-  void Add(const Window& window, SlotSet* set) const;
-
  private:
   // The first `slots` free ones in a row from next_ on, round about.
   std::optional<uint32_t> FindRun(uint32_t slots, const SlotSet& except) const;
 
-  const uint64_t base_;
-  const Bytes slot_bytes_;
+  const WindowLayout layout_;
   std::vector<bool> taken_;
   uint32_t free_slots_;
   uint32_t next_ = 0;

@@ -12,7 +12,7 @@ namespace consort::host {
 namespace {
 
 TEST(WindowPool, GivesEachSlotOnceAndThenNothing) {
-  WindowPool pool(0x1000, 0x100, 2);
+  WindowPool pool({0x1000, 0x100, 2});
   EXPECT_EQ(pool.Take(0x100), (Window{0x1000, 0x100}));
   EXPECT_EQ(pool.Take(0x100), (Window{0x1100, 0x100}));
   EXPECT_EQ(pool.Take(0x100), std::nullopt);
@@ -20,7 +20,7 @@ TEST(WindowPool, GivesEachSlotOnceAndThenNothing) {
 }
 
 TEST(WindowPool, UsesAReturnedWindowLast) {
-  WindowPool pool(kWindowBase, kWindowSlotBytes, 3);
+  WindowPool pool({kWindowBase, kWindowSlotBytes, 3});
   const Window first = *pool.Take(1);
   pool.Return(first);
   EXPECT_NE(pool.Take(1), first);
@@ -29,7 +29,7 @@ TEST(WindowPool, UsesAReturnedWindowLast) {
 }
 
 TEST(WindowPool, GivesLargeWindowsWhileHalfOfTheSpaceIsFree) {
-  WindowPool pool(0x1000, 0x100, 12);
+  WindowPool pool({0x1000, 0x100, 12});
   EXPECT_EQ(pool.Take(0x201), (Window{0x1000, 0x300}));
   const Window second = *pool.Take(0x300);
   EXPECT_EQ(second, (Window{0x1300, 0x300}));
@@ -42,7 +42,7 @@ TEST(WindowPool, GivesLargeWindowsWhileHalfOfTheSpaceIsFree) {
 
 // 8 free slots, none beside each other where a window of 3 would have to lie.
 TEST(WindowPool, GivesASmallWindowWhereNoLargeOneFits) {
-  WindowPool pool(0x1000, 0x100, 12);
+  WindowPool pool({0x1000, 0x100, 12});
   std::vector<Window> taken;
   for (int i = 0; i < 12; ++i) taken.push_back(*pool.Take(1));
   for (int i = 0; i < 12; ++i) {
@@ -54,15 +54,15 @@ TEST(WindowPool, GivesASmallWindowWhereNoLargeOneFits) {
   EXPECT_EQ(pool.Take(0x300)->bytes, 0x100u);
 }
 
-TEST(WindowPool, PassesOverWhatAnApplicationHasOnOtherNodes) {
-  const WindowPool other(0x1000, 0x100, 200);
-  WindowPool pool(0x1000, 0x100, 200);
+TEST(WindowPool, PassesOverWhatItIsToldTo) {
+  const WindowLayout layout = {0x1000, 0x100, 200};
+  WindowPool pool(layout);
   SlotSet taken = {};
-  other.Add({0x1000, 0x200}, &taken);                // 0 and 1
-  other.Add({0x1000 + 63 * 0x100, 0x200}, &taken);   // 63 and 64
-  other.Add({0x1000 + 199 * 0x100, 0x900}, &taken);  // 199 and what there is not
-  other.Add({0x500, 0x100}, &taken);
-  other.Add({~uint64_t{0} - 0x80, 0x100}, &taken);
+  layout.Add({0x1000, 0x200}, &taken);                // 0 and 1
+  layout.Add({0x1000 + 63 * 0x100, 0x200}, &taken);   // 63 and 64
+  layout.Add({0x1000 + 199 * 0x100, 0x900}, &taken);  // 199 and what there is not
+  layout.Add({0x500, 0x100}, &taken);
+  layout.Add({~uint64_t{0} - 0x80, 0x100}, &taken);
   // Two slots in a row do not reach over one that is taken.
   EXPECT_EQ(pool.Take(0x200, taken), (Window{0x1200, 0x200}));
   std::vector<uint64_t> got;
@@ -75,8 +75,19 @@ TEST(WindowPool, PassesOverWhatAnApplicationHasOnOtherNodes) {
   EXPECT_TRUE(pool.Take(1).has_value());  // to another application
 }
 
+// As if the others were of this device: one tenant gets of all devices what it would of one.
+TEST(WindowPool, CountsWhatASessionMayNotHaveAsUsed) {
+  const WindowLayout layout = {0x1000, 0x100, 12};
+  WindowPool pool(layout);
+  SlotSet others = {};
+  layout.Add({0x1600, 0x400}, &others);
+  EXPECT_EQ(pool.Take(0x200, others), (Window{0x1000, 0x200}));
+  EXPECT_EQ(pool.Take(0x200, others), (Window{0x1200, 0x100}));
+  EXPECT_EQ(pool.Take(0x200), (Window{0x1300, 0x200}));
+}
+
 TEST(WindowPool, BeginsWhereItIsTold) {
-  WindowPool pool(0x1000, 0x100, 3, 5);
+  WindowPool pool({0x1000, 0x100, 3}, 5);
   EXPECT_EQ(pool.Take(1)->base, 0x1200u);
   EXPECT_EQ(pool.Take(1)->base, 0x1000u);
   EXPECT_EQ(pool.Take(1)->base, 0x1100u);

@@ -12,11 +12,14 @@ const LOST_AFTER_MS = 5000;
 const FINE_KEPT = 600;
 const COARSE_KEPT = 1440;
 const EVENTS_SHOWN = 60;
-// Shares now are over so many samples, rates of applications over so many answers.
-const NOW_SAMPLES = 2;
+// Rates of applications are over so many answers.
 const NOW_ANSWERS = 3;
 const COLOURS = 7; // --t7 is for the tenants beyond
 const MANY_DEVICES = 12;
+// Rows of a table until a person wants more; of applications consortd gives the busiest 200.
+const TENANTS_AT_FIRST = 12;
+const SESSIONS_AT_FIRST = 20;
+const EVENTS_AT_FIRST = 12;
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -29,10 +32,16 @@ const state = {
   event: 0,
   status: null,
   answers: [], // {at, sessions: Map of id to its counters}, the latest last
-  open: 0,
+  open: 0, // applications
+  found: 0, // of them, those that are looked for
+  asked: 0,
   answered: 0,
   range: "fine",
   device: null, // applications of this one only
+  find: "", // applications with this text only
+  allTenants: false,
+  allSessions: false,
+  allEvents: false,
   sort: { key: "use", down: true },
   cursor: null, // sample under the cursor, counted from the latest; null: none
   colours: new Map(),
@@ -88,10 +97,18 @@ function clock(ms) {
   return new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 }
 
-// A tenant keeps its colour while the page is open.
-function colour(tenant) {
+// A tenant keeps its colour while the page is open; those beyond COLOURS share one.
+function colourIndex(tenant) {
   if (!state.colours.has(tenant)) state.colours.set(tenant, state.colours.size);
-  return `var(--t${Math.min(state.colours.get(tenant), COLOURS)})`;
+  return Math.min(state.colours.get(tenant), COLOURS);
+}
+
+function colour(tenant) {
+  return `var(--t${colourIndex(tenant)})`;
+}
+
+function busiestFirst(tenants) {
+  return [...tenants].sort((a, b) => b.device_seconds - a.device_seconds || (a.tenant < b.tenant ? -1 : 1));
 }
 
 // --- What is known
@@ -108,6 +125,7 @@ function take(answer) {
   }
   state.status = status;
   state.open = answer.sessions_open;
+  state.found = answer.sessions_found;
   state.fine = state.fine.concat(answer.fine).slice(-FINE_KEPT);
   state.coarse = state.coarse.concat(answer.coarse).slice(-COARSE_KEPT);
   if (answer.events.length > 0) {
@@ -122,27 +140,26 @@ function take(answer) {
   }
   state.answers.push({ at: answer.now_ms, sessions: new Map(status.sessions.map((session) => [session.id, session])) });
   if (state.answers.length > NOW_ANSWERS) state.answers.shift();
-  for (const tenant of status.tenants) colour(tenant.tenant);
+  for (const tenant of busiestFirst(status.tenants)) colour(tenant.tenant);
   return true;
 }
 
-// [used, target] of each tenant over the latest samples, in device seconds a second.
+// [used, target] of each tenant over the last second, in device seconds a second.
 function tenantsNow() {
+  const busy = devicesNow();
   const sums = new Map();
-  const latest = state.fine.slice(-NOW_SAMPLES);
-  for (const sample of latest) {
-    for (const [name, [used, target]] of Object.entries(sample.tenants)) {
-      const sum = sums.get(name) || [0, 0];
-      sums.set(name, [sum[0] + used / latest.length, sum[1] + target / latest.length]);
-    }
+  for (const share of state.status.shares) {
+    const [used, target] = sums.get(share.tenant) || [0, 0];
+    sums.set(share.tenant, [used + share.busy, target + (share.target || 0) * busy[share.device]]);
   }
   return sums;
 }
 
+// The part of each device's last second in which it was used.
 function devicesNow() {
-  const latest = state.fine.slice(-NOW_SAMPLES);
-  return state.status.devices.map((device, i) =>
-    Math.min(1, latest.reduce((sum, sample) => sum + (sample.devices[i] || 0), 0) / (latest.length || 1)));
+  const busy = state.status.devices.map(() => 0);
+  for (const share of state.status.shares) busy[share.device] += share.busy;
+  return busy.map((part) => Math.min(1, part));
 }
 
 // What a session did lately, a second.
@@ -209,6 +226,7 @@ function makeDevice(index) {
   tile.addEventListener("click", () => {
     state.device = state.device === index ? null : index;
     show();
+    poll();
   });
   return tile;
 }
@@ -226,11 +244,8 @@ function showDevices() {
   while (box.children.length > devices.length) box.lastChild.remove();
   while (box.children.length < devices.length) box.append(makeDevice(box.children.length));
   box.classList.toggle("many", devices.length > MANY_DEVICES);
-  const users = devices.map(() => new Map()); // tenant to its share of the device, now
-  for (const session of state.status.sessions) {
-    const device = users[session.device];
-    if (device) device.set(session.tenant, (device.get(session.tenant) || 0) + rates(session).device);
-  }
+  const users = devices.map(() => new Array(COLOURS + 1).fill(0)); // by colour, how busy they keep it
+  for (const share of state.status.shares) users[share.device][colourIndex(share.tenant)] += share.busy;
   const minute = state.fine.slice(-60);
   devices.forEach((device, i) => {
     const tile = box.children[i];
@@ -256,12 +271,15 @@ function showDevices() {
 }
 
 function fillStack(stack, users) {
-  const names = [...users.keys()].sort();
-  while (stack.children.length > names.length) stack.lastChild.remove();
-  while (stack.children.length < names.length) stack.append(element("i"));
-  names.forEach((name, i) => {
-    stack.children[i].style.width = 100 * Math.min(1, users.get(name)) + "%";
-    stack.children[i].style.background = colour(name);
+  if (stack.children.length === 0) {
+    for (let i = 0; i <= COLOURS; ++i) {
+      stack.append(element("i"));
+      stack.lastChild.style.background = `var(--t${i})`;
+    }
+  }
+  users.forEach((busy, i) => {
+    const width = (100 * Math.min(1, busy)).toFixed(1) + "%";
+    if (stack.children[i].style.width !== width) stack.children[i].style.width = width;
   });
 }
 
@@ -312,20 +330,25 @@ function showPlot() {
     text.textContent = label;
     svg.append(text);
   });
-  const names = [...state.colours.keys()].filter((name) => shown.some((sample) => name in sample.tenants));
+  // An area a colour: of what each sample has, the sums.
+  const used = shown.map((sample) => {
+    const sums = new Array(COLOURS + 1).fill(0);
+    for (const [name, [share]] of Object.entries(sample.tenants)) sums[colourIndex(name)] += share / devices;
+    return sums;
+  });
   const base = shown.map(() => 0);
-  for (const name of names) {
-    let upper = "";
-    let lower = "";
-    shown.forEach((sample, i) => {
+  for (let index = 0; index <= COLOURS; ++index) {
+    if (!used.some((sums) => sums[index] > 0)) continue;
+    const upper = [];
+    const lower = [];
+    used.forEach((sums, i) => {
       const at = x(shown.length - 1 - i).toFixed(1);
-      lower = `L${at},${y(base[i]).toFixed(1)}` + lower;
-      base[i] += (sample.tenants[name] ? sample.tenants[name][0] : 0) / devices;
-      upper += `${i === 0 ? "M" : "L"}${at},${y(base[i]).toFixed(1)}`;
+      lower.push(`L${at},${y(base[i]).toFixed(1)}`);
+      base[i] += sums[index];
+      upper.push(`${i === 0 ? "M" : "L"}${at},${y(base[i]).toFixed(1)}`);
     });
-    if (!upper) continue;
-    const area = shape("path", { class: "area", d: upper + lower + "Z" });
-    area.style.fill = colour(name);
+    const area = shape("path", { class: "area", d: upper.join("") + lower.reverse().join("") + "Z" });
+    area.style.fill = `var(--t${index})`;
     svg.append(area);
   }
   if (state.cursor !== null && state.cursor < shown.length) {
@@ -409,7 +432,12 @@ function arrange(body, names, make) {
 function showTenants() {
   const now = tenantsNow();
   const all = [...now.values()].reduce((sum, [used]) => sum + used, 0);
-  const tenants = [...state.status.tenants].sort((a, b) => a.tenant < b.tenant ? -1 : 1);
+  const every = state.status.tenants;
+  const few = every.length <= TENANTS_AT_FIRST;
+  const tenants = few || state.allTenants ? [...every] : busiestFirst(every).slice(0, TENANTS_AT_FIRST);
+  tenants.sort((a, b) => a.tenant < b.tenant ? -1 : 1);
+  $("more-tenants").hidden = few;
+  setText($("more-tenants"), state.allTenants ? `Show the busiest ${TENANTS_AT_FIRST}` : `Show all ${every.length}`);
   $("no-tenants").hidden = tenants.length > 0;
   $("tenants").hidden = tenants.length === 0;
   const body = $("tenants").tBodies[0];
@@ -490,6 +518,10 @@ function showSessions() {
       return { ...session, use: rate.device, queued: Math.min(1, rate.queued), phase: phase(rate), age: now - session.started };
     })
     .sort((a, b) => (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : b.id - a.id) * (down ? -1 : 1));
+  const listed = sessions.length;
+  if (!state.allSessions) sessions.splice(SESSIONS_AT_FIRST);
+  $("more-sessions").hidden = listed <= SESSIONS_AT_FIRST;
+  setText($("more-sessions"), state.allSessions ? `Show ${SESSIONS_AT_FIRST}` : `Show ${listed}`);
   [...$("sessions").tHead.rows[0].cells].forEach((cell, i) => {
     if (COLUMNS[i].key === key) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
     else cell.removeAttribute("aria-sort");
@@ -515,10 +547,11 @@ function showSessions() {
   });
   $("no-sessions").hidden = sessions.length > 0;
   $("sessions").hidden = sessions.length === 0;
-  setText($("no-sessions"), state.device === null ? "No application is open." : `No application is open on device ${state.device}.`);
-  const listed = state.status.sessions.length;
+  setText($("no-sessions"), state.find !== "" && state.open > 0 ? "No such application is open." :
+    state.device === null ? "No application is open." : `No application is open on device ${state.device}.`);
   setText($("filter"), [state.device === null ? "" : `of device ${state.device} only`,
-    listed < state.open ? `the busiest ${listed} of ${state.open}` : ""].filter(Boolean).join(", "));
+    state.find !== "" ? `${state.found} found` : "",
+    listed < state.found ? `the busiest ${listed} of ${state.found}` : ""].filter(Boolean).join(", "));
 }
 
 // --- Events
@@ -526,10 +559,14 @@ function showSessions() {
 function showEvents() {
   const list = $("events");
   const latest = state.events.length > 0 ? state.events[state.events.length - 1].number : 0;
-  if (list.dataset.latest === String(latest)) return;
-  list.dataset.latest = String(latest);
+  const shown = state.allEvents ? state.events : state.events.slice(-EVENTS_AT_FIRST);
+  $("more-events").hidden = state.events.length <= EVENTS_AT_FIRST;
+  setText($("more-events"), `Show ${state.allEvents ? EVENTS_AT_FIRST : state.events.length}`);
+  const known = latest + "/" + shown.length;
+  if (list.dataset.known === known) return;
+  list.dataset.known = known;
   const today = new Date().toDateString();
-  list.replaceChildren(...[...state.events].reverse().map((event) => {
+  list.replaceChildren(...[...shown].reverse().map((event) => {
     const at = new Date(event.time * 1000);
     const text = at.toDateString() === today ? clock(at) : at.toLocaleDateString([], { month: "short", day: "numeric" });
     const words = element("p", {}, event.text);
@@ -561,10 +598,15 @@ function say(kind, text) {
 async function poll() {
   const fine = state.fine.length > 0 ? state.fine[state.fine.length - 1].number : 0;
   const coarse = state.coarse.length > 0 ? state.coarse[state.coarse.length - 1].number : 0;
+  const number = ++state.asked;
+  const asked = [fine, coarse, state.event, state.device === null ? "all" : state.device, encodeURIComponent(state.find)];
   try {
-    const answer = await fetch(`/api/v1/page/${fine}/${coarse}/${state.event}`, { cache: "no-store", signal: AbortSignal.timeout(LOST_AFTER_MS) });
+    const answer = await fetch("/api/v1/page/" + asked.join("/"), { cache: "no-store", signal: AbortSignal.timeout(LOST_AFTER_MS) });
     if (!answer.ok) throw new Error("status " + answer.status);
-    if (take(await answer.json())) {
+    const known = await answer.json();
+    // Something else was asked meanwhile, and that answer has what this one had.
+    if (number !== state.asked) return undefined;
+    if (take(known)) {
       state.answered += 1;
       state.latest = Date.now();
       say("live", "live");
@@ -613,6 +655,16 @@ theme(["light", "dark"].includes(storedTheme()) ? storedTheme() : "auto");
 $("theme").addEventListener("click", () => theme({ auto: "light", light: "dark", dark: "auto" }[$("theme").textContent]));
 $("range-fine").addEventListener("click", () => choose("fine"));
 $("range-coarse").addEventListener("click", () => choose("coarse"));
+for (const [id, what] of [["more-tenants", "allTenants"], ["more-sessions", "allSessions"], ["more-events", "allEvents"]]) {
+  $(id).addEventListener("click", () => {
+    state[what] = !state[what];
+    show();
+  });
+}
+$("find").addEventListener("input", () => {
+  state.find = $("find").value.trim();
+  poll();
+});
 $("devices").addEventListener("keydown", moveInDevices);
 $("plot").addEventListener("keydown", moveInPlot);
 $("plot").addEventListener("pointermove", pointAtPlot);

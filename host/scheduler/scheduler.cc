@@ -173,6 +173,9 @@ void Scheduler::GiveTurn(Member* member, Nanos now) {
 
 void Scheduler::Grant(Nanos now) {
   if (policy_ == nullptr) return;
+  // A busy host that kept all sessions from looking has not shown that the device stands still.
+  if (now - last_look_ > kSchedulerUnseen) last_progress_ += now - last_look_;
+  last_look_ = now;
   while (true) {
     const bool stalled = now - last_progress_ > kSchedulerStall;
     const auto chosen = policy_->Choose(now, stalled);

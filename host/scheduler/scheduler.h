@@ -157,6 +157,7 @@ class Scheduler {
   ShareMeter meter_ ABSL_GUARDED_BY(mutex_);
   ShareMeter::Charges charges_ ABSL_GUARDED_BY(mutex_);  // scratch of Settle
   Nanos last_progress_ ABSL_GUARDED_BY(mutex_) = 0;
+  Nanos last_look_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace consort::host

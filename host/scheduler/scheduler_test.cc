@@ -132,8 +132,17 @@ TEST_F(SchedulerTest, OverlappedTimeIsSplitAndAddsUp) {
 TEST_F(SchedulerTest, WhatDoesNotMoveKeepsNobodyWaitingForEver) {
   LetAGetAhead(0, 20 * kMs);
   // b's batch waits for something that is not the device.
-  EXPECT_FALSE(scheduler_.TryStart(a_, {}, 20 * kMs + kSchedulerStall));
+  for (Nanos waited = 0; waited <= kSchedulerStall; waited += kSchedulerUnseen) {
+    EXPECT_FALSE(scheduler_.TryStart(a_, {}, 20 * kMs + waited));
+  }
   EXPECT_TRUE(scheduler_.TryStart(a_, {}, 20 * kMs + kSchedulerStall + 1));
+}
+
+// The machine did something else meanwhile, and what b has in flight may have ended long ago.
+TEST_F(SchedulerTest, TimeInWhichNobodyLookedIsNoStandstill) {
+  LetAGetAhead(0, 20 * kMs);
+  EXPECT_FALSE(scheduler_.TryStart(a_, {}, 20 * kMs));
+  EXPECT_FALSE(scheduler_.TryStart(a_, {}, 20 * kMs + 3 * kSchedulerStall));
 }
 
 TEST_F(SchedulerTest, CountsHowLongBatchesWaited) {

@@ -95,7 +95,10 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
 bool WorkGate::HasRoom(Nanos now) const {
   if (in_flight_.size() < kBatchesInFlightLeast) return true;
   if (in_flight_.size() < kBatchesInFlightMost && estimate_in_flight_ < kBatchesShort) return true;
-  return now - last_progress_ > kSchedulerStall;
+  // What is in flight may wait for what comes after it; or it is long, or the host is busy, and all
+  // that comes after it would let the session get far ahead. So one more each time.
+  const Nanos stalls = (now - last_progress_) / kSchedulerStall;
+  return in_flight_.size() < kBatchesInFlightLeast + static_cast<uint64_t>(stalls);
 }
 
 void WorkGate::BeforeWork(Stream* stream) {

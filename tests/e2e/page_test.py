@@ -157,6 +157,8 @@ class Page(unittest.TestCase):
         page.press("Escape", number=27)
         page.wait(text_of("#plot-say") + '.startsWith("Point at the plot")', "the moment to be let go")
         page.press("Tab", number=9)
+        self.assertEqual(page.run("document.activeElement.id"), "find")
+        page.press("Tab", number=9)
         page.press("Enter", number=13)
         self.assertEqual(page.run('document.querySelector("#sessions th").getAttribute("aria-sort")'), "ascending")
 

@@ -49,16 +49,17 @@ class Daemon:
     """One consortd for a with block. Thread compatible; start it from a thread that stays."""
 
     def __init__(self, folder, vms=(), device="auto", verbose=1, metrics="off",
-                 arguments=(), prefix=()):
+                 arguments=(), prefix=(), binary=None):
         """metrics: 127.0.0.1:0 lets the kernel choose a port, see metrics_url(). prefix: a command that runs
-        another, such as on another host of network.py."""
+        another, such as on another host of network.py. binary: consortd by another path, beside another
+        consort-worker."""
         self.folder = pathlib.Path(folder)
         self.socket = self.folder / "consortd.sock"
         self.admin_socket = self.folder / "consortd.admin.sock"
         self._account = self.folder / "account.jsonl"
         self._log = self.folder / "consortd.log"
         self._process = None
-        self._command = [*prefix, BUILD / "bin" / "consortd", "--socket", self.socket, "--account",
+        self._command = [*prefix, binary or BUILD / "bin" / "consortd", "--socket", self.socket, "--account",
                          self._account, "--device", device, "--vsock-port", "off",
                          "--verbose", str(verbose), "--metrics", metrics, *arguments]
         for name in vms:

@@ -162,9 +162,9 @@ TEST(DriverOptionsTest, LastMemorySizeHoldsForTheRest) {
 }
 
 TEST(DriverOptionsTest, BoundsAndNonsense) {
-  EXPECT_TRUE(ParseOptions("16", "2MiB").ok());
+  EXPECT_TRUE(ParseOptions("64", "2MiB").ok());
   EXPECT_EQ(MemoryOf("1", "3145728"), std::vector<Bytes>{2 * kMiB});  // whole granules
-  for (const char* devices : {"17", "-1", "x", "1x", "1 "}) {
+  for (const char* devices : {"65", "-1", "x", "1x", "1 "}) {
     EXPECT_FALSE(ParseOptions(devices, "").ok()) << devices;
   }
   for (const char* memory :
@@ -217,8 +217,8 @@ TEST(DriverOptionsTest, WhatAListMayNotSay) {
         "launch=11s",
         "launch=-1us",
         "count=0",
-        "count=17",
-        "count=9;count=8",
+        "count=65",
+        "count=33;count=32",
         "colour=red",
         "name=\"\"",
         "name=\"open",
@@ -228,7 +228,7 @@ TEST(DriverOptionsTest, WhatAListMayNotSay) {
         "uuid=00112233445566778899aabbccddeeff;uuid=00112233445566778899aabbccddeeff"}) {
     EXPECT_FALSE(ParseOptions(devices, "").ok()) << devices;
   }
-  EXPECT_TRUE(ParseOptions("count=16", "").ok());
+  EXPECT_TRUE(ParseOptions("count=64", "").ok());
   EXPECT_FALSE(ParseOptions(std::string("name=") + std::string(128, 'x'), "").ok());
   EXPECT_TRUE(ParseOptions(std::string("name=") + std::string(127, 'x'), "").ok());
 }

@@ -17,7 +17,7 @@ inline constexpr int kDriverVersion = 13000;  // cuDriverGetVersion: CUDA 13.0
 inline constexpr int kCapabilityMajor = 9;
 inline constexpr int kCapabilityMinor = 0;
 
-inline constexpr int kDeviceCountMax = 16;
+inline constexpr int kDeviceCountMax = 64;
 inline constexpr Bytes kDeviceMemoryDefault = 4 * kGiB;
 // Of a configured device. Names fit what programs give to cuDeviceGetName (256 bytes in cudart's
 // properties); a device slower than the bound, or later, is a mistake in the configuration.
