@@ -144,6 +144,15 @@ void LaneEmitter::EmitEdge(BasicBlock* from, BasicBlock* to, Value* mask) {
     Value* incoming = phi.getIncomingValueForBlock(from);
     if (llvm::isa<llvm::UndefValue>(incoming)) continue;
     llvm::AllocaInst* slot = SlotOf(phi);
+    if (IsDoubtful(&phi)) {
+      // Never where sides of a divergent branch meet.
+      const Doubt doubt = DoubtOf(incoming);
+      const DoubtSlots slots = DoubtSlotsOf(&phi);
+      copies.emplace_back(Scalar(incoming), slot);
+      copies.emplace_back(doubt.beyond, slots.beyond);
+      copies.emplace_back(doubt.strided, slots.strided);
+      continue;
+    }
     Value* value = IsScalar(&phi) ? Scalar(incoming) : Vector(incoming);
     if (!IsScalar(&phi) && shapes_.IsJoin(to) && !is_back && !IsAllOnes(mask)) {
       value = ir_.CreateSelect(Widen(mask, Elements(phi.getType())), value,
@@ -172,6 +181,7 @@ void LaneEmitter::EmitEdge(BasicBlock* from, BasicBlock* to, Value* mask) {
 
 void LaneEmitter::EmitBlock(BasicBlock* block) {
   local_.clear();
+  local_doubts_.clear();
   block_ = block;
   for (Instruction& instruction : *block) {
     if (!llvm::isa<llvm::PHINode>(instruction) && !instruction.isTerminator()) {

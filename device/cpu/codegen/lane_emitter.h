@@ -71,14 +71,30 @@ class LaneEmitter {
     llvm::AllocaInst* reached = nullptr;  // where all lanes of the region go or none
   };
 
+  // Of a value that may be strided: what lanes have beyond the base, and whether those are
+  // multiples of the stride.
+  struct Doubt {
+    llvm::Value* beyond = nullptr;  // integers, a lane each
+    llvm::Value* strided = nullptr;
+  };
+  struct DoubtSlots {
+    llvm::AllocaInst* beyond = nullptr;
+    llvm::AllocaInst* strided = nullptr;
+  };
+
   // --- Values ---
+  bool IsDoubtful(const llvm::Value* value) const { return shapes_.Of(value).maybe; }
   bool IsScalar(const llvm::Value* value) const { return shapes_.Of(value).IsScalar(); }
   llvm::Type* VectorType(llvm::Type* type) const;
   uint32_t Elements(const llvm::Type* type) const;
   llvm::Value* Scalar(llvm::Value* value);
   llvm::Value* Vector(llvm::Value* value);
   llvm::Value* Spread(llvm::Value* base, int64_t stride);
+  llvm::Constant* Strides(uint32_t bits, int64_t stride) const;
+  Doubt DoubtOf(llvm::Value* value);
+  DoubtSlots& DoubtSlotsOf(const llvm::Value* value);
   llvm::Value* Splat(llvm::Value* scalar);
+  // The vector, or the base of what may be strided.
   void Define(llvm::Instruction& instruction, llvm::Value* value);
   llvm::AllocaInst* SlotOf(llvm::Instruction& instruction);
   llvm::AllocaInst* EntrySlot(llvm::Type* type);
@@ -111,6 +127,9 @@ class LaneEmitter {
   void EmitPrologue();
   void EmitInstruction(llvm::Instruction& instruction);
   void EmitScalar(llvm::Instruction& instruction);
+  void EmitDoubtful(llvm::Instruction& instruction);
+  llvm::Value* Base(llvm::Instruction& instruction);
+  Doubt DoubtAfter(llvm::Instruction& instruction, llvm::Value* base);
   llvm::Value* EmitVector(llvm::Instruction& instruction);
   llvm::Value* EmitLoad(llvm::LoadInst& load);
   void EmitStore(llvm::StoreInst& store);
@@ -120,7 +139,6 @@ class LaneEmitter {
   void StoreTo(llvm::StoreInst& store, llvm::Value* base);
   void Scatter(llvm::StoreInst& store);
   void ScatterUnder(llvm::StoreInst& store, llvm::Value* mask);
-  llvm::Value* IsContiguous(llvm::Value* pointer, uint64_t bytes);
   llvm::Value* LastActive(llvm::Value* vector, llvm::Value* mask);
   void ForEachLane(llvm::Value* mask, const std::function<void(llvm::Value*)>& body);
   llvm::Value* EachLane(llvm::Instruction& instruction);
@@ -150,7 +168,9 @@ class LaneEmitter {
   llvm::Value* entry_mask_ = nullptr;
   llvm::Value* tid_[3] = {};  // vectors, where lanes differ in more than x
   llvm::DenseMap<const llvm::Value*, llvm::Value*> local_;  // of the block being made
+  llvm::DenseMap<const llvm::Value*, Doubt> local_doubts_;
   llvm::DenseMap<const llvm::Value*, llvm::AllocaInst*> slots_;
+  llvm::DenseMap<const llvm::Value*, DoubtSlots> doubt_slots_;
   llvm::DenseMap<const llvm::BasicBlock*, Activation> activations_;
   llvm::DenseMap<const llvm::Loop*, llvm::AllocaInst*> again_;
   llvm::DenseMap<llvm::Type*, std::vector<llvm::AllocaInst*>> scratch_;

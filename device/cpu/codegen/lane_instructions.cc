@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "llvm/IR/GetElementPtrTypeIterator.h"
+
 namespace consort::cpu {
 namespace {
 
@@ -84,6 +86,7 @@ void LaneEmitter::EmitInstruction(Instruction& instruction) {
     return Define(instruction, EachLane(instruction));
   }
   if (IsScalar(&instruction)) return EmitScalar(instruction);
+  if (IsDoubtful(&instruction)) return EmitDoubtful(instruction);
   if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
     return Define(instruction, EmitLoad(*load));
   }
@@ -109,9 +112,12 @@ void LaneEmitter::EmitScalar(Instruction& instruction) {
     return Define(instruction,
                   ir_.CreateSExt(Scalar(extension->getOperand(0)), extension->getDestTy()));
   }
-  if (instruction.getOpcode() == Instruction::Or && shape.stride != 0) {
-    return Define(instruction, ir_.CreateAdd(Scalar(instruction.getOperand(0)),
-                                             Scalar(instruction.getOperand(1))));
+  Define(instruction, Base(instruction));
+}
+
+Value* LaneEmitter::Base(Instruction& instruction) {
+  if (instruction.getOpcode() == Instruction::Or && shapes_.Of(&instruction).stride != 0) {
+    return ir_.CreateAdd(Scalar(instruction.getOperand(0)), Scalar(instruction.getOperand(1)));
   }
   // A lane's fields of the context are those of the group's first thread, from which the others
   // count up.
@@ -123,8 +129,77 @@ void LaneEmitter::EmitScalar(Instruction& instruction) {
     copy->dropPoisonGeneratingFlags();
     copy->dropUnknownNonDebugMetadata({llvm::LLVMContext::MD_invariant_load});
   }
-  ir_.Insert(copy);
-  Define(instruction, copy);
+  return ir_.Insert(copy);
+}
+
+// What may be strided (see Refusal for which instructions that are): the base as of a scalar, and
+// the doubt.
+void LaneEmitter::EmitDoubtful(Instruction& instruction) {
+  Value* base = Base(instruction);
+  const Doubt doubt = DoubtAfter(instruction, base);
+  local_doubts_[&instruction] = doubt;
+  if (LeavesBlock(instruction)) {
+    const DoubtSlots slots = DoubtSlotsOf(&instruction);
+    ir_.CreateStore(doubt.beyond, slots.beyond);
+    ir_.CreateStore(doubt.strided, slots.strided);
+  }
+  Define(instruction, base);
+}
+
+LaneEmitter::Doubt LaneEmitter::DoubtAfter(Instruction& instruction, Value* base) {
+  auto both = [&](const Doubt& a, const Doubt& b) { return And(a.strided, b.strided); };
+  if (auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(&instruction)) {
+    Doubt sum = DoubtOf(address->getPointerOperand());
+    for (auto at = llvm::gep_type_begin(address); at != llvm::gep_type_end(address); ++at) {
+      if (at.isStruct() || shapes_.Of(at.getOperand()).IsUniform()) continue;
+      const Doubt index = DoubtOf(at.getOperand());
+      const uint64_t stride = at.getSequentialElementStride(layout_).getFixedValue();
+      Value* times = llvm::ConstantInt::get(index.beyond->getType(), stride);
+      sum = {ir_.CreateAdd(sum.beyond, ir_.CreateMul(index.beyond, times)), both(sum, index)};
+    }
+    return sum;
+  }
+  Value* first = instruction.getOperand(0);
+  switch (instruction.getOpcode()) {
+    case Instruction::SExt:
+    case Instruction::ZExt: {
+      const auto opcode = llvm::cast<llvm::CastInst>(instruction).getOpcode();
+      llvm::Type* type = instruction.getType();
+      const int64_t span = shapes_.Of(first).stride * int64_t{lanes_ - 1};
+      Value* last =
+          ir_.CreateAdd(Scalar(first), llvm::ConstantInt::getSigned(first->getType(), span));
+      // A value wraps once at most between the first lane and the last.
+      Value* strided = ir_.CreateICmpEQ(ir_.CreateSub(ir_.CreateCast(opcode, last, type), base),
+                                        llvm::ConstantInt::getSigned(type, span));
+      Value* all = ir_.CreateCast(opcode, Vector(first), VectorType(type));
+      return {ir_.CreateSub(all, Splat(base)), strided};
+    }
+    case Instruction::Add:
+    case Instruction::Or: {
+      const Doubt a = DoubtOf(first), b = DoubtOf(instruction.getOperand(1));
+      return {ir_.CreateAdd(a.beyond, b.beyond), both(a, b)};
+    }
+    case Instruction::Sub: {
+      const Doubt a = DoubtOf(first), b = DoubtOf(instruction.getOperand(1));
+      return {ir_.CreateSub(a.beyond, b.beyond), both(a, b)};
+    }
+    case Instruction::Mul:
+    case Instruction::Shl: {
+      const Doubt a = DoubtOf(first);
+      auto* by = llvm::cast<llvm::ConstantInt>(instruction.getOperand(1));
+      Value* splat = llvm::ConstantInt::get(a.beyond->getType(), by->getValue());
+      const auto opcode = llvm::cast<llvm::BinaryOperator>(instruction).getOpcode();
+      return {ir_.CreateBinOp(opcode, a.beyond, splat), a.strided};
+    }
+    case Instruction::Select: {
+      Value* condition = Scalar(first);
+      const Doubt a = DoubtOf(instruction.getOperand(1)), b = DoubtOf(instruction.getOperand(2));
+      return {ir_.CreateSelect(condition, a.beyond, b.beyond),
+              ir_.CreateSelect(condition, a.strided, b.strided)};
+    }
+    default:
+      return DoubtOf(first);  // a cast between integer and pointer
+  }
 }
 
 Value* LaneEmitter::EmitVector(Instruction& instruction) {

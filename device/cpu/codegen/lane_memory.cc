@@ -65,15 +65,6 @@ Value* LaneEmitter::Gather(llvm::LoadInst& load) {
   return result;
 }
 
-// Whether addresses that may have wrapped are `bytes` apart from the first lane to the last, and
-// so, as a value wraps once at most, all of them.
-Value* LaneEmitter::IsContiguous(Value* pointer, uint64_t bytes) {
-  Value* all = ir_.CreatePtrToInt(Vector(pointer), VectorType(ir_.getInt64Ty()));
-  Value* distance = ir_.CreateSub(ir_.CreateExtractElement(all, uint64_t{lanes_ - 1}),
-                                  ir_.CreateExtractElement(all, uint64_t{0}));
-  return ir_.CreateICmpEQ(distance, ir_.getInt64(bytes * (lanes_ - 1)));
-}
-
 Value* LaneEmitter::EmitLoad(llvm::LoadInst& load) {
   Value* pointer = load.getPointerOperand();
   const int64_t offset = ContextOffset(load);
@@ -92,9 +83,9 @@ Value* LaneEmitter::EmitLoad(llvm::LoadInst& load) {
   BasicBlock* contiguous = NewBlock();
   BasicBlock* scattered = NewBlock();
   BasicBlock* after = NewBlock();
-  ir_.CreateCondBr(IsContiguous(pointer, bytes), contiguous, scattered);
+  ir_.CreateCondBr(DoubtOf(pointer).strided, contiguous, scattered);
   ir_.SetInsertPoint(contiguous);
-  Value* whole = LoadFrom(load, ir_.CreateExtractElement(Vector(pointer), uint64_t{0}));
+  Value* whole = LoadFrom(load, Scalar(pointer));
   ir_.CreateBr(after);
   ir_.SetInsertPoint(scattered);
   Value* gathered = Gather(load);
@@ -199,9 +190,9 @@ void LaneEmitter::EmitStore(llvm::StoreInst& store) {
   BasicBlock* contiguous = NewBlock();
   BasicBlock* scattered = NewBlock();
   BasicBlock* after = NewBlock();
-  ir_.CreateCondBr(IsContiguous(pointer, bytes), contiguous, scattered);
+  ir_.CreateCondBr(DoubtOf(pointer).strided, contiguous, scattered);
   ir_.SetInsertPoint(contiguous);
-  StoreTo(store, ir_.CreateExtractElement(Vector(pointer), uint64_t{0}));
+  StoreTo(store, Scalar(pointer));
   ir_.CreateBr(after);
   ir_.SetInsertPoint(scattered);
   Scatter(store);

@@ -21,6 +21,28 @@ bool IsSimpleType(const llvm::Type* type) {
          type->isDoubleTy() || type->isPointerTy();
 }
 
+// What DoubtAfter knows.
+bool CanBeDoubtful(const Instruction& instruction) {
+  switch (instruction.getOpcode()) {
+    case Instruction::PHI:
+    case Instruction::SExt:
+    case Instruction::ZExt:
+    case Instruction::Add:
+    case Instruction::Or:
+    case Instruction::Sub:
+    case Instruction::Select:
+    case Instruction::GetElementPtr:
+    case Instruction::IntToPtr:
+    case Instruction::PtrToInt:
+      return true;
+    case Instruction::Mul:
+    case Instruction::Shl:
+      return llvm::isa<llvm::ConstantInt>(instruction.getOperand(1));
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::string LaneEmitter::Refusal() const {
@@ -43,6 +65,7 @@ std::string LaneEmitter::Refusal() const {
           return "a structure";
         }
       }
+      if (shapes_.Of(&instruction).maybe && !CanBeDoubtful(instruction)) return "a doubt";
       switch (instruction.getOpcode()) {
         case Instruction::Ret:
         case Instruction::Br:

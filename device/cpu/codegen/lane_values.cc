@@ -41,7 +41,8 @@ llvm::AllocaInst* LaneEmitter::SlotOf(Instruction& instruction) {
   llvm::AllocaInst*& slot = slots_[&instruction];
   if (slot == nullptr) {
     llvm::Type* type = instruction.getType();
-    slot = EntrySlot(IsScalar(&instruction) ? type : VectorType(type));
+    const bool one = IsScalar(&instruction) || IsDoubtful(&instruction);
+    slot = EntrySlot(one ? type : VectorType(type));
   }
   return slot;
 }
@@ -71,18 +72,48 @@ Value* LaneEmitter::Spread(Value* base, int64_t stride) {
   Value* all = Splat(base);
   if (stride == 0) return all;
   llvm::Type* type = base->getType();
-  const uint32_t bits = type->isPointerTy() ? 64 : type->getIntegerBitWidth();
-  std::vector<llvm::Constant*> numbers;
-  for (uint32_t i = 0; i < lanes_; ++i) {
-    numbers.push_back(ir_.getInt(
-        llvm::APInt(64, static_cast<uint64_t>(stride * int64_t{i}), true).sextOrTrunc(bits)));
-  }
-  Value* offsets = llvm::ConstantVector::get(numbers);
+  Value* offsets = Strides(type->isPointerTy() ? 64 : type->getIntegerBitWidth(), stride);
   if (type->isPointerTy()) return ir_.CreateGEP(ir_.getInt8Ty(), all, offsets);
   return ir_.CreateAdd(all, offsets);
 }
 
-// Of a value that is scalar by its shape: the base.
+// Multiples of the stride, a lane each.
+llvm::Constant* LaneEmitter::Strides(uint32_t bits, int64_t stride) const {
+  std::vector<llvm::Constant*> numbers;
+  for (uint32_t i = 0; i < lanes_; ++i) {
+    const auto number = static_cast<uint64_t>(stride * int64_t{i});
+    numbers.push_back(llvm::ConstantInt::get(scalar_.getContext(),
+                                             llvm::APInt(64, number, true).sextOrTrunc(bits)));
+  }
+  return llvm::ConstantVector::get(numbers);
+}
+
+LaneEmitter::DoubtSlots& LaneEmitter::DoubtSlotsOf(const Value* value) {
+  const auto [at, is_new] = doubt_slots_.try_emplace(value);
+  if (is_new) {
+    llvm::Type* type = value->getType();
+    at->second.beyond = EntrySlot(VectorType(type->isPointerTy() ? ir_.getInt64Ty() : type));
+    at->second.strided = EntrySlot(ir_.getInt1Ty());
+  }
+  return at->second;
+}
+
+// Of what is strided beyond doubt as well.
+LaneEmitter::Doubt LaneEmitter::DoubtOf(Value* value) {
+  const Shape shape = shapes_.Of(value);
+  if (!shape.maybe) {
+    llvm::Type* type = value->getType();
+    return {Strides(type->isPointerTy() ? 64 : type->getIntegerBitWidth(), shape.stride),
+            ir_.getTrue()};
+  }
+  const auto found = local_doubts_.find(value);
+  if (found != local_doubts_.end()) return found->second;
+  const DoubtSlots slots = DoubtSlotsOf(value);
+  return {ir_.CreateLoad(slots.beyond->getAllocatedType(), slots.beyond),
+          ir_.CreateLoad(slots.strided->getAllocatedType(), slots.strided)};
+}
+
+// Of a value that is scalar by its shape, or may be: the base.
 Value* LaneEmitter::Scalar(Value* value) {
   if (auto* argument = llvm::dyn_cast<llvm::Argument>(value)) {
     return out_.getArg(argument->getArgNo());
@@ -97,7 +128,11 @@ Value* LaneEmitter::Scalar(Value* value) {
 Value* LaneEmitter::Vector(Value* value) {
   const Shape shape = shapes_.Of(value);
   if (shape.IsScalar()) return Spread(Scalar(value), shape.stride);
-  return Scalar(value);
+  if (!shape.maybe) return Scalar(value);
+  Value* all = Splat(Scalar(value));
+  Value* beyond = DoubtOf(value).beyond;
+  if (all->getType()->isPtrOrPtrVectorTy()) return ir_.CreateGEP(ir_.getInt8Ty(), all, beyond);
+  return ir_.CreateAdd(all, beyond);
 }
 
 // --- Masks ---
