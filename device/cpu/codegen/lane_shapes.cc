@@ -33,15 +33,14 @@ uint64_t AlignOf(uint64_t value) {
 
 Shape Bounded(int64_t stride, uint64_t align, bool maybe) {
   if (stride > kStrideMax || stride < -kStrideMax) return Shape::Varying();
-  if (stride == 0) maybe = false;
+  // The same for all lanes, or not: nothing is gained by asking.
+  if (stride == 0 && maybe) return Shape::Varying();
   return {Shape::Kind::kStrided, maybe, stride, std::clamp<uint64_t>(align, 1, kAlignMax)};
 }
 
 Shape Sum(const Shape& a, const Shape& b, int64_t scale) {
   if (a.kind == Shape::Kind::kUnknown || b.kind == Shape::Kind::kUnknown) return {};
   if (a.kind == Shape::Kind::kVarying || b.kind == Shape::Kind::kVarying) return Shape::Varying();
-  // Two doubts could make up for each other at the ends and not between them.
-  if (a.maybe && b.maybe) return Shape::Varying();
   if (scale > kStrideMax || scale < -kStrideMax) {
     return b.IsUniform() ? Bounded(a.stride, 1, a.maybe) : Shape::Varying();
   }
@@ -53,11 +52,10 @@ Shape Sum(const Shape& a, const Shape& b, int64_t scale) {
 Shape Merge(const Shape& a, const Shape& b) {
   if (a.kind == Shape::Kind::kUnknown) return b;
   if (b.kind == Shape::Kind::kUnknown) return a;
-  if (a.kind == Shape::Kind::kVarying || b.kind == Shape::Kind::kVarying || a.maybe || b.maybe ||
-      a.stride != b.stride) {
+  if (a.kind == Shape::Kind::kVarying || b.kind == Shape::Kind::kVarying || a.stride != b.stride) {
     return Shape::Varying();
   }
-  return Shape::Strided(a.stride, std::min(a.align, b.align));
+  return Bounded(a.stride, std::min(a.align, b.align), a.maybe || b.maybe);
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 //
 //   strided     lane i has base + i * stride, for arithmetic modulo the value's width; stride 0 is
 //               a uniform value
-//   maybe       strided unless the value wrapped at its former, smaller width between two lanes
+//   maybe       strided unless a value that it comes of wrapped, at its smaller width, between two
+//               lanes; where that is so is known at run time
 //   varying     anything
 //
 // A branch diverges if its condition is not uniform. What it decides, up to where its sides meet

@@ -50,6 +50,20 @@ extern "C" __global__ void WrappingIndices(const uint32_t* in, uint32_t* out, un
   out[blockIdx.x * blockDim.x + threadIdx.x] = at < count ? in[at] : ~in[count - 1 - (i & 7)];
 }
 
+// Walks from the difference of two indices of 32 bits that wrap at different threads.
+extern "C" __global__ void WrappingWalks(const uint32_t* in, uint32_t* out, unsigned start,
+                                         unsigned other, unsigned steps, unsigned count) {
+  const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned a = start + 2 * t, b = other + t;
+  const uint64_t first = uint64_t{a} - b;
+  uint32_t sum = 0;
+  if (first < count) {
+    const uint32_t* at = in + first;
+    for (unsigned k = 0; k < steps; ++k) sum = 3 * sum + at[k * 64];
+  }
+  out[t] = sum;
+}
+
 // Threads that returned early take no part in the barriers that follow.
 extern "C" __global__ void ReturnBeforeBarrier(const uint32_t* in, uint32_t* out, unsigned count) {
   extern __shared__ uint32_t values[];

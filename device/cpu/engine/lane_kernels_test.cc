@@ -167,6 +167,31 @@ TEST_P(LaneKernels, IndicesThatWrapBetweenTwoLanes) {
   }
 }
 
+// Where both indices have wrapped, the first lane and the last are as far apart as if none had.
+TEST_P(LaneKernels, WalksFromTwoIndicesThatWrapApart) {
+  constexpr uint32_t kCount = 500;
+  constexpr uint32_t kStepsMax = 5;
+  const auto in = Random<uint32_t>(kCount + kStepsMax * 64);
+  for (const uint32_t start : {0u, 0xFFFFFFE0u, 0xFFFFFFF0u, 0xFFFFFFD1u, 0x7FFFFFF0u}) {
+    for (const uint32_t back : {0u, 3u, 16u}) {
+      for (const uint32_t steps : {0u, 1u, kStepsMax}) {
+        constexpr uint32_t kBlocks = 2;
+        constexpr uint32_t kThreads = 96;
+        std::vector<uint32_t> out(kBlocks * kThreads);
+        Run("WrappingWalks", Shape(kBlocks, {kThreads, 1, 1}), in.data(), out.data(), start,
+            start - back, steps, kCount);
+        for (uint32_t t = 0; t < out.size(); ++t) {
+          const uint32_t a = start + 2 * t, b = start - back + t;
+          const uint64_t first = uint64_t{a} - b;
+          uint32_t sum = 0;
+          for (uint32_t k = 0; first < kCount && k < steps; ++k) sum = 3 * sum + in[first + k * 64];
+          ASSERT_EQ(out[t], sum) << start << " " << back << " " << steps << " " << t;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(LaneKernels, ThreadsThatReturnedMissNoBarrier) {
   for (const uint32_t threads : {32u, 64u, 100u, 256u}) {
     for (const uint32_t count : {1u, 31u, 33u, 200u, 512u}) {
