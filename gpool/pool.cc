@@ -86,7 +86,7 @@ Pool::~Pool() {
 
 void Pool::Follow() {
   absl::MutexLock lock(&mutex_);
-  if (!ready_) return;
+  if (!ready_ || stop_) return;  // the store's threads talk until member_ is gone
   rpc_->SetMap(member_->map());
   const bool ours = member_->is_mapper();
   std::string history;
