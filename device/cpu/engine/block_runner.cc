@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <new>
 
@@ -86,6 +87,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   while (threads_.size() < threads) {
     threads_.push_back(std::make_unique<Thread>());
     threads_.back()->runner = this;
+    threads_.back()->context.owner = threads_.back().get();
   }
   for (; status.ok() && fibers_ < fibers; ++fibers_) {
     status = threads_[fibers_]->fiber.Allocate(stack_bytes, fibers_);
@@ -219,6 +221,7 @@ void BlockRunner::ScheduleBody(void* argument) {
 void BlockRunner::RunScheduled(const uint32_t block[3]) {
   const bool fibers = job_->mode == ThreadsMode::kFibers;
   barriers_.fill(BarrierState());
+  arrived_barriers_ = 0;
   live_threads_ = thread_count_;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
@@ -284,7 +287,9 @@ bool BlockRunner::RunWarp(uint32_t warp) {
 // After its last instruction: barriers and collectives that only waited for this thread complete.
 void BlockRunner::ThreadLeft(Thread& thread) {
   --live_threads_;
-  for (uint32_t barrier = 0; barrier < kBarriers; ++barrier) CompleteBarrier(barrier);
+  for (uint32_t rest = arrived_barriers_; rest != 0; rest &= rest - 1) {
+    CompleteBarrier(static_cast<uint32_t>(std::countr_zero(rest)));
+  }
   if (job_->lanes > 1) return;
   const uint32_t first = thread.context.warp * kWarpLanes;
   const uint32_t end = std::min(thread_count_, first + kWarpLanes);

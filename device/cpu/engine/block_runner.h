@@ -124,6 +124,12 @@ class BlockRunner {
   enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
   enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
+  struct Thread;
+  // What runtime functions are given leads back to its thread.
+  struct OwnedContext : ThreadContext {
+    Thread* owner = nullptr;
+  };
+
   struct Thread {
     State state = State::kReady;
     // kBarrier
@@ -138,7 +144,7 @@ class BlockRunner {
     // kActive
     uint32_t place = 0;
     BlockRunner* runner = nullptr;
-    ThreadContext context;
+    OwnedContext context;
     Fiber fiber;  // but in kFibers, only the first thread has a stack
   };
 
@@ -168,7 +174,7 @@ class BlockRunner {
   static void ThreadBody(void* argument);
   static void ScheduleBody(void* argument);
 
-  Thread& Of(ThreadContext* context) { return *threads_[context->thread_index / job_->lanes]; }
+  static Thread& Of(ThreadContext* context) { return *static_cast<OwnedContext*>(context)->owner; }
   Thread& LaneOf(const Thread& thread, uint32_t lane);
   uint32_t LiveLanes(uint32_t warp) const;
   void Wait(Thread& thread, State state);
@@ -206,6 +212,7 @@ class BlockRunner {
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
   std::array<BarrierState, kBarriers> barriers_;
+  uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
   uint32_t loop_block_[3] = {};
 };
 

@@ -40,6 +40,7 @@ void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) 
     }
   }
   state.arrived += weight;
+  arrived_barriers_ |= 1u << arrival.barrier;
   state.expected = arrival.count;
   state.op = arrival.op;
   state.popc += arrival.popc;
@@ -64,6 +65,7 @@ bool BlockRunner::CompleteBarrier(uint32_t barrier) {
     }
   }
   state = BarrierState();
+  arrived_barriers_ &= ~(1u << barrier);
   return true;
 }
 
