@@ -47,7 +47,14 @@ const char* Advice(int family, int error) {
       }
       return "is consortd running?";
     case AF_VSOCK:
-      if (error == EAFNOSUPPORT || error == ENODEV || error == EADDRNOTAVAIL) {
+      if (error == EAFNOSUPPORT) {
+        return "this kernel has no vsock; Linux 4.8 or later has, with the module "
+               "vmw_vsock_virtio_transport (modprobe it)";
+      }
+      if (error == EPERM || error == EACCES) {
+        return "this process may not use vsock; a container's seccomp profile must allow AF_VSOCK";
+      }
+      if (error == ENODEV || error == EADDRNOTAVAIL) {
         return "does this VM have a virtio-vsock device and its kernel the driver "
                "(modprobe vmw_vsock_virtio_transport)?";
       }

@@ -154,7 +154,7 @@ absl::Status WriteDebugBundle(const BundleSources& sources, const std::string& p
   if (!fd.valid()) {
     const std::string text = absl::StrCat(path, ": ", strerror(errno));
     return errno == EEXIST ? absl::AlreadyExistsError(text + "; name another file")
-                           : absl::UnavailableError(text);
+                           : absl::InternalError(text);
   }
   Collected all;
   all.now = unix_seconds;
@@ -180,7 +180,7 @@ absl::Status WriteDebugBundle(const BundleSources& sources, const std::string& p
     if (wrote < 0) {
       const std::string why = strerror(errno);
       unlink(path.c_str());
-      return absl::UnavailableError(absl::StrCat(path, ": ", why, "; name a file elsewhere"));
+      return absl::InternalError(absl::StrCat(path, ": ", why, "; name a file elsewhere"));
     }
     written += static_cast<size_t>(wrote);
   }

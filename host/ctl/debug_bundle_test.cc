@@ -67,7 +67,7 @@ TEST_F(DebugBundleTest, HasTheConfigurationAndNamesWhatIsMissing) {
   EXPECT_THAT(missing, HasSubstr("configuration/consortd.default: "));
   // It never writes over anything.
   EXPECT_EQ(WriteDebugBundle(sources, path, 0).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_TRUE(absl::IsUnavailable(WriteDebugBundle(sources, folder_ + "/no/such/file", 0)));
+  EXPECT_TRUE(absl::IsInternal(WriteDebugBundle(sources, folder_ + "/no/such/file", 0)));
 }
 
 }  // namespace

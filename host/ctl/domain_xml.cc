@@ -215,6 +215,12 @@ std::optional<Attachment> FindAttachment(const std::string& xml) {
   return found;
 }
 
+bool WantsKvm(const std::string& xml) {
+  pugi::xml_document document;
+  const auto domain = Parse(xml, &document);
+  return domain.ok() && std::strcmp(domain->attribute("type").value(), "kvm") == 0;
+}
+
 std::vector<Finding> CheckDomain(const std::string& xml) {
   std::vector<Finding> findings;
   pugi::xml_document document;

@@ -42,6 +42,9 @@ struct Finding {
 // What keeps an attached domain from working, as far as its definition tells.
 std::vector<Finding> CheckDomain(const std::string& xml);
 
+// Whether the domain is of type kvm: its machine runs on the processor itself.
+bool WantsKvm(const std::string& xml);
+
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_CTL_DOMAIN_XML_H_

@@ -2,6 +2,7 @@
 #include "host/ctl/vm_commands.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/unique_fd.h"
 #include "host/ctl/admin_client.h"
 #include "host/daemon/vm_files.h"
 
@@ -280,6 +282,18 @@ absl::StatusOr<std::vector<AttachedVm>> ListVms(const LibvirtDomains& domains) {
   return vms;
 }
 
+std::optional<Finding> CheckKvm(const std::string& xml, const std::string& kvm) {
+  if (!WantsKvm(xml)) return std::nullopt;
+  const UniqueFd device(open(kvm.c_str(), O_RDWR | O_CLOEXEC));
+  // Who may open it is QEMU's matter, and not of whoever asks here.
+  if (device.valid() || errno == EACCES || errno == EPERM) return std::nullopt;
+  return Finding{
+      absl::StrCat("the domain wants KVM, and this host has none (", kvm, ": ", strerror(errno),
+                   ")"),
+      "turn virtualisation on in the firmware, or for this machine if it is a virtual one itself, "
+      "and modprobe kvm_intel or kvm_amd; without KVM a domain of type qemu runs, slowly"};
+}
+
 absl::StatusOr<std::vector<Finding>> CheckVm(const LibvirtDomains& domains, const VmPaths& paths,
                                              const std::string& domain) {
   ASSIGN_OR_RETURN(const std::string xml, domains.Definition(domain));
@@ -302,6 +316,7 @@ absl::StatusOr<std::vector<Finding>> CheckVm(const LibvirtDomains& domains, cons
     CheckSocket(attachment->socket_path, &findings);
   }
   CheckAppArmor(paths, &findings);
+  if (auto lacks = CheckKvm(xml, paths.kvm); lacks.has_value()) findings.push_back(*lacks);
   return findings;
 }
 

@@ -6,6 +6,7 @@
 #ifndef CONSORT_HOST_CTL_VM_COMMANDS_H_
 #define CONSORT_HOST_CTL_VM_COMMANDS_H_
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct VmPaths {
   std::string vm_files = "/etc/consort/vms.d";
   std::string vm_sockets = "/run/consort/vms";
   std::string apparmor_folder = "/etc/apparmor.d";
+  std::string kvm = "/dev/kvm";
 };
 
 struct AttachOptions {
@@ -55,6 +57,10 @@ struct AttachedVm {
   Attachment attachment;
 };
 absl::StatusOr<std::vector<AttachedVm>> ListVms(const LibvirtDomains& domains);
+
+// What a domain of type kvm lacks on a host whose device of KVM is `kvm`; none: nothing, or it is
+// of another type.
+std::optional<Finding> CheckKvm(const std::string& xml, const std::string& kvm);
 
 // What is missing in this domain or on this host; empty: nothing was found.
 absl::StatusOr<std::vector<Finding>> CheckVm(const LibvirtDomains& domains, const VmPaths& paths,

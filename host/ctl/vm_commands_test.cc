@@ -132,6 +132,17 @@ TEST_F(VmCommandsTest, TheHookServesADomainFromItsStartToItsEnd) {
   EXPECT_EQ(File(), "");
 }
 
+TEST_F(VmCommandsTest, CheckSaysThatThereIsNoKvm) {
+  const auto lacks = CheckKvm("<domain type='kvm'/>", folder_ + "/kvm");
+  ASSERT_TRUE(lacks.has_value());
+  EXPECT_THAT(lacks->problem, HasSubstr("kvm: No such file"));
+  EXPECT_THAT(lacks->remedy, HasSubstr("modprobe"));
+  EXPECT_FALSE(CheckKvm("<domain type='qemu'/>", folder_ + "/kvm").has_value());
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ + "/kvm") << "";
+  EXPECT_FALSE(CheckKvm("<domain type='kvm'/>", folder_ + "/kvm").has_value());
+}
+
 TEST_F(VmCommandsTest, CheckNamesWhatTheHostLacks) {
   ASSERT_TRUE(AttachVm(*domains_, paths_, {"test", "research", 1, false}, out_).ok());
   std::filesystem::create_directories(folder_ + "/apparmor/libvirt");

@@ -5,11 +5,17 @@
 A row of CASES is a mistake: its command, how it ends, and what its last word must contain.
 """
 
+import contextlib
+import ctypes
 import dataclasses
+import errno
+import json
 import os
 import pathlib
 import re
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -58,6 +64,23 @@ CASES = (
          (r"another daemon", r"systemctl status consortd", r"--socket"), 1),
     Case("two daemons on one port", ("--metrics", "{port}"), (r"Address already in use", r"--metrics"), 1),
 )
+
+
+def refuse_vsock(error):
+    """From now on this process gets `error` for a socket of AF_VSOCK. Source: seccomp(2), filters of classic BPF."""
+    load, jump_if_equal, answer = 0x20, 0x15, 0x06
+    allow, fail = 0x7FFF0000, 0x00050000
+    socket_call = 41  # of x86-64
+    # Offsets in struct seccomp_data: the call's number, and the low half of its first argument.
+    program = b"".join(struct.pack("=HBBI", *each) for each in (
+        (load, 0, 0, 0), (jump_if_equal, 0, 3, socket_call), (load, 0, 0, 16),
+        (jump_if_equal, 0, 1, socket.AF_VSOCK), (answer, 0, 0, fail | error), (answer, 0, 0, allow)))
+    instructions = ctypes.create_string_buffer(program, len(program))
+    filter_program = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
+    libc = ctypes.CDLL(None, use_errno=True)
+    no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, mode_filter, filter_program, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def last_word(text):
@@ -144,7 +167,7 @@ class Errors(unittest.TestCase):
 
     def test_a_program_says_why_it_finds_no_device(self):
         for endpoint, wanted in ((f"unix:{self.folder}/none.sock", r"cannot reach .*none\.sock.*is consortd running"),
-                                 ("vsock:2:7000", r"cannot reach vsock:2:7000.*(modprobe vmw_vsock_virtio_transport|attached)"),
+                                 ("vsock:2:7000", r"cannot reach vsock:2:7000.*(vmw_vsock_virtio_transport|attached)"),
                                  ("nonsense", r"bad endpoint 'nonsense'")):
             with self.subTest(endpoint):
                 environment = dict(self.running.local_environment(), CONSORT_ENDPOINT=endpoint)
@@ -153,6 +176,60 @@ class Errors(unittest.TestCase):
                 self.assertNotEqual(done.returncode, 0)
                 self.assertEqual(len(re.findall(r"(?m)^consort: ", done.stderr)), 1, done.stderr)
                 self.assertRegex(done.stderr, wanted)
+
+
+    def test_a_guest_whose_kernel_or_container_has_no_vsock_is_told(self):
+        """A kernel without it, and a container's profile, answer the first system call with these errors."""
+        for error, wanted in ((errno.EAFNOSUPPORT, r"Address family not supported.*Linux 4\.8 or later.*modprobe"),
+                              (errno.EPERM, r"Operation not permitted.*seccomp profile must allow AF_VSOCK")):
+            with self.subTest(errno.errorcode[error]):
+                environment = dict(self.running.local_environment(), CONSORT_ENDPOINT="vsock:2:7000")
+                done = subprocess.run([stack.PROGRAMS / "vector_add"], env=environment, stdin=subprocess.DEVNULL,
+                                      capture_output=True, text=True, timeout=SECONDS, preexec_fn=lambda: refuse_vsock(error))
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(len(re.findall(r"(?m)^consort: ", done.stderr)), 1, done.stderr)
+                self.assertRegex(done.stderr, "cannot reach vsock:2:7000: " + wanted)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to mount a small file system")
+    def test_a_disk_that_fills_up_is_told_and_used_again_when_there_is_room(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        tenants = self.folder / "tenants.toml"
+        tenants.write_text('[[tenant]]\nname = "a"\n', "utf-8")
+        account = disk / "account.jsonl"
+        with stack.Daemon(self.folder, device="cpu", arguments=(
+                "--account", account, "--tenants", tenants, "--state", disk / "state.json")) as daemon:
+            self.ctl(daemon, "tenant", "set", "a", "--weight", "2")
+            filler = disk / "filler"
+            with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            # What could not be kept has not happened.
+            said = self.ctl(daemon, "tenant", "set", "a", "--weight", "3", status=1)
+            self.assertRegex(said, r"state\.json.*No space left on device")
+            self.assertRegex(self.ctl(daemon, "tenant", "list"), r"(?m)^a +2 ")
+            self.assertRegex(self.ctl(daemon, "debug", "bundle", str(disk / "bundle.tar"), status=1),
+                             r"bundle\.tar.*No space left on device")
+
+            def run_until(wanted):
+                # An account's line or two may fit the room that its file has already.
+                deadline = time.monotonic() + SECONDS
+                while not wanted():
+                    self.assertLess(time.monotonic(), deadline, daemon.log_tail())
+                    done = subprocess.run([stack.PROGRAMS / "vector_add"], env=daemon.local_environment(),
+                                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+                    self.assertEqual(done.returncode, 0, done.stderr + daemon.log_tail())
+            run_until(lambda: "account.jsonl: No space left on device: make room there" in daemon.log())
+            filler.unlink()
+            before = len(account.read_text("utf-8").splitlines())
+            run_until(lambda: len(account.read_text("utf-8").splitlines()) > before)
+            # Nothing was half written.
+            for line in account.read_text("utf-8").splitlines():
+                json.loads(line)
+            self.ctl(daemon, "tenant", "set", "a", "--weight", "3")
+            self.assertEqual(daemon.stop(), 0)
 
 
 if __name__ == "__main__":

@@ -184,10 +184,16 @@ class Page(unittest.TestCase):
 
     def test_the_colours_can_be_chosen(self):
         page = self.browser
-        page.run('document.querySelector("#theme").click(); document.querySelector("#theme").click()')
-        self.assertEqual(page.run("getComputedStyle(document.documentElement).colorScheme"), "dark")
+        is_dark = "parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]) < 128"
+        # Light, dark, as the system says; and that is light, then dark.
+        for dark in (False, True, False):
+            page.run('document.querySelector("#theme").click()')
+            self.assertEqual(page.run(is_dark), dark)
+        page.look(1280, 900, "dark")
+        page.wait(is_dark, "the system's colours")
         page.run('document.querySelector("#theme").click()')
-        self.assertEqual(page.run("getComputedStyle(document.documentElement).colorScheme"), "light")
+        self.assertFalse(page.run(is_dark))
+        page.run('document.querySelector("#theme").click(); document.querySelector("#theme").click()')
 
     def test_says_when_the_daemon_is_gone_and_takes_up_with_the_next(self):
         with tempfile.TemporaryDirectory(prefix="page-") as folder:
