@@ -79,6 +79,7 @@ CUresult AddressWindow::Allocate(Bytes bytes, uint64_t* address) {
   if (result != CUDA_SUCCESS) return result;
   *address = base_ + first * kGranuleBytes;
   allocations_.emplace(*address, Placed{bytes, first});
+  options_.notes.Placed(*address, bytes);
   return CUDA_SUCCESS;
 }
 
@@ -100,6 +101,7 @@ CUresult AddressWindow::AllocateShared(Bytes bytes, uint64_t* address) {
   if (extent.units->largest_free() != 0) shared_free_.emplace(extent.units->largest_free(), first);
   *address = base_ + first * kGranuleBytes + *unit * kAllocationAlignment;
   allocations_.emplace(*address, Placed{bytes, first});
+  options_.notes.Placed(*address, bytes);
   return CUDA_SUCCESS;
 }
 
@@ -108,6 +110,7 @@ CUresult AddressWindow::Free(uint64_t address) {
   if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
   const Placed placed = it->second;
   allocations_.erase(it);
+  options_.notes.Gone(address);
   Extent& extent = extents_.at(placed.extent);
   if (extent.units != nullptr) {
     const uint64_t unit = (address - base_ - placed.extent * kGranuleBytes) / kAllocationAlignment;
@@ -139,10 +142,12 @@ CUresult AddressWindow::TakeRange(Bytes bytes, uint64_t* address) {
   }
   if (!first.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = base_ + *first * kGranuleBytes;
+  options_.notes.Placed(*address, bytes);
   return CUDA_SUCCESS;
 }
 
 void AddressWindow::ReturnRange(uint64_t address, Bytes bytes) {
+  options_.notes.Gone(address);
   granules_.Return((address - base_) / kGranuleBytes, bytes / kGranuleBytes);
 }
 

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
 #include "memmgr/memory_budget.h"
 #include "memmgr/mover.h"
@@ -56,7 +57,8 @@ struct WindowOptions {
   MemoryBudget* budget = nullptr;  // borrowed for the window's life
   // Large extents are made of chunks of so many granules; 0: of one.
   uint64_t chunk_granules = 0;
-  bool may_be_away = false;  // extents that do not fit the device now
+  bool may_be_away = false;       // extents that do not fit the device now
+  device::AllocationNotes notes;  // told of what is given out
 };
 
 class AddressWindow {

@@ -95,6 +95,30 @@ TEST_F(AddressWindowTest, SmallAllocationsShareAGranuleAndLargeOnesHaveTheirOwn)
   EXPECT_EQ(before_ - FreeOnDevice(), 2 * kGranuleBytes);
 }
 
+// What a driver that checks kernels is told; the functions have no other place to put it.
+std::map<uint64_t, Bytes>& Noted() {
+  static auto* const noted = new std::map<uint64_t, Bytes>();
+  return *noted;
+}
+
+TEST_F(AddressWindowTest, TellsTheDriverWhatIsGivenOut) {
+  window_.reset();
+  Noted().clear();
+  WindowOptions options = Options();
+  options.notes.placed = [](uint64_t address, uint64_t bytes) { Noted()[address] = bytes; };
+  options.notes.gone = [](uint64_t address) { EXPECT_EQ(Noted().erase(address), 1u) << address; };
+  ASSERT_EQ(AddressWindow::Create(table(), options, &window_), CUDA_SUCCESS);
+  const uint64_t small = Allocate(100);
+  const uint64_t large = Allocate(5 * kMiB + 1);
+  uint64_t range = 0;
+  ASSERT_EQ(window_->TakeRange(2 * kGranuleBytes, &range), CUDA_SUCCESS);
+  EXPECT_EQ(Noted(), (std::map<uint64_t, Bytes>{
+                         {small, 100}, {large, 5 * kMiB + 1}, {range, 2 * kGranuleBytes}}));
+  ASSERT_EQ(window_->Free(small), CUDA_SUCCESS);
+  window_->ReturnRange(range, 2 * kGranuleBytes);
+  EXPECT_EQ(Noted(), (std::map<uint64_t, Bytes>{{large, 5 * kMiB + 1}}));
+}
+
 TEST_F(AddressWindowTest, FindsTheAllocationAroundAnAddress) {
   const uint64_t a = Allocate(1000);
   ASSERT_TRUE(window_->Find(a + 999).has_value());

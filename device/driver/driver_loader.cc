@@ -23,6 +23,9 @@ constexpr char kCpuLibrary[] = "libconsort-cpu.so";
 // Every Consort guest library has this symbol and no vendor's driver has it: a worker must not open
 // the library that sends calls to workers.
 constexpr char kGuestLibraryMark[] = "consort_guest_library";
+// Of the CPU driver: device/cpu/driver/allocation_notes.cc.
+constexpr char kPlaced[] = "consort_cpu_allocation_placed";
+constexpr char kGone[] = "consort_cpu_allocation_gone";
 
 // The version in the name of the library's file, libcuda.so.VERSION, which NVIDIA's packages and
 // installer give it; libcuda.so.1 is a link to it.
@@ -66,6 +69,8 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is too old: it has no ", absl::StrJoin(missing, ", ")));
   }
+  driver.notes.placed = reinterpret_cast<void (*)(uint64_t, uint64_t)>(dlsym(library, kPlaced));
+  driver.notes.gone = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, kGone));
   return driver;
 }
 

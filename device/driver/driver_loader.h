@@ -22,8 +22,23 @@ enum class DriverKind : uint8_t { kAuto, kCpu, kNvidia };
 // "auto", "cpu" or "nvidia".
 absl::StatusOr<DriverKind> ParseDriverKind(std::string_view text);
 
+// How a driver is told of memory that is given out in parts of what it has mapped; both null but
+// for the CPU driver when it checks what kernels touch (CONSORT_CPU_SANITIZE). Any thread.
+struct AllocationNotes {
+  void (*placed)(uint64_t address, uint64_t bytes) = nullptr;
+  void (*gone)(uint64_t address) = nullptr;
+
+  void Placed(uint64_t address, uint64_t bytes) const {
+    if (placed != nullptr) placed(address, bytes);
+  }
+  void Gone(uint64_t address) const {
+    if (gone != nullptr) gone(address);
+  }
+};
+
 struct LoadedDriver {
   DriverTable table;
+  AllocationNotes notes;
   std::string library;  // as it was opened, for people
   // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.
   std::string release;

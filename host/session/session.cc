@@ -116,6 +116,7 @@ absl::Status Session::Open() {
     options.budget = memory_client_.get();
     options.may_be_away = memory_client_->swaps();
     options.chunk_granules = memory_client_->chunk_granules();
+    options.notes = device_.allocation_notes();
     result = memmgr::AddressWindow::Create(driver_, options, &window_);
   }
   if (result == CUDA_SUCCESS) {

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::L
     return absl::NotFoundError(
         absl::StrCat("no device ", index, "; ", driver.library, " has ", driver.device_count));
   }
-  std::unique_ptr<WorkerDevice> opened(new WorkerDevice(driver.table));
+  std::unique_ptr<WorkerDevice> opened(new WorkerDevice(driver));
   CUresult result = driver.table.cuDeviceGet(&opened->device_, static_cast<int>(index));
   if (result == CUDA_SUCCESS) {
     result = driver.table.cuDevicePrimaryCtxRetain(&opened->context_, opened->device_);

@@ -55,6 +55,7 @@ class WorkerDevice {
   ~WorkerDevice();
 
   const device::DriverTable& driver() const { return driver_; }
+  const device::AllocationNotes& allocation_notes() const { return notes_; }
   CUdevice device() const { return device_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
   // What sessions share with each other.
@@ -63,10 +64,12 @@ class WorkerDevice {
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
  private:
-  explicit WorkerDevice(const device::DriverTable& driver) : driver_(driver) {}
+  explicit WorkerDevice(const device::LoadedDriver& driver)
+      : driver_(driver.table), notes_(driver.notes) {}
   absl::Status ReadSnapshot();
 
   const device::DriverTable driver_;
+  const device::AllocationNotes notes_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;

@@ -65,25 +65,81 @@ MemoryBlock BlockOf(const Range& range) {
 
 }  // namespace
 
-std::optional<MemoryBlock> AddressSpace::BlockAt(uintptr_t address) const {
-  absl::ReaderMutexLock lock(&mutex_);
+std::optional<uintptr_t> AddressSpace::NotedReservationLocked(uintptr_t address) const {
+  auto at = reservations_.upper_bound(address);
+  if (at == reservations_.begin()) return std::nullopt;
+  --at;
+  if (address - at->first >= at->second || noted_.count(at->first) == 0) return std::nullopt;
+  return at->first;
+}
+
+void AddressSpace::NotePlaced(uintptr_t address, Bytes bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (!remembers_freed_) return;
+  auto at = reservations_.upper_bound(address);
+  if (at == reservations_.begin()) return;
+  noted_.insert(std::prev(at)->first);
+  placed_[address] = bytes;
+  // Until now the whole mapping may have been a block.
+  Changed();
+}
+
+void AddressSpace::NoteGone(uintptr_t address) {
+  absl::MutexLock lock(&mutex_);
+  const auto at = placed_.find(address);
+  if (at == placed_.end()) return;
+  Range range;
+  range.base = at->first;
+  range.bytes = at->second;
+  RememberLocked(range, /*holds=*/false);
+  placed_.erase(at);
+  Changed();
+}
+
+std::optional<MemoryBlock> AddressSpace::BlockAtLocked(uintptr_t address) const {
   const auto it = FindLocked(address);
   if (it == ranges_.end()) return std::nullopt;
-  return BlockOf(it->second);
+  MemoryBlock block = BlockOf(it->second);
+  if (it->second.kind != RangeKind::kMapping || !NotedReservationLocked(address)) return block;
+  auto at = placed_.upper_bound(address);
+  if (at == placed_.begin()) return std::nullopt;
+  --at;
+  if (address - at->first >= at->second) return std::nullopt;
+  block.base = at->first;
+  block.bytes = at->second;
+  return block;
+}
+
+std::optional<MemoryBlock> AddressSpace::BlockAt(uintptr_t address) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return BlockAtLocked(address);
 }
 
 std::optional<MemoryBlock> AddressSpace::NearestBlock(uintptr_t address) const {
   absl::ReaderMutexLock lock(&mutex_);
+  std::optional<MemoryBlock> nearest;
+  uint64_t least = UINT64_MAX;
+  auto offer = [&](const MemoryBlock& block) {
+    const uintptr_t end = block.base + block.bytes;
+    const uint64_t distance = address < block.base ? block.base - address
+                              : address >= end     ? address - end + 1
+                                                   : 0;
+    if (distance < least) {
+      least = distance;
+      nearest = block;
+    }
+  };
   const auto above = ranges_.upper_bound(address);
-  if (above == ranges_.begin()) {
-    if (above == ranges_.end()) return std::nullopt;
-    return BlockOf(above->second);
+  for (const auto& range : {above, above == ranges_.begin() ? ranges_.end() : std::prev(above)}) {
+    if (range == ranges_.end()) continue;
+    // Mappings are taken for what is given out of them, where that is known.
+    if (range->second.kind == RangeKind::kMapping && NotedReservationLocked(range->first)) continue;
+    offer(BlockOf(range->second));
   }
-  const Range& below = std::prev(above)->second;
-  const uintptr_t end = below.base + below.bytes;
-  const bool above_is_nearer =
-      above != ranges_.end() && address >= end && above->second.base - address < address - end + 1;
-  return BlockOf(above_is_nearer ? above->second : below);
+  const auto placed = placed_.upper_bound(address);
+  if (placed != placed_.end()) offer({placed->first, placed->second});
+  if (placed != placed_.begin()) offer({std::prev(placed)->first, std::prev(placed)->second});
+  return nearest;
 }
 
 std::optional<MemoryBlock> AddressSpace::FreedBlock(uintptr_t address) const {
@@ -267,6 +323,8 @@ CUresult AddressSpace::Unreserve(uintptr_t base, Bytes bytes) {
   const auto first = ranges_.lower_bound(base);
   if (first != ranges_.end() && first->first < base + bytes) return CUDA_ERROR_INVALID_VALUE;
   reservations_.erase(it);
+  noted_.erase(base);
+  placed_.erase(placed_.lower_bound(base), placed_.lower_bound(base + bytes));
   munmap(Pointer(base), bytes);
   return CUDA_SUCCESS;
 }

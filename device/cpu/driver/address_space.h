@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -77,6 +78,10 @@ class AddressSpace : public MemoryMap {
   // From now on addresses that were freed are remembered, and not given out again for a while: an
   // access of one is then known for what it is.
   void RememberFreed();
+  // Someone gives out `bytes` at `address` of what is mapped in a reservation; from the first time
+  // on, only what is given out of that reservation is a block. Without RememberFreed, nothing.
+  void NotePlaced(uintptr_t address, Bytes bytes);
+  void NoteGone(uintptr_t address);
   std::optional<MemoryBlock> BlockAt(uintptr_t address) const override;
   std::optional<MemoryBlock> NearestBlock(uintptr_t address) const override;
   std::optional<MemoryBlock> FreedBlock(uintptr_t address) const override;
@@ -133,6 +138,11 @@ class AddressSpace : public MemoryMap {
 
   void EnterLocked(Range range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // The base of the reservation with notes that `address` is in.
+  std::optional<uintptr_t> NotedReservationLocked(uintptr_t address) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  std::optional<MemoryBlock> BlockAtLocked(uintptr_t address) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   Ranges::const_iterator FindLocked(uintptr_t address) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool CoveredLocked(uintptr_t base, Bytes bytes, bool write) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -152,6 +162,9 @@ class AddressSpace : public MemoryMap {
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);                            // disjoint
   std::map<uintptr_t, Bytes> reservations_ ABSL_GUARDED_BY(mutex_);  // disjoint
+  // Parts of reservations that are given out, disjoint, and the reservations where that is known.
+  std::map<uintptr_t, Bytes> placed_ ABSL_GUARDED_BY(mutex_);
+  std::set<uintptr_t> noted_ ABSL_GUARDED_BY(mutex_);
   struct Freed {
     MemoryBlock block;
     bool holds = false;  // the addresses, inaccessible

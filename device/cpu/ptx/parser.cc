@@ -72,7 +72,8 @@ class ModuleParser {
 
   absl::Status ParseVersion() {
     ASSIGN_OR_RETURN(const Number number, tokens_.ParseNumber());
-    if (!number.is_float || number.real < 1 || number.real > 99) {
+    // Written so that a NaN is none.
+    if (!number.is_float || !(number.real >= 1 && number.real <= 99)) {
       return SyntaxError(tokens_.token().line, "no version");
     }
     module_.version = static_cast<uint32_t>(number.real * 10 + 0.5);

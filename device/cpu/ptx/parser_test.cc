@@ -212,6 +212,14 @@ TEST(Parser, BoundsAreHeldAndOneBeyondIsAnError) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST(Parser, RefusesVersionsThatAreNoNumber) {
+  for (const char* version : {"0dFFF8000000000001", "0d7FF0000000000000", "0f00000000", "99.5"}) {
+    EXPECT_EQ(ParsePtx(std::string(".version ") + version).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << version;
+  }
+}
+
 TEST(Parser, KeepsSourceLines) {
   const auto module = ParsePtx(
       ".entry k() {\n mov.u32 a, 1;\n .loc 2 17 3\n ret;\n"
