@@ -57,6 +57,7 @@ std::string NodeJson(const NodeRecord& record) {
                     {"model", gpu.model},
                     {"memory_bytes", gpu.memory_bytes},
                     {"weight", gpu.weight},
+                    {"memory_bandwidth", gpu.memory_bandwidth},
                     {"description", absl::Base64Escape(gpu.description)}});
   }
   return Json{{"schema", kSchema},
@@ -87,6 +88,7 @@ std::optional<NodeRecord> ParseNode(std::string_view json) {
         !absl::Base64Unescape(description, &gpu.description)) {
       return std::nullopt;
     }
+    Get(entry, "memory_bandwidth", &gpu.memory_bandwidth);  // not there: not measured
     record.gpus.push_back(std::move(gpu));
   }
   return record;

@@ -5,7 +5,7 @@
 //   nodes/NODE   on the node's lease
 //   {"schema":1,"node":"a","address":"10.0.0.1:7010","boot":"5f...","gpus":[{"gid":3,"device":0,
 //    "uuid":"GPU-...","model":"NVIDIA H200","memory_bytes":150754820096,"weight":1.0,
-//    "description":"..."}]}
+//    "memory_bandwidth":4.1e12,"description":"..."}]}
 #ifndef CONSORT_GPOOL_GMAP_H_
 #define CONSORT_GPOOL_GMAP_H_
 
@@ -30,8 +30,9 @@ struct GpuRecord {
   std::string uuid;     // as the driver's tools write it
   std::string model;
   uint64_t memory_bytes = 0;
-  double weight = 0;        // relative speed, measured; 0: not measured
-  std::string description;  // the owner's own bytes; nothing here looks at them
+  double weight = 0;            // relative speed, measured; 0: not measured
+  double memory_bandwidth = 0;  // bytes a second, likewise
+  std::string description;      // the owner's own bytes; nothing here looks at them
 
   friend bool operator==(const GpuRecord&, const GpuRecord&) = default;
 };

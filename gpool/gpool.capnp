@@ -30,6 +30,7 @@ struct Feedback {
   transferTime @6 :Int64;      # copies between host and device
   bytes @7 :UInt64;            # copied
   sensitivity @8 :Float64;     # what the network would cost it; negative: not measured
+  bandwidth @9 :Float64;       # of device memory while its kernels ran, bytes a second; 0: not measured
 }
 
 struct GpuLoad {

@@ -31,7 +31,8 @@ Json ToJson(const FeedbackRecord& record) {
           {"gpu_time", record.gpu_time},
           {"transfer_time", record.transfer_time},
           {"bytes", record.bytes},
-          {"sensitivity", record.sensitivity}};
+          {"sensitivity", record.sensitivity},
+          {"bandwidth", record.bandwidth}};
 }
 
 std::optional<FeedbackRecord> FromJson(const Json& json) {
@@ -43,9 +44,18 @@ std::optional<FeedbackRecord> FromJson(const Json& json) {
     if (!json.contains(key) || !json[key].is_number_integer()) return std::nullopt;
   }
   if (!json.contains("sensitivity") || !json["sensitivity"].is_number()) return std::nullopt;
-  return FeedbackRecord{
-      json["id"],       json["application"],   json["model"], json["ended"],      json["runtime"],
-      json["gpu_time"], json["transfer_time"], json["bytes"], json["sensitivity"]};
+  const auto bandwidth = json.find("bandwidth");  // not there: not measured
+  if (bandwidth != json.end() && !bandwidth->is_number()) return std::nullopt;
+  return FeedbackRecord{json["id"],
+                        json["application"],
+                        json["model"],
+                        json["ended"],
+                        json["runtime"],
+                        json["gpu_time"],
+                        json["transfer_time"],
+                        json["bytes"],
+                        json["sensitivity"],
+                        bandwidth != json.end() ? bandwidth->get<double>() : 0};
 }
 
 }  // namespace
@@ -82,6 +92,7 @@ placement::ModelId MapperState::ModelOf(const GpuRecord& gpu) {
 void MapperState::SetMap(const Gmap& map) {
   std::map<Gid, std::pair<std::string, GpuRecord>> now;
   for (const auto& [name, node] : map.nodes) {
+    NodeOf(name);
     for (const GpuRecord& gpu : node.gpus) now[gpu.gid] = {name, gpu};
   }
   for (auto it = gpus_.begin(); it != gpus_.end();) {
@@ -103,6 +114,7 @@ void MapperState::SetMap(const Gmap& map) {
     gpu.model = ModelOf(record);
     if (record.weight > 0) gpu.weight = record.weight;
     gpu.memory_total = record.memory_bytes;
+    gpu.memory_bandwidth = record.memory_bandwidth;
     if (!mapper_->AddGpu(gpu)) {
       LOG(ERROR) << "the mapper takes no GPU more: " << gid << " of node " << entry.first;
       continue;
@@ -192,8 +204,32 @@ absl::StatusOr<std::vector<PlacedVgpu>> MapperState::Place(const std::string& no
 
 void MapperState::Use(const std::string& node, const UsedAssembly& assembly, Nanos now) {
   const AssemblyKey key = {node, assembly.id};
-  Forget(key);
-  for (const Gid gid : assembly.gids) Bind(key, Describe(node, assembly), gid, now);
+  std::vector<placement::ApplicationId> before;
+  if (const auto it = bound_.find(key); it != bound_.end()) before.swap(it->second);
+  bound_.erase(key);
+  // First those that stay, so that only what is left is moved or ended.
+  std::vector<Gid> others;
+  for (const Gid gid : assembly.gids) {
+    const auto stays = std::find_if(before.begin(), before.end(), [&](auto id) {
+      const auto* binding = mapper_->pool().FindApplication(id);
+      return binding != nullptr && mapper_->pool().at(binding->slot).gpu.gid == gid;
+    });
+    if (stays == before.end()) {
+      others.push_back(gid);
+    } else {
+      bound_[key].push_back(*stays);
+      before.erase(stays);
+    }
+  }
+  for (const Gid gid : others) {
+    placement::Application application = Describe(node, assembly);
+    if (!before.empty()) {
+      application.id = before.back();
+      before.pop_back();
+    }
+    if (!Bind(key, application, gid, now)) mapper_->Unbind(application.id);
+  }
+  for (const placement::ApplicationId id : before) mapper_->Unbind(id);
 }
 
 bool MapperState::Record(const FeedbackRecord& record) {
@@ -211,6 +247,7 @@ bool MapperState::Record(const FeedbackRecord& record) {
   feedback.gpu_time = std::min(record.gpu_time, record.runtime);
   feedback.transfer_time = std::min(record.transfer_time, record.runtime);
   feedback.transferred = record.bytes;
+  feedback.bandwidth = record.bandwidth;
   feedback.sensitivity = record.sensitivity;
   if (!mapper_->Record(feedback, record.ended_unix)) {
     LOG(WARNING) << "a measurement of " << record.application << " makes no sense";

@@ -57,6 +57,7 @@ struct FeedbackRecord {
   Nanos transfer_time = 0;
   uint64_t bytes = 0;
   double sensitivity = -1;
+  double bandwidth = 0;  // of device memory while its kernels ran, bytes a second
 };
 
 // GPUs that behave alike: FeedbackRecord::model.
@@ -80,7 +81,8 @@ class MapperState {
   // reason.
   absl::StatusOr<std::vector<PlacedVgpu>> Place(const std::string& node, const UsedAssembly& who,
                                                 uint32_t vgpus, bool trial, Nanos now);
-  // Replaces what is known of the application; GPUs that there are not are left out.
+  // Replaces what is known of the application; GPUs that there are not are left out. It does not
+  // arrive once more: what it is bound to already stays, or moves.
   void Use(const std::string& node, const UsedAssembly& assembly, Nanos now);
   // Forgets all applications of the node.
   void Clear(const std::string& node);

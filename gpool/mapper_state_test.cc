@@ -22,9 +22,9 @@ Gmap TwoNodes() {
   map.nodes["a"] = {"a", "10.0.0.1:7010", "x", {}};
   map.nodes["b"] = {"b", "10.0.0.2:7010", "y", {}};
   for (const Gid gid : {1u, 2u}) {
-    map.nodes["a"].gpus.push_back({gid, gid - 1, absl::StrCat("GPU-", gid), "M", kGiB, 1, ""});
+    map.nodes["a"].gpus.push_back({gid, gid - 1, absl::StrCat("GPU-", gid), "M", kGiB, 1, 0, ""});
   }
-  map.nodes["b"].gpus.push_back({3, 0, "GPU-3", "M", kGiB, 1, ""});
+  map.nodes["b"].gpus.push_back({3, 0, "GPU-3", "M", kGiB, 1, 0, ""});
   return map;
 }
 
@@ -92,6 +92,18 @@ TEST_F(MapperStateTest, WhatIsUsedReplacesWhatWasToldBefore) {
   state_->Use("b", {1, "t", "app", {3}}, kNow);
   state_->Clear("a");
   EXPECT_THAT(Bound(), ElementsAre(0, 0, 1));
+}
+
+TEST_F(MapperStateTest, WhatIsUsedAlreadyIsNoNewArrival) {
+  auto state = MapperState::Make({"grr", ""});
+  ASSERT_TRUE(state.ok()) << state.status();
+  state_ = *std::move(state);
+  state_->SetMap(TwoNodes());
+  EXPECT_THAT(Place("b", 1, 1), ElementsAre(1));
+  EXPECT_THAT(Place("a", 2, 1), ElementsAre(2));
+  state_->Use("b", {1, "t", "app", {1}}, kNow);  // the turn of GPU 1 stays before that of GPU 2
+  EXPECT_THAT(Place("a", 3, 1), ElementsAre(3));
+  EXPECT_THAT(Place("a", 4, 1), ElementsAre(1));
 }
 
 TEST_F(MapperStateTest, ANodeThatIsGoneTakesItsGpusAndApplicationsAlong) {

@@ -5,7 +5,6 @@
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
 #include <kj/thread.h>
-#include <time.h>
 
 #include <algorithm>
 #include <deque>
@@ -20,16 +19,9 @@
 #include "base/log.h"
 #include "gen/gpool/gpool.capnp.h"
 #include "gpool/limits.h"
-#include "gpool/tls.h"
 
 namespace consort::gpool {
 namespace {
-
-Nanos UnixNow() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 std::string Text(capnp::Text::Reader text) { return std::string(text.begin(), text.size()); }
 
@@ -53,6 +45,7 @@ void ToRpc(const UsedAssembly& assembly, rpc::Assembly::Builder to) {
 
 // ---- The mapper, as whoever talks to it meets it. Of the RPC thread.
 struct Service {
+  const Clock* clock = nullptr;
   std::unique_ptr<MapperState> state;
   std::shared_ptr<const Gmap> map = std::make_shared<Gmap>();
   bool active = false;         // we are the mapper
@@ -61,7 +54,7 @@ struct Service {
   bool changed = false;  // the history, since it was stored
 
   bool Ready() const {
-    if (MonotonicNow() >= gather_until) return true;
+    if (clock->Monotonic() >= gather_until) return true;
     for (const auto& [name, node] : map->nodes) {
       if (!told.contains(name)) return false;
     }
@@ -84,8 +77,8 @@ class MapperServer final : public rpc::Mapper::Server {
     }
     const UsedAssembly who = {
         request.getId(), Text(request.getTenant()), Text(request.getApplication()), {}};
-    const auto placed =
-        service_->state->Place(peer_, who, request.getVgpus(), request.getTry(), UnixNow());
+    const auto placed = service_->state->Place(peer_, who, request.getVgpus(), request.getTry(),
+                                               service_->clock->Unix());
     if (!placed.ok()) {
       results.setRefusal(std::string(placed.status().message()));
       return kj::READY_NOW;
@@ -106,7 +99,7 @@ class MapperServer final : public rpc::Mapper::Server {
       service_->told.insert(peer_);
     }
     for (const auto assembly : request.getAssemblies()) {
-      service_->state->Use(peer_, FromRpc(assembly), UnixNow());
+      service_->state->Use(peer_, FromRpc(assembly), service_->clock->Unix());
     }
     return kj::READY_NOW;
   }
@@ -123,7 +116,8 @@ class MapperServer final : public rpc::Mapper::Server {
       const bool fresh = service_->state->Record(
           {Text(record.getId()), Text(record.getApplication()), Text(record.getModel()),
            record.getEndedUnixNanos(), record.getRuntime(), record.getGpuTime(),
-           record.getTransferTime(), record.getBytes(), record.getSensitivity()});
+           record.getTransferTime(), record.getBytes(), record.getSensitivity(),
+           record.getBandwidth()});
       service_->changed = service_->changed || fresh;
     }
     return kj::READY_NOW;
@@ -166,6 +160,8 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
 
   const std::string node;
   const Dial dial;
+  const Clock* const clock;
+  const bool by_hand;  // the clock is not the system's
   std::thread thread;
 
   // For the others.
@@ -179,6 +175,8 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   // Of the thread.
   Service service;
   kj::AsyncIoContext* io = nullptr;
+  kj::Timer* timer = nullptr;
+  kj::TimerImpl* hand_timer = nullptr;  // the same, if it is moved by hand
   kj::TaskSet* tasks = nullptr;
   std::optional<MapperRecord> mapper;
   uint64_t era = 0;  // counts the changes of mapper
@@ -190,8 +188,17 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   std::deque<Waiting> waiting;
   std::map<uint64_t, UsedAssembly> used;
   std::deque<FeedbackRecord> unsent;
+  bool sending = false;  // the mapper has not answered to the latest measurements
 
-  Impl(const std::string& our_node, Dial how) : node(our_node), dial(std::move(how)) {}
+  Impl(const std::string& our_node, Dial how, const Clock* given)
+      : node(our_node),
+        dial(std::move(how)),
+        clock(given != nullptr ? given : Clock::System()),
+        by_hand(given != nullptr) {}
+
+  kj::TimePoint TimePoint() const {
+    return kj::origin<kj::TimePoint>() + clock->Monotonic() * kj::NANOSECONDS;
+  }
 
   void taskFailed(kj::Exception&& exception) override { VLOG(1) << "pool: " << What(exception); }
 
@@ -208,6 +215,9 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   void Run() {
     auto context = kj::setupAsyncIo();
     io = &context;
+    kj::TimerImpl moved_by_hand(TimePoint());
+    hand_timer = &moved_by_hand;
+    timer = by_hand ? hand_timer : &io->provider->getTimer();
     auto set = kj::heap<kj::TaskSet>(*this);
     tasks = set.get();
     executor = &kj::getCurrentThreadExecutor();
@@ -226,19 +236,17 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
 
   // Every so often: what waits is tried or given up, loads are asked.
   kj::Promise<void> Tick() {
-    return io->provider->getTimer()
-        .afterDelay(kRpcTick / kMillisecond * kj::MILLISECONDS)
-        .then([this] {
-          TakeDialled();
-          Serve();
-          if (MonotonicNow() >= next_talk) {
-            next_talk = MonotonicNow() + kLoadsEvery;
-            if (untold) Introduce();
-            AskLoads();
-            SendFeedback();
-          }
-          tasks->add(Tick());
-        });
+    return timer->afterDelay(kRpcTick / kMillisecond * kj::MILLISECONDS).then([this] {
+      TakeDialled();
+      Serve();
+      if (clock->Monotonic() >= next_talk) {
+        next_talk = clock->Monotonic() + kLoadsEvery;
+        if (untold) Introduce();
+        AskLoads();
+        SendFeedback();
+      }
+      tasks->add(Tick());
+    });
   }
 
   void Become(const std::optional<MapperRecord>& next, bool ours, const std::string& history) {
@@ -251,7 +259,7 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
       service.state->Load(history);
       service.state->SetMap(*service.map);
       service.told.clear();
-      service.gather_until = MonotonicNow() + kGatherTime;
+      service.gather_until = clock->Monotonic() + kGatherTime;
     }
     service.active = ours;
     if (ours) {
@@ -340,7 +348,7 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   }
 
   void Serve() {
-    const Nanos now = MonotonicNow();
+    const Nanos now = clock->Monotonic();
     std::deque<Waiting> all;
     all.swap(waiting);
     for (Waiting& one : all) {
@@ -361,10 +369,9 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
       request.setVgpus(one.vgpus);
       request.setTry(one.trial);
       auto shared = std::make_shared<Waiting>(std::move(one));
-      const Nanos left = std::max<Nanos>(shared->deadline - MonotonicNow(), 0);
+      const Nanos left = std::max<Nanos>(shared->deadline - clock->Monotonic(), 0);
       kj::Promise<capnp::Response<rpc::Mapper::PlaceResults>> answer = request.send();
-      tasks->add(io->provider->getTimer()
-                     .timeoutAfter(left / kMillisecond * kj::MILLISECONDS, kj::mv(answer))
+      tasks->add(timer->timeoutAfter(left / kMillisecond * kj::MILLISECONDS, kj::mv(answer))
                      .then(
                          [this, shared](capnp::Response<rpc::Mapper::PlaceResults>&& response) {
                            if (response.getLater()) {
@@ -396,7 +403,7 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   }
 
   void SendFeedback() {
-    if (unsent.empty()) return;
+    if (unsent.empty() || sending) return;
     KJ_IF_MAYBE (to, client) {
       auto request = to->feedbackRequest();
       const size_t count = unsent.size();
@@ -412,16 +419,19 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
         records[i].setTransferTime(record.transfer_time);
         records[i].setBytes(record.bytes);
         records[i].setSensitivity(record.sensitivity);
+        records[i].setBandwidth(record.bandwidth);
       }
       const std::string last = unsent.back().id;
-      tasks->add(request.send().ignoreResult().then([this, last] {
-        // Those, and nothing that came since.
-        while (!unsent.empty()) {
-          const bool end = unsent.front().id == last;
-          unsent.pop_front();
-          if (end) break;
-        }
-      }));
+      sending = true;
+      tasks->add(request.send().ignoreResult().then(
+          [this, last] {
+            sending = false;
+            // Those, and nothing that came since.
+            const auto end = std::find_if(unsent.begin(), unsent.end(),
+                                          [&](const auto& record) { return record.id == last; });
+            if (end != unsent.end()) unsent.erase(unsent.begin(), end + 1);
+          },
+          [this](kj::Exception&&) { sending = false; }));
     }
   }
 
@@ -460,8 +470,10 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
   }
 };
 
-RpcThread::RpcThread(const std::string& node, std::unique_ptr<MapperState> state, Dial dial)
-    : impl_(std::make_unique<Impl>(node, std::move(dial))) {
+RpcThread::RpcThread(const std::string& node, std::unique_ptr<MapperState> state, Dial dial,
+                     const Clock* clock)
+    : impl_(std::make_unique<Impl>(node, std::move(dial), clock)) {
+  impl_->service.clock = impl_->clock;
   impl_->service.state = std::move(state);
   impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
   impl_->started.WaitForNotification();
@@ -492,7 +504,7 @@ void RpcThread::SetMap(std::shared_ptr<const Gmap> map) {
 void RpcThread::Place(const UsedAssembly& who, uint32_t vgpus, bool trial,
                       std::function<void(absl::StatusOr<std::vector<PlacedVgpu>>)> done) {
   impl_->Do([&] {
-    impl_->Ask({who, vgpus, trial, std::move(done), MonotonicNow() + kPlaceTimeout});
+    impl_->Ask({who, vgpus, trial, std::move(done), impl_->clock->Monotonic() + kPlaceTimeout});
   });
 }
 
@@ -524,6 +536,12 @@ void RpcThread::Record(const FeedbackRecord& record) {
 MapperLoads RpcThread::Loads() const {
   absl::MutexLock lock(&impl_->mutex);
   return impl_->loads;
+}
+
+void RpcThread::TimeMoved() {
+  impl_->Do([&] {
+    if (impl_->by_hand) impl_->hand_timer->advanceTo(impl_->TimePoint());
+  });
 }
 
 std::optional<std::string> RpcThread::TakeHistory() {

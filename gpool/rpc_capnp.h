@@ -23,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "gpool/clock.h"
 #include "gpool/gmap.h"
 #include "gpool/mapper_state.h"
 #include "gpool/member.h"
@@ -40,8 +41,10 @@ class RpcThread {
   // A connected stream to the mapper; null: not reachable now. Called on a thread of its own.
   using Dial = std::function<UniqueFd(const MapperRecord& mapper)>;
 
-  // `node` is ours. `state` is what we decide with while we are the mapper.
-  RpcThread(const std::string& node, std::unique_ptr<MapperState> state, Dial dial);
+  // `node` is ours. `state` is what we decide with while we are the mapper. `clock`, borrowed, in
+  // place of the system's; then nothing happens by time alone but in TimeMoved.
+  RpcThread(const std::string& node, std::unique_ptr<MapperState> state, Dial dial,
+            const Clock* clock = nullptr);
   ~RpcThread();
 
   // A conversation that node `peer` begins.
@@ -60,6 +63,9 @@ class RpcThread {
   void Record(const FeedbackRecord& record);
   // As the mapper told last: asked anew each kLoadsEvery.
   MapperLoads Loads() const;
+
+  // The clock of the constructor was moved: what is due by it begins.
+  void TimeMoved();
 
   // What there is to be stored since the last call, while we are the mapper.
   std::optional<std::string> TakeHistory();

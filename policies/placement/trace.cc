@@ -142,7 +142,9 @@ Replay::Result Replay::Line(std::string_view line) {
         options.feedback.weight_max;
     if (!words.Over() || mapper_ != nullptr) return Result::kBadLine;
     mapper_ = Mapper::Make(options);
-    return mapper_ != nullptr ? Result::kDone : Result::kBadLine;
+    if (mapper_ == nullptr) return Result::kBadLine;
+    mapper_->RecordTo(follower_);
+    return Result::kDone;
   }
   if (mapper_ == nullptr) return Result::kBadLine;
   if (kind == "gpu") {

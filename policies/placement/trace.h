@@ -56,6 +56,10 @@ class TraceWriter final : public MapperRecorder {
 // Takes a trace's lines one after the other and does what they say.
 class Replay {
  public:
+  // `follower` is told of everything that the replayed mapper does, its decisions included;
+  // borrowed. Null: nobody.
+  explicit Replay(MapperRecorder* follower = nullptr) : follower_(follower) {}
+
   enum class Result {
     kDone,
     kBadLine,  // not a line of a trace, or not at this place; the replay is over
@@ -71,6 +75,7 @@ class Replay {
   uint64_t decisions() const { return decisions_; }
 
  private:
+  MapperRecorder* const follower_;
   bool head_ = false;
   std::unique_ptr<Mapper> mapper_;
   Decision decision_;
