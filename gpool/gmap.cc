@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpool/gmap.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -31,6 +32,10 @@ bool Get(const Json& object, const char* key, T* value) {
 
 }  // namespace
 
+double WeightOf(const GpuSpeed& speed) {
+  return std::sqrt(speed.memory / 100e9 * (speed.arithmetic / 1e12));
+}
+
 const GpuRecord* Gmap::Find(Gid gid, const NodeRecord** node) const {
   for (const auto& [name, record] : nodes) {
     for (const GpuRecord& gpu : record.gpus) {
@@ -56,8 +61,11 @@ std::string NodeJson(const NodeRecord& record) {
                     {"uuid", gpu.uuid},
                     {"model", gpu.model},
                     {"memory_bytes", gpu.memory_bytes},
-                    {"weight", gpu.weight},
-                    {"memory_bandwidth", gpu.memory_bandwidth},
+                    {"speed",
+                     {{"to_device", gpu.speed.to_device},
+                      {"to_host", gpu.speed.to_host},
+                      {"memory", gpu.speed.memory},
+                      {"arithmetic", gpu.speed.arithmetic}}},
                     {"description", absl::Base64Escape(gpu.description)}});
   }
   return Json{{"schema", kSchema},
@@ -83,12 +91,18 @@ std::optional<NodeRecord> ParseNode(std::string_view json) {
     std::string description;
     if (!entry.is_object() || !Get(entry, "gid", &gpu.gid) || !Get(entry, "device", &gpu.device) ||
         !Get(entry, "uuid", &gpu.uuid) || !Get(entry, "model", &gpu.model) ||
-        !Get(entry, "memory_bytes", &gpu.memory_bytes) || !Get(entry, "weight", &gpu.weight) ||
+        !Get(entry, "memory_bytes", &gpu.memory_bytes) ||
         !Get(entry, "description", &description) ||
         !absl::Base64Unescape(description, &gpu.description)) {
       return std::nullopt;
     }
-    Get(entry, "memory_bandwidth", &gpu.memory_bandwidth);  // not there: not measured
+    GpuSpeed speed;
+    const auto measured = entry.find("speed");
+    if (measured != entry.end() && Get(*measured, "to_device", &speed.to_device) &&
+        Get(*measured, "to_host", &speed.to_host) && Get(*measured, "memory", &speed.memory) &&
+        Get(*measured, "arithmetic", &speed.arithmetic)) {
+      gpu.speed = speed;
+    }
     record.gpus.push_back(std::move(gpu));
   }
   return record;

@@ -41,6 +41,10 @@ inline constexpr Nanos kRpcTick = 50 * kMillisecond;
 inline constexpr Nanos kLoadsEvery = 1 * kSecond;
 // One message of a node: a thousand applications of sixteen GPUs take some hundred kilobytes.
 inline constexpr size_t kRpcMessageBytesMax = 16 * kMiB;
+// GPUs whose measured weights differ by less count as equal: two of a kind in a host, or one at two
+// temperatures, differ by a few hundredths; from one generation to the next it is half as much
+// again or more.
+inline constexpr double kEqualWeights = 1.25;
 // Measurements that the pool keeps, and that a node keeps while there is no mapper: a value in etcd
 // has at most 1.5 MiB.
 inline constexpr size_t kFeedbackKept = 512;

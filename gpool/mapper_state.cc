@@ -8,12 +8,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "gpool/limits.h"
+#include "gpool/policy_loader.h"
 
 namespace consort::gpool {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// In the place of a loaded policy, until it is there.
+constexpr char kStandIn[] = "gmin";
 
 // FNV-1a: the same in every process, which std::hash need not be.
 placement::ProgramId ProgramOf(const std::string& application) {
@@ -60,6 +65,24 @@ std::optional<FeedbackRecord> FromJson(const Json& json) {
 
 }  // namespace
 
+std::map<Gid, double> Weights(const Gmap& map) {
+  std::vector<std::pair<double, Gid>> measured;
+  std::map<Gid, double> weights;
+  for (const auto& [name, node] : map.nodes) {
+    for (const GpuRecord& gpu : node.gpus) {
+      weights[gpu.gid] = 1;
+      if (gpu.weight() > 0) measured.emplace_back(gpu.weight(), gpu.gid);
+    }
+  }
+  std::sort(measured.begin(), measured.end());
+  double least = 0;
+  for (const auto& [weight, gid] : measured) {
+    if (weight > least * kEqualWeights) least = weight;
+    weights[gid] = std::clamp(least, 1 / placement::kWeightMax, placement::kWeightMax);
+  }
+  return weights;
+}
+
 std::string ModelKey(const std::string& model, uint64_t memory_bytes) {
   return absl::StrCat(model, "/", memory_bytes);
 }
@@ -67,7 +90,8 @@ std::string ModelKey(const std::string& model, uint64_t memory_bytes) {
 absl::StatusOr<std::unique_ptr<MapperState>> MapperState::Make(const MapperOptions& options) {
   std::unique_ptr<MapperState> state(new MapperState(options));
   placement::MapperOptions with;
-  with.policy = options.policy;
+  const bool own = IsOwnPolicy(options.policy);
+  with.policy = own ? kStandIn : options.policy;
   with.feedback_policy = options.feedback_policy;
   state->mapper_ = placement::Mapper::Make(with);
   if (state->mapper_ == nullptr) {
@@ -75,8 +99,19 @@ absl::StatusOr<std::unique_ptr<MapperState>> MapperState::Make(const MapperOptio
                                                    options.feedback_policy.empty() ? "" : " or ",
                                                    options.feedback_policy));
   }
+  if (own) {
+    const size_t equals = options.policy.find('=', options.policy.rfind('/'));
+    const std::string argument =
+        equals == std::string::npos ? "" : options.policy.substr(equals + 1);
+    ASSIGN_OR_RETURN(auto policy, LoadPolicy(options.policy.substr(0, equals), argument,
+                                             &state->mapper_->pool()));
+    state->options_.policy = std::string(policy->name());
+    state->mapper_->Install(std::move(policy));
+  }
   return state;
 }
+
+bool IsOwnPolicy(const std::string& policy) { return policy.find('/') != std::string::npos; }
 
 placement::NodeId MapperState::NodeOf(const std::string& node) {
   return node_ids_.emplace(node, static_cast<placement::NodeId>(node_ids_.size())).first->second;
@@ -95,9 +130,11 @@ void MapperState::SetMap(const Gmap& map) {
     NodeOf(name);
     for (const GpuRecord& gpu : node.gpus) now[gpu.gid] = {name, gpu};
   }
+  const std::map<Gid, double> weights = Weights(map);
   for (auto it = gpus_.begin(); it != gpus_.end();) {
     const auto same = now.find(it->first);
     if (same != now.end() && same->second == it->second) {
+      mapper_->SetWeight(it->first, weights.at(it->first));
       ++it;
     } else {
       mapper_->RemoveGpu(it->first);
@@ -112,9 +149,9 @@ void MapperState::SetMap(const Gmap& map) {
     gpu.node = NodeOf(entry.first);
     gpu.local_device = record.device;
     gpu.model = ModelOf(record);
-    if (record.weight > 0) gpu.weight = record.weight;
+    gpu.weight = weights.at(gid);
     gpu.memory_total = record.memory_bytes;
-    gpu.memory_bandwidth = record.memory_bandwidth;
+    gpu.memory_bandwidth = record.speed.memory;
     if (!mapper_->AddGpu(gpu)) {
       LOG(ERROR) << "the mapper takes no GPU more: " << gid << " of node " << entry.first;
       continue;

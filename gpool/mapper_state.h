@@ -29,10 +29,14 @@ namespace consort::gpool {
 
 struct MapperOptions {
   // Names of policies/placement: who decides, and who does once there is history; empty: the first
-  // always does.
+  // always does. The first may be PATH or PATH=ARGUMENT of a shared object (policy_loader.h), which
+  // has a slash in it.
   std::string policy = "gwtmin";
   std::string feedback_policy = "mbf";
 };
+
+// Whether that names a shared object.
+bool IsOwnPolicy(const std::string& policy);
 
 struct PlacedVgpu {
   Gid gid = 0;
@@ -60,6 +64,11 @@ struct FeedbackRecord {
   double bandwidth = 0;  // of device memory while its kernels ran, bytes a second
 };
 
+// What each GPU counts for: its weight as measured, but where that is not more than kEqualWeights
+// times the least of those like it, that one's: equal GPUs are never measured quite equal, and
+// between equals nearness decides. One that was not measured counts 1.
+std::map<Gid, double> Weights(const Gmap& map);
+
 // GPUs that behave alike: FeedbackRecord::model.
 std::string ModelKey(const std::string& model, uint64_t memory_bytes);
 
@@ -70,7 +79,7 @@ struct GpuUse {
 
 class MapperState {
  public:
-  // kInvalidArgument: no such policy.
+  // kInvalidArgument: no such policy; errors of LoadPolicy.
   static absl::StatusOr<std::unique_ptr<MapperState>> Make(const MapperOptions& options);
 
   // The GPUs and nodes that there are now. Applications of nodes that are gone are forgotten.
@@ -108,7 +117,7 @@ class MapperState {
   placement::NodeId NodeOf(const std::string& node);
   placement::ModelId ModelOf(const GpuRecord& gpu);
 
-  const MapperOptions options_;
+  MapperOptions options_;  // with the loaded policy by its own name
   std::unique_ptr<placement::Mapper> mapper_;
   std::map<Gid, std::pair<std::string, GpuRecord>> gpus_;  // by gid: node, record
   std::map<std::string, placement::NodeId> node_ids_;

@@ -22,9 +22,9 @@ Gmap TwoNodes() {
   map.nodes["a"] = {"a", "10.0.0.1:7010", "x", {}};
   map.nodes["b"] = {"b", "10.0.0.2:7010", "y", {}};
   for (const Gid gid : {1u, 2u}) {
-    map.nodes["a"].gpus.push_back({gid, gid - 1, absl::StrCat("GPU-", gid), "M", kGiB, 1, 0, ""});
+    map.nodes["a"].gpus.push_back({gid, gid - 1, absl::StrCat("GPU-", gid), "M", kGiB, {}, ""});
   }
-  map.nodes["b"].gpus.push_back({3, 0, "GPU-3", "M", kGiB, 1, 0, ""});
+  map.nodes["b"].gpus.push_back({3, 0, "GPU-3", "M", kGiB, {}, ""});
   return map;
 }
 
@@ -171,6 +171,63 @@ TEST_F(MapperStateTest, HistoryIsBoundedAndNonsenseInItIsPassedOver) {
 TEST(MapperState, KnowsPoliciesByName) {
   EXPECT_TRUE(absl::IsInvalidArgument(MapperState::Make({"none such", ""}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(MapperState::Make({"gmin", "none such"}).status()));
+}
+
+TEST(MapperState, APolicyOfTheOperatorsOwnDecides) {
+  const std::string modules = absl::StrCat(CONSORT_MODULES, "/");
+  // The example fills GPUs up, as far as its argument allows; the one with the least memory first.
+  Gmap map = TwoNodes();
+  map.nodes["a"].gpus[0].memory_bytes = 3 * kGiB;
+  map.nodes["a"].gpus[1].memory_bytes = 2 * kGiB;
+  auto state = MapperState::Make({absl::StrCat(modules, "best_fit_policy.so=2"), ""});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ((*state)->policy(), "best-fit");
+  (*state)->SetMap(map);
+  std::vector<Gid> gids;
+  for (uint64_t id = 1; id <= 6; ++id) {
+    const auto placed = (*state)->Place("a", {id, "t", "app", {}}, 1, false, kNow);
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    EXPECT_THAT((*placed)[0].why, HasSubstr("best-fit"));
+    gids.push_back((*placed)[0].gid);
+  }
+  EXPECT_THAT(gids, ElementsAre(3, 3, 2, 2, 1, 1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      MapperState::Make({absl::StrCat(modules, "no_policy.so"), ""}).status()));
+  EXPECT_TRUE(
+      absl::IsNotFound(MapperState::Make({absl::StrCat(modules, "none.so"), "mbf"}).status()));
+}
+
+// Weights are square roots of both rates' product.
+GpuSpeed SpeedOf(double weight) { return {1e9, 1e9, 100e9 * weight, 1e12 * weight}; }
+
+TEST_F(MapperStateTest, GpusGetApplicationsByTheirMeasuredWeight) {
+  auto state = MapperState::Make({"gwtmin", ""});
+  ASSERT_TRUE(state.ok()) << state.status();
+  state_ = *std::move(state);
+  Gmap map = TwoNodes();
+  map.nodes["a"].gpus[0].speed = SpeedOf(1);
+  map.nodes["a"].gpus[1].speed = SpeedOf(1.2);
+  map.nodes["b"].gpus[0].speed = SpeedOf(3);
+  state_->SetMap(map);
+  for (uint64_t id = 1; id <= 10; ++id) Place("a", id, 1);
+  EXPECT_THAT(Bound(), ElementsAre(2, 2, 6));
+}
+
+TEST(Weights, OfGpusThatAreAlikeAreEqual) {
+  Gmap map;
+  map.nodes["a"] = {"a", "10.0.0.1:7010", "x", {}};
+  const std::vector<double> measured = {10, 10.4, 12.5, 12.6, 0, 40, 1e-9, 9.9e8};
+  for (const double weight : measured) {
+    GpuRecord& gpu = map.nodes["a"].gpus.emplace_back();
+    gpu.gid = static_cast<Gid>(map.nodes["a"].gpus.size());
+    gpu.speed = SpeedOf(weight);
+  }
+  std::vector<double> weights;
+  for (const auto& [gid, weight] : Weights(map)) weights.push_back(weight);
+  // The second and third are as the first, the fifth was not measured, the last two are at bounds.
+  EXPECT_THAT(weights,
+              ::testing::Pointwise(::testing::DoubleEq(),
+                                   std::vector<double>{10, 10, 10, 12.6, 1, 40, 1e-6, 1e6}));
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ std::unique_ptr<MapperState> State() { return *MapperState::Make({"gmin", ""}); 
 
 std::shared_ptr<const Gmap> Map() {
   auto map = std::make_shared<Gmap>();
-  map->nodes["m"] = {"m", "10.0.0.1:7010", "x", {{1, 0, "GPU-1", "M", kGiB, 1, 0, ""}}};
-  map->nodes["n"] = {"n", "10.0.0.2:7010", "y", {{2, 0, "GPU-2", "M", kGiB, 1, 0, ""}}};
+  map->nodes["m"] = {"m", "10.0.0.1:7010", "x", {{1, 0, "GPU-1", "M", kGiB, {}, ""}}};
+  map->nodes["n"] = {"n", "10.0.0.2:7010", "y", {{2, 0, "GPU-2", "M", kGiB, {}, ""}}};
   return map;
 }
 

@@ -7,6 +7,7 @@
 //                        UsageReport    what sessions have used so far; every kUsageReportEvery
 //                                       while some are open, and only those that did something
 //                        MemoryReport   of the device's memory, with UsageReport
+//                        Calibrated     how fast the device is
 //                        UnsupportedCalls   a function that the guest library lacks was called
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
@@ -14,6 +15,7 @@
 //   consortd -> worker   OpenSession    with the connection's descriptor
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
+//                        Calibrate      measure how fast the device is, before any session
 //                        Shutdown       end all sessions and exit
 //
 // One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it
@@ -36,10 +38,12 @@ enum class MessageKind : uint64_t {
   kUsageReport = 5,
   kUnsupportedCalls = 6,
   kMemoryReport = 7,
+  kCalibrated = 8,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
   kSetWeight = 19,
+  kCalibrate = 20,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -191,6 +195,20 @@ struct SetWeight {
   static constexpr MessageKind kKind = MessageKind::kSetWeight;
   char tenant[64] = {};
   uint64_t weight = 1;
+};
+
+struct Calibrate {
+  static constexpr MessageKind kKind = MessageKind::kCalibrate;
+  uint64_t reserved = 0;
+};
+
+// All 0: it could not be measured.
+struct Calibrated {
+  static constexpr MessageKind kKind = MessageKind::kCalibrated;
+  double to_device = 0;  // bytes a second, from pinned host memory
+  double to_host = 0;
+  double memory = 0;      // bytes a second that kernels read and write
+  double arithmetic = 0;  // operations on 32-bit floating point numbers a second
 };
 
 struct Shutdown {

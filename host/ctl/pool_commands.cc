@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "host/ctl/status_table.h"
 
 namespace consort::host {
@@ -16,6 +17,13 @@ std::string Text(const Json& object, const char* key) {
 }
 std::string Count(const Json& object, const char* key) {
   return absl::StrCat(object.value(key, uint64_t{0}));
+}
+
+// In units of so much; "-": not measured.
+std::string Measured(const Json& object, const char* key, double unit) {
+  if (!object.contains(key)) return "-";
+  const double value = object.value(key, 0.0) / unit;
+  return value < 1 ? absl::StrFormat("%.3f", value) : absl::StrFormat("%.1f", value);
 }
 
 std::string Role(const Json& pool, const std::string& node) {
@@ -52,9 +60,15 @@ std::string GpusTable(const Json& pool) {
   for (const Json& gpu : pool.value("gpus", Json::array())) {
     rows.push_back({Count(gpu, "gid"), Text(gpu, "node"), Count(gpu, "device"), Text(gpu, "model"),
                     HumanBytes(gpu.value("memory_total_bytes", uint64_t{0})),
-                    gpu.contains("bound") ? Count(gpu, "bound") : "-"});
+                    gpu.contains("bound") ? Count(gpu, "bound") : "-", Measured(gpu, "weight", 1),
+                    Measured(gpu, "copy_to_device_bytes_per_second", 1e9),
+                    Measured(gpu, "copy_to_host_bytes_per_second", 1e9),
+                    Measured(gpu, "memory_bytes_per_second", 1e9),
+                    Measured(gpu, "operations_per_second", 1e12)});
   }
-  return Table({"GID ", "NODE", "DEVICE ", "MODEL", "MEMORY ", "IN USE "}, rows);
+  return Table({"GID ", "NODE", "DEVICE ", "MODEL", "MEMORY ", "IN USE ", "WEIGHT ", "IN GB/S ",
+                "OUT GB/S ", "MEMORY GB/S ", "TFLOP/S "},
+               rows);
 }
 
 std::string SlicesTable(const Json& pool) {

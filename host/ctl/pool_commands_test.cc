@@ -15,7 +15,11 @@ const char kStatus[] =
   "nodes":[{"node":"a","address":"10.0.0.1:7010","gpus":1},
            {"node":"b","address":"10.0.0.2:7010","gpus":0}],
   "gpus":[{"gid":3,"node":"a","device":0,"model":"M","uuid":"GPU-1",
-           "memory_total_bytes":1073741824,"bound":2}],
+           "memory_total_bytes":1073741824,"bound":2,"weight":12.5,
+           "copy_to_device_bytes_per_second":25e9,"copy_to_host_bytes_per_second":24.5e9,
+           "memory_bytes_per_second":1.5e12,"operations_per_second":19.5e12},
+          {"gid":4,"node":"a","device":1,"model":"M","uuid":"GPU-2",
+           "memory_total_bytes":1073741824}],
   "assemblies":[{"tenant":"t","vm":"","application":"busy","pid":7,"sessions":1,
     "vgpus":[{"gid":3,"node":"a","device":0,"local":false,"why":"least bound"}]}]}})";
 
@@ -27,8 +31,12 @@ TEST(PoolCommands, ShowHostsGpusAndWhatProgramsHave) {
             "a     10.0.0.1:7010     1  mapper\n"
             "b     10.0.0.2:7010     0  this host\n");
   EXPECT_EQ(GpusTable(*pool),
-            "GID  NODE  DEVICE  MODEL    MEMORY  IN USE\n"
-            "  3  a          0  M      1.00 GiB       2\n");
+            "GID  NODE  DEVICE  MODEL    MEMORY  IN USE  WEIGHT  IN GB/S  OUT GB/S  MEMORY GB/S  "
+            "TFLOP/S\n"
+            "  3  a          0  M      1.00 GiB       2    12.5     25.0      24.5       1500.0    "
+            " 19.5\n"
+            "  4  a          1  M      1.00 GiB       -       -        -         -            -    "
+            "    -\n");
   EXPECT_EQ(SlicesTable(*pool),
             "TENANT  APPLICATION  PID  VGPU  GID  NODE  DEVICE  WHERE   WHY\n"
             "t       busy           7     0    3  a          0  remote  least bound\n");

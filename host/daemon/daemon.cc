@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gen/wire/opcodes.h"
@@ -171,6 +172,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   UsageReport usage;
   UnsupportedCalls unsupported;
   MemoryReport memory;
+  Calibrated speed;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
@@ -188,6 +190,8 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                                      ", which is not supported"));
     }
     unsupported_calls_[name] += unsupported.calls;
+  } else if (packet.As(&speed)) {
+    OnCalibrated(worker, speed);
   } else if (packet.As(&memory)) {
     Device& device = *devices_[worker->device_index()];
     if (device.packed.worker == worker) device.memory = memory;
@@ -234,6 +238,7 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   Slot* slot = workers_.at(worker).slot;
   worker->state = WorkerProcess::State::kReady;
   device->info = ready;
+  device->calibrating = false;
   // It was started with the policy of then.
   SendSettings(worker);
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
@@ -261,10 +266,38 @@ void Daemon::CheckAllReady() {
   for (const auto& device : devices_) {
     if (!device->info.has_value()) return;
   }
+  if (options_.pool.has_value()) {
+    const absl::StatusOr<bool> all = CalibrateAll();
+    if (!all.ok()) return Fail(all.status());
+    if (!*all) return;
+  }
   const absl::Status opened = OpenDoors();
   if (!opened.ok()) return Fail(opened);
   ready_ = true;
   on_ready_();
+}
+
+absl::StatusOr<bool> Daemon::CalibrateAll() {
+  for (const auto& device : devices_) {
+    if (device->speed.has_value()) continue;
+    if (device->packed.ready() && !device->calibrating) {
+      RETURN_IF_ERROR(device->packed.worker->control().Send(Calibrate{}));
+      device->calibrating = true;
+    }
+    return false;
+  }
+  return true;
+}
+
+void Daemon::OnCalibrated(WorkerProcess* worker, const Calibrated& speed) {
+  Device* device = devices_[worker->device_index()].get();
+  device->speed = speed;
+  LOG_IF(INFO, speed.arithmetic > 0) << absl::StrFormat(
+      "device %u: copies at %.2f GB/s, to the host at %.2f GB/s; kernels: memory at %.2f GB/s, "
+      "%.3f TFLOP/s",
+      device->index, speed.to_device / 1e9, speed.to_host / 1e9, speed.memory / 1e9,
+      speed.arithmetic / 1e12);
+  CheckAllReady();
 }
 
 absl::Status Daemon::OpenDoors() {
@@ -297,8 +330,8 @@ absl::Status Daemon::OpenDoors() {
 
 absl::Status Daemon::JoinPool() {
   if (!options_.pool.has_value()) return absl::OkStatus();
-  std::vector<Ready> devices;
-  for (const auto& device : devices_) devices.push_back(*device->info);
+  std::vector<PoolDevice> devices;
+  for (const auto& device : devices_) devices.push_back({*device->info, *device->speed});
   PoolSessions::Hooks hooks;
   hooks.open_local = [this](Connection connection, const wire::Hello& hello, uint32_t device) {
     OpenOn(device, std::move(connection), hello);
@@ -783,7 +816,8 @@ void Daemon::EndSession(SessionEnded ended) {
   devices_[identity.device_index]->windows.Return(it->second.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(it->second.assembly);
-    pool_->Record(identity.application, *devices_[identity.device_index]->info, ended);
+    const Device& device = *devices_[identity.device_index];
+    pool_->Record(identity.application, {*device.info, *device.speed}, ended);
   }
   WorkerProcess* worker = it->second.worker;
   sessions_.erase(it);

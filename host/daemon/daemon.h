@@ -89,7 +89,10 @@ class Daemon final : private AdminActions {
 
     const uint32_t index;
     std::optional<Ready> info;  // of its latest worker
-    MemoryReport memory;        // the latest of the packed tenants' worker
+    // Of a host of a pool only.
+    bool calibrating = false;
+    std::optional<Calibrated> speed;
+    MemoryReport memory;  // the latest of the packed tenants' worker
     uint64_t worker_starts = 0;
     uint64_t workers_retired = 0;
     Slot packed;
@@ -122,9 +125,12 @@ class Daemon final : private AdminActions {
   void EndIfUnused(Slot* slot);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
+  void OnCalibrated(WorkerProcess* worker, const Calibrated& speed);
   void OnGone(WorkerProcess* worker);
   void Drain(WorkerProcess* worker, const std::string& reason);
   void CheckAllReady();
+  // Whether all devices have been measured. One after the other, as they share the host's buses.
+  absl::StatusOr<bool> CalibrateAll();
   absl::Status OpenDoors();
   absl::Status OpenVmDoors();
   // Makes the tenants' sockets those of the file.

@@ -282,11 +282,14 @@ void AddPool(CLI::App* app, Said* said) {
   group.Checked("--pool-policy", "NAME[,NAME]",
                 "who chooses GPUs while this host is the pool's mapper: a\n"
                 "policy, and one that decides once there is history (default\n"
-                "gwtmin,mbf)",
+                "gwtmin,mbf); in place of the first the path of your own,\n"
+                "/PATH.so or /PATH.so=ARGUMENT\n"
+                "(docs/howto/add_a_placement_policy.md)",
                 [=](const std::string& value) -> std::string {
                   const std::vector<std::string> names = absl::StrSplit(value, ',');
                   for (const std::string& name : names) {
-                    if (placement::PolicyPromise(name).empty() || names.size() > 2)
+                    const bool own = gpool::IsOwnPolicy(name) && &name == &names[0];
+                    if ((!own && placement::PolicyPromise(name).empty()) || names.size() > 2)
                       return "knows no " + value;
                   }
                   pool->mapper = {names[0], names.size() > 1 ? names[1] : ""};

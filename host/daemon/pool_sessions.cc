@@ -84,13 +84,11 @@ PoolSessions::PoolSessions(EventLoop* loop, const PoolMemberOptions& options,
   Sweep();
 }
 
-absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(EventLoop* loop,
-                                                                  const PoolMemberOptions& options,
-                                                                  const std::vector<Ready>& devices,
-                                                                  const WindowLayout& windows,
-                                                                  Hooks hooks) {
+absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(
+    EventLoop* loop, const PoolMemberOptions& options, const std::vector<PoolDevice>& devices,
+    const WindowLayout& windows, Hooks hooks) {
   std::vector<gpool::GpuRecord> gpus;
-  for (const Ready& ready : devices) {
+  for (const auto& [ready, speed] : devices) {
     GpuDescription description;
     description.driver_version = ready.driver_version;
     SetText(description.driver_release,
@@ -101,6 +99,7 @@ absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(EventLoop* loo
     gpu.uuid = UuidText(ready.snapshot.uuid);
     gpu.model = PrintableName(GetText(ready.snapshot.name));
     gpu.memory_bytes = ready.snapshot.total_bytes;
+    gpu.speed = {speed.to_device, speed.to_host, speed.memory, speed.arithmetic};
     gpu.description.assign(reinterpret_cast<const char*>(&description), sizeof(description));
   }
   std::unique_ptr<PoolSessions> sessions(
@@ -365,18 +364,24 @@ void PoolSessions::TellUse(uint64_t id, gpool::Gid gid) {
   pool_->Use({id, assembly.tenant, assembly.application, assembly.used});
 }
 
-void PoolSessions::Record(const std::string& application, const Ready& device,
+void PoolSessions::Record(const std::string& application, const PoolDevice& device,
                           const SessionEnded& ended) {
   const auto runtime = static_cast<Nanos>(ended.lasted_nanos);
   if (runtime <= 0) return;
   gpool::FeedbackRecord record;
   record.id = absl::StrCat(pool_->member().boot(), "/", ended.session);
   record.application = PrintableName(application);
-  record.model =
-      gpool::ModelKey(PrintableName(GetText(device.snapshot.name)), device.snapshot.total_bytes);
+  const wire::DeviceSnapshot& snapshot = device.ready.snapshot;
+  record.model = gpool::ModelKey(PrintableName(GetText(snapshot.name)), snapshot.total_bytes);
   record.ended_unix = static_cast<Nanos>(ended.started_unix_seconds) * kSecond + runtime;
   record.runtime = runtime;
   record.gpu_time = static_cast<Nanos>(ended.kernel_nanos);
+  // Copies are not timed while nobody else is active: as long as they would take at full speed.
+  if (device.speed.to_device > 0 && device.speed.to_host > 0) {
+    record.transfer_time = static_cast<Nanos>(
+        static_cast<double>(ended.bytes_to_device) / device.speed.to_device * kSecond +
+        static_cast<double>(ended.bytes_to_host) / device.speed.to_host * kSecond);
+  }
   record.bytes = ended.bytes_to_device + ended.bytes_to_host;
   placement::SensitivityMeter meter({}, 0);
   meter.Add(record.bytes, ended.round_trips, runtime);

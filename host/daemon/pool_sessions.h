@@ -55,6 +55,12 @@ struct RemoteSessionRequest {
 };
 static_assert(sizeof(RemoteSessionRequest) <= sizeof(gpool::LinkHello::payload));
 
+// One of our own devices.
+struct PoolDevice {
+  Ready ready;
+  Calibrated speed;
+};
+
 class PoolSessions {
  public:
   struct Hooks {
@@ -71,7 +77,7 @@ class PoolSessions {
   // gpool::Pool::Start.
   static absl::StatusOr<std::unique_ptr<PoolSessions>> Start(EventLoop* loop,
                                                              const PoolMemberOptions& options,
-                                                             const std::vector<Ready>& devices,
+                                                             const std::vector<PoolDevice>& devices,
                                                              const WindowLayout& windows,
                                                              Hooks hooks);
   // Ends all relays, and leaves the pool.
@@ -85,7 +91,7 @@ class PoolSessions {
   void LocalEnded(uint64_t assembly);
 
   // What a session on one of our own devices used, whoever's it was: the pool learns from it.
-  void Record(const std::string& application, const Ready& device, const SessionEnded& ended);
+  void Record(const std::string& application, const PoolDevice& device, const SessionEnded& ended);
 
   // Of a tenant that the pool has a weight for.
   std::optional<uint32_t> WeightOf(const std::string& tenant) const {

@@ -139,6 +139,13 @@ Json PoolJson(const PoolStatus& pool) {
                              {"model", gpu.model},
                              {"uuid", gpu.uuid},
                              {"memory_total_bytes", gpu.memory_bytes}});
+      if (gpu.weight() > 0) {
+        out["gpus"].back()["weight"] = gpu.weight();
+        out["gpus"].back()["copy_to_device_bytes_per_second"] = gpu.speed.to_device;
+        out["gpus"].back()["copy_to_host_bytes_per_second"] = gpu.speed.to_host;
+        out["gpus"].back()["memory_bytes_per_second"] = gpu.speed.memory;
+        out["gpus"].back()["operations_per_second"] = gpu.speed.arithmetic;
+      }
       if (const auto bound = pool.bound.find(gpu.gid); bound != pool.bound.end()) {
         out["gpus"].back()["bound"] = bound->second;
       }

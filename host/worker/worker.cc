@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "host/limits.h"
+#include "host/worker/calibration.h"
 #include "vmsock/deadline.h"
 
 namespace consort::host {
@@ -105,6 +106,11 @@ bool Worker::HandlePacket() {
                           MonotonicNow());
     return true;
   }
+  Calibrate calibrate;
+  if (packet.As(&calibrate)) {
+    MeasureSpeed();
+    return true;
+  }
   return false;  // Shutdown is the only other message
 }
 
@@ -112,6 +118,13 @@ void Worker::SwitchPolicy(const std::string& name) {
   std::unique_ptr<schedule::Policy> policy;
   CHECK(MakeSchedulerPolicy(name, &policy)) << "consortd is of the same build";
   scheduler_->SetPolicy(name, std::move(policy), MonotonicNow());
+}
+
+void Worker::MeasureSpeed() {
+  const absl::StatusOr<Calibrated> measured = CalibrateDevice(*device_);
+  LOG_IF(WARNING, !measured.ok()) << "the device's speed cannot be measured: " << measured.status();
+  const absl::Status sent = control_->Send(measured.value_or(Calibrated()));
+  LOG_IF(ERROR, !sent.ok()) << "telling consortd the device's speed: " << sent;
 }
 
 void Worker::WriteTrace() {

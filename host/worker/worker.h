@@ -58,6 +58,7 @@ class Worker {
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void SwitchPolicy(const std::string& name);
+  void MeasureSpeed();
   // Everything that was recorded so far goes to the trace's file.
   void WriteTrace();
   void Send(const SessionEnded& ended);

@@ -52,6 +52,7 @@ HOW = (
     How(r"\./dev (test|check|demo|sanitize|gen)\b", test=".ci/run", proof=r"step \./dev (test|check)"),
     How(r"cmake |build/dev/bin/(channel_test|api_test)|ctest |CONSORT_\S+ .*api_test|kill %1",
         why_not="for developers, with a change of theirs; what they run is run by ./dev test"),
+    How(r"consortd --pool \.\.\. --pool-policy ", test="tests/e2e/pool_test.py", proof=r"best_fit_policy\.so"),
     How(r"g\+\+ .*-shared", why_not="an operator's own policy; policies/placement has the test of such a library"),
 )
 

@@ -57,7 +57,7 @@ class Hosts:
         self.daemons = {}
 
     def start(self, host, devices, arguments=(), advertise=None, **more):
-        """consortd on a host, with so many CPU devices (0: none)."""
+        """consortd on a host, with so many CPU devices (0: none), or those of a file."""
         name = self.NAMES[host]
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
@@ -66,6 +66,8 @@ class Hosts:
             folder, device="cpu" if devices else "none", prefix=self.network.command(host, []),
             arguments=[*device, "--pool", self.etcd.urls(), "--node", name, "--pool-certificates", self.certificates,
                        "--pool-listen", f"{self.network.address(host)}:7010",
+                       # Equal devices count as equal, however unequal a busy machine measures them.
+                       "--pool-policy", "gmin",
                        *(["--pool-advertise", advertise] if advertise else []), *arguments], **more)
         daemon.__enter__()
         self.test.addCleanup(daemon.__exit__)
@@ -92,7 +94,8 @@ def run(daemon, name, *arguments, timeout=120):
 class Busy:
     """A program that computes until it is told to stop or cannot go on."""
 
-    def __init__(self, test, daemon):
+    def __init__(self, test, daemon, go=True):
+        """go: False: it has a GPU, and waits."""
         self.process = subprocess.Popen([stack.PROGRAMS / "busy", "1000", "100000", "4", "wait"],
                                         env=daemon.local_environment(), stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -100,8 +103,9 @@ class Busy:
         self.daemon = daemon
         line = self.process.stdout.readline().strip()
         assert line == "ready", line + self.process.stdout.read() + daemon.log_tail()
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        if go:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
 
     def wait_for_error(self, seconds):
         output, _ = self.process.communicate(timeout=seconds)
@@ -184,6 +188,58 @@ class RemoteVgpus(unittest.TestCase):
         self.assertLess(line["round_trips"], 40)
         # If each launch had waited, that would have taken ten minutes.
         self.assertLess(seconds, launches * rounds * 2 * late_seconds / 4)
+
+
+@unittest.skipIf(network.why_not(), network.why_not())
+class Policies(unittest.TestCase):
+    """One host with two devices, one of them slow and small."""
+
+    def setUp(self):
+        self.hosts = Hosts(self, 1, members=1)
+        self.devices = self.hosts.folder / "devices"
+        self.devices.write_text('name="Fast" memory=2GiB\nname="Slow" memory=1GiB speed=0.125\n', "utf-8")
+
+    def start(self, policy):
+        daemon = self.hosts.start(0, devices=self.devices, arguments=["--pool-policy", policy])
+        self.hosts.wait_for_nodes(0)
+        return daemon
+
+    def gpus(self, daemon):
+        return {gpu["model"]: gpu for gpu in json.loads(ctl(daemon, "gpus", "-o", "json"))}
+
+    def wait_for_use(self, daemon, wanted):
+        wait_for(lambda: {model: gpu.get("bound", 0) for model, gpu in self.gpus(daemon).items()} == wanted,
+                 f"in use: {wanted}", daemon)
+
+    def test_gpus_count_by_their_measured_speed(self):
+        daemon = self.start("gwtmin")
+        gpus = self.gpus(daemon)
+        for gpu in gpus.values():
+            for rate in ("copy_to_device_bytes_per_second", "copy_to_host_bytes_per_second", "memory_bytes_per_second",
+                         "operations_per_second"):
+                self.assertGreater(gpu[rate], 0, f"{rate} of {gpu}")
+        ratio = gpus["Fast"]["weight"] / gpus["Slow"]["weight"]
+        print(f"\n    eight times as fast, weighs {ratio:.1f} times as much", end="")
+        self.assertGreater(ratio, 2.5)
+        self.assertLess(ratio, 30)
+        for programs in (1, 2):
+            Busy(self, daemon, go=False)
+            self.wait_for_use(daemon, {"Fast": programs, "Slow": 0})
+
+    def test_an_operators_own_policy_decides(self):
+        # The example: the GPU with the least memory, as long as it has but so many programs.
+        daemon = self.start(f"{stack.BUILD}/lib/best_fit_policy.so=1")
+        Busy(self, daemon, go=False)
+        self.wait_for_use(daemon, {"Fast": 0, "Slow": 1})
+        Busy(self, daemon, go=False)
+        self.wait_for_use(daemon, {"Fast": 1, "Slow": 1})
+        self.assertIn("by best-fit", ctl(daemon, "slice"))
+
+    def test_a_host_whose_policy_is_none_does_not_start(self):
+        for policy, said in ((f"{stack.BUILD}/lib/no_policy.so", "no_policy.so is no placement policy"),
+                             (f"{stack.BUILD}/lib/none.so,mbf", "none.so: cannot open shared object file")):
+            with self.subTest(policy), self.assertRaisesRegex(stack.StackError, said):
+                self.start(policy)
 
 
 @unittest.skipIf(network.why_not(), network.why_not())

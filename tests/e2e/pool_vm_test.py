@@ -26,11 +26,9 @@ class TwoMachines(unittest.TestCase):
         except vm.Unavailable as reason:
             self.skipTest(str(reason))
         self.hosts = pool_test.Hosts(self, 3, members=3)
-        # Equal devices count as equal, however busy this machine is.
-        arguments = ["--pool-policy", "gmin"]
-        self.near = {name: self.hosts.start(host, devices=0, arguments=arguments, vms=[name])
+        self.near = {name: self.hosts.start(host, devices=0, vms=[name])
                      for host, name in enumerate(("left", "right"))}
-        self.far = self.hosts.start(2, devices=2, arguments=arguments)
+        self.far = self.hosts.start(2, devices=2)
         self.hosts.wait_for_nodes(0, 1, 2)
 
     def boot(self, name, commands, programs):

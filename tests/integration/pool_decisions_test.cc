@@ -84,8 +84,9 @@ class Daemons final : public placement::MapperRecorder {
     record.uuid = absl::StrCat("GPU-", gpu.gid);
     record.model = absl::StrCat("model ", gpu.model);
     record.memory_bytes = gpu.memory_total;
-    record.weight = gpu.weight;
-    record.memory_bandwidth = gpu.memory_bandwidth;
+    // Whose weight is that of the trace.
+    record.speed.memory = gpu.memory_bandwidth;
+    record.speed.arithmetic = gpu.weight * gpu.weight * 100e9 / gpu.memory_bandwidth * 1e12;
     models_[gpu.model] = gpool::ModelKey(record.model, record.memory_bytes);
     owners_[gpu.model] = gpu.node;
   }
