@@ -47,6 +47,10 @@ const char* Advice(int family, int error) {
       }
       return "is consortd running?";
     case AF_VSOCK:
+      if (error == EPERM || error == EACCES) {
+        return "container runtimes refuse vsock: run the container with --device "
+               "consort.dev/gpu=all";
+      }
       if (error == EAFNOSUPPORT || error == ENODEV || error == EADDRNOTAVAIL) {
         return "does this VM have a virtio-vsock device and its kernel the driver "
                "(modprobe vmw_vsock_virtio_transport)?";
@@ -201,6 +205,12 @@ wire::Hello MakeHello(const DialOptions& options, uint32_t purpose) {
 }
 
 }  // namespace
+
+UniqueFd ConnectTo(const DialOptions& options, DialResult* result) {
+  *result = DialResult();
+  Endpoint endpoint;
+  return Connect(options, &endpoint, result);
+}
 
 void OpenSession(const DialOptions& options, DialResult* result,
                  std::unique_ptr<Channel>* channel) {
