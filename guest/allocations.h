@@ -20,6 +20,7 @@ enum class MemoryKind : uint8_t {
   kRegisteredView,  // a kRegisteredHost at the address by which the device reaches it
   kVirtual,         // cuMemMap; neighbours may be one buffer to the program
   kOpened,          // cuIpcOpenMemHandle
+  kManaged,         // cuMemAllocManaged: shared host memory, which the program has too
 };
 
 struct Allocation {
@@ -39,7 +40,8 @@ struct Allocation {
 
 inline bool OnDevice(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal ||
-         kind == MemoryKind::kVirtual || kind == MemoryKind::kOpened;
+         kind == MemoryKind::kVirtual || kind == MemoryKind::kOpened ||
+         kind == MemoryKind::kManaged;
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {

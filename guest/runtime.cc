@@ -17,6 +17,7 @@
 #include "guest/log.h"
 #include "guest/modules.h"
 #include "guest/pool.h"
+#include "guest/shared_memory.h"
 #include "guest/unsupported.h"
 #include "vmsock/dial.h"
 
@@ -138,10 +139,21 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
   };
+  const bool pages_of_host =
+      snapshot->attributes[CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES] != 0;
   for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
   // Only a UNIX socket can pass the pages that host and guest would share.
   if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
+  // Where the device goes by the pages of its host as a CPU does, and shares some of them with this
+  // process, those are managed memory.
+  if (pages_of_host && snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 0) {
+    for (const int attribute :
+         {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS}) {
+      snapshot->attributes[attribute] = 1;
+      snapshot->attribute_known[attribute] = 1;
+    }
+  }
   // Pools are this library's own, and what processes share is the worker's: they need nothing of
   // the device.
   static constexpr int kPresent[] = {
@@ -327,6 +339,8 @@ CUresult EmptyContext(Context* context) {
       [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); },
       &removed)) {
     if (removed.pool_id != 0) ReleasePoolBlock(context, removed);
+    if (removed.kind == MemoryKind::kManaged)
+      FreeSharedMemory(context->device->session, removed.start, removed.bytes);
     if (removed.kind == MemoryKind::kOpened) ForgetOpened(context, removed.start);
   }
   PoolsAfterSynchronise(context, 0);

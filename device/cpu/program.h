@@ -57,6 +57,9 @@ struct LaunchShape {
   uint32_t grid[3] = {1, 1, 1};   // blocks, each >= 1
   uint32_t block[3] = {1, 1, 1};  // threads a block, product <= KernelInfo::threads_max
   uint32_t dynamic_shared_bytes = 0;
+  // All blocks are under way at once and may wait for each other. Source: CUDA driver API,
+  // cuLaunchCooperativeKernel.
+  bool cooperative = false;
 };
 
 // How a launch ended when it did not end well.

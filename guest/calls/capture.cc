@@ -326,7 +326,8 @@ CUresult CaptureRequest(Context* context, const wire::cuStreamWaitEventRequest& 
 }
 CUresult CaptureRequest(Context*, const wire::StreamDestroyRequest& request, bool*) {
   if (!MaybeCapturing()) return CUDA_SUCCESS;
-  // Its capture, if any, can only end as invalid; where it began there, it ends now.
+  // A capture that began in it ends now. One that only reached it has its work, which must be
+  // joined as ever.
   Runtime* runtime = GetRuntime();
   std::vector<RetainedObject> objects;
   {
@@ -335,7 +336,6 @@ CUresult CaptureRequest(Context*, const wire::StreamDestroyRequest& request, boo
       Capture* capture = runtime->captures[i];
       Capture* of_stream = nullptr;
       if (FindLane(request.stream, &of_stream) == nullptr || of_stream != capture) continue;
-      capture->invalidated = true;
       if (capture->origin_id != request.stream) continue;
       Graph* graph = runtime->graphs.Find(capture->graph_id);
       if (graph != nullptr) {

@@ -48,6 +48,12 @@ CUresult AllocatePinned(uint64_t bytes, uint64_t* address) {
   return CUDA_SUCCESS;
 }
 
+CUresult SynchroniseContext(Context* context) {
+  wire::ContextSynchronizeRequest request;
+  wire::EmptyReply reply;
+  return Ask(context, request, &reply);
+}
+
 // Until no copy that was submitted can touch guest memory any more. Host functions may submit
 // copies.
 CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
@@ -56,9 +62,7 @@ CUresult Quiesce(Context* context, uint64_t start, uint64_t bytes) {
       !session->HostFunctionsOutstanding()) {
     return CUDA_SUCCESS;
   }
-  wire::ContextSynchronizeRequest request;
-  wire::EmptyReply reply;
-  return Ask(context, request, &reply);
+  return SynchroniseContext(context);
 }
 
 // The whole pages that a range touches.
@@ -170,7 +174,8 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
               : address;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (OnDevice(range.kind)) return CUDA_ERROR_INVALID_VALUE;
+      if (OnDevice(range.kind) && range.kind != MemoryKind::kManaged)
+        return CUDA_ERROR_INVALID_VALUE;
       if (range.kind == MemoryKind::kRegisteredView)
         address = range.other_start + (address - range.start);
       *static_cast<void**>(data) = reinterpret_cast<void*>(address);
@@ -185,6 +190,8 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned*>(data) = range.kind == MemoryKind::kDevice && range.pool_id == 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      *static_cast<unsigned*>(data) = range.kind == MemoryKind::kManaged;
+      return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       *static_cast<unsigned*>(data) = 0;
@@ -289,8 +296,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (dptr == 0 || FreeGraphMemory(dptr)) return CUDA_SUCCESS;
   Allocation removed;
-  if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice), &removed))
+  if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice) | Bit(MemoryKind::kManaged),
+                                        &removed)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
   if (removed.pool_id != 0) {
     ReleasePoolBlock(context, removed);
     return CUDA_SUCCESS;
@@ -299,6 +308,13 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   request.address = dptr;
   // In the context that owns it, which may be another than the current one.
   Context* owner = GetRuntime()->contexts.Find(removed.context_id);
+  if (removed.kind == MemoryKind::kManaged) {
+    if (owner == nullptr || owner->device->session == nullptr) owner = context;
+    // The program's side ends at once, so what still uses it must be over.
+    const CUresult result = SynchroniseContext(owner);
+    const CUresult freed = FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
+    return result != CUDA_SUCCESS ? result : freed;
+  }
   return Post(owner != nullptr ? owner : context, request);
 }
 

@@ -154,6 +154,10 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemAllocPitch_v2)                                              \
   X(cuMemFree_v2)                                                    \
   X(cuMemGetAddressRange_v2)                                         \
+  X(cuMemAllocManaged)                                               \
+  X(cuMemPrefetchAsync_v2)                                           \
+  X(cuMemAdvise_v2)                                                  \
+  X(cuStreamAttachMemAsync)                                          \
   X(cuMemAllocHost_v2)                                               \
   X(cuMemFreeHost)                                                   \
   X(cuMemHostAlloc)                                                  \

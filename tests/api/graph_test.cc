@@ -221,6 +221,39 @@ API_TEST(CaptureTest, UnjoinedWorkIsAnError) {
   EXPECT_EQ(Status(origin), CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+// A stream that joined may go before the capture ends; so may one that did not, whose work is
+// missed.
+API_TEST(CaptureTest, OutlivesAStreamThatItReached) {
+  for (const bool joins : {true, false}) {
+    Stream origin;
+    Event fork, join;
+    DeviceBuffer word(4);
+    word.Fill(0);
+    CUstream other = nullptr;
+    ASSERT_OK(Drv().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    ASSERT_OK(Drv().cuStreamBeginCapture_v2(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ASSERT_OK(Drv().cuEventRecord(fork, origin));
+    ASSERT_OK(Drv().cuStreamWaitEvent(other, fork, 0));
+    ASSERT_OK(Drv().cuMemsetD32Async(word, 4, 1, other));
+    if (joins) {
+      ASSERT_OK(Drv().cuEventRecord(join, other));
+      ASSERT_OK(Drv().cuStreamWaitEvent(origin, join, 0));
+    }
+    ASSERT_OK(Drv().cuStreamDestroy_v2(other));
+    CUgraph made = nullptr;
+    if (!joins) {
+      EXPECT_RESULT(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, Drv().cuStreamEndCapture(origin, &made));
+      continue;
+    }
+    ASSERT_OK(Drv().cuStreamEndCapture(origin, &made));
+    Graph graph(made);
+    Exec exec(graph);
+    ASSERT_OK(Drv().cuGraphLaunch(exec, origin));
+    ASSERT_OK(Drv().cuStreamSynchronize(origin));
+    EXPECT_EQ(word.ReadWord(), 4u);
+  }
+}
+
 API_TEST(CaptureTest, WaitingForTheStreamInvalidatesIt) {
   Stream stream;
   ASSERT_OK(Drv().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));

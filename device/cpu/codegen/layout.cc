@@ -116,6 +116,10 @@ class Analysis {
     for (const Operand& element : operand.elements) {
       RETURN_IF_ERROR(VisitOperand(element, instruction, function, out, false));
     }
+    if (operand.kind == OperandKind::kSpecial &&
+        operand.text.starts_with("%reserved_smem_offset")) {
+      out.uses_reserved_shared = true;
+    }
     uint32_t variable = ptx::kNone;
     if (operand.kind == OperandKind::kSymbol &&
         function.symbols[operand.symbol].kind == SymbolKind::kVariable) {
@@ -195,6 +199,7 @@ class Analysis {
         callee_waits |= at != index;
       }
       kernel.local_bytes += function.local_bytes;
+      kernel.uses_reserved_shared |= function.uses_reserved_shared;
       for (const uint32_t next : function.references) {
         if (seen.insert(next).second) open.push_back(next);
       }

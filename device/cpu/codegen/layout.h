@@ -28,7 +28,8 @@ struct FunctionLayout {
   std::vector<uint32_t> shared_variables;  // module variables named in the body, sorted
   bool has_indirect_call = false;
   bool has_call = false;
-  bool has_collective = false;  // barriers, shuffles, votes, exit below the kernel
+  bool uses_reserved_shared = false;  // names one of %reserved_smem_offset_...
+  bool has_collective = false;        // barriers, shuffles, votes, exit below the kernel
   // Instructions that branch back over a load or atomic with which a thread may wait for memory
   // that another one changes; sorted.
   std::vector<uint32_t> polling_branches;
@@ -40,6 +41,7 @@ struct KernelLayout {
   std::vector<uint32_t> functions;  // the kernel and all it may call, sorted
   ThreadsMode mode = ThreadsMode::kLoop;
   uint32_t static_shared_bytes = 0;
+  bool uses_reserved_shared = false;
   uint32_t local_bytes = 0;
 };
 

@@ -53,9 +53,21 @@ constexpr ConstantRow kConstants[] = {
     {"%cluster_nctaid", 1},
     {"%cluster_ctarank", 0},
     {"%cluster_nctarank", 1},
-    {"%reserved_smem_offset_begin", 0},
-    {"%reserved_smem_offset_end", 0},
+    {"%reserved_smem_offset_cap", kReservedSharedBytes},
     {"%nsmid", 1024},
+};
+
+// Into the part of shared memory that belongs to the system.
+struct ReservedRow {
+  std::string_view name;
+  uint32_t offset;
+};
+
+constexpr ReservedRow kReserved[] = {
+    {"%reserved_smem_offset_begin", 0},
+    {"%reserved_smem_offset_0", 0},
+    {"%reserved_smem_offset_1", kReservedSharedBytes / 2},
+    {"%reserved_smem_offset_end", kReservedSharedBytes},
 };
 
 }  // namespace
@@ -80,6 +92,14 @@ Value* FunctionEmitter::SpecialRegister(const ptx::Operand& operand) {
     return ir.CreateAdd(Field(offsetof(ThreadContext, static_shared_bytes), 32),
                         Field(offsetof(ThreadContext, dynamic_shared_bytes), 32));
   }
+  for (const ReservedRow& row : kReserved) {
+    if (row.name != name) continue;
+    Value* own_end = ir.CreateAdd(Field(offsetof(ThreadContext, static_shared_bytes), 32),
+                                  Field(offsetof(ThreadContext, dynamic_shared_bytes), 32));
+    Value* begin = ir.CreateAnd(ir.CreateAdd(own_end, ir.getInt32(kReservedSharedAlign - 1)),
+                                ir.getInt32(~(kReservedSharedAlign - 1)));
+    return ir.CreateAdd(begin, ir.getInt32(row.offset));
+  }
   if (name.starts_with("%lanemask_")) {
     Value* lane = Field(offsetof(ThreadContext, lane), 32);
     Value* equal = ir.CreateShl(ir.getInt32(1), lane);
@@ -100,6 +120,15 @@ Value* FunctionEmitter::SpecialRegister(const ptx::Operand& operand) {
     return name == "%globaltimer_hi" ? ir.CreateLShr(nanos, 32) : nanos;
   }
   if (name == "%is_explicit_cluster") return ir.getFalse();
+  // Where nvcc's code of cooperative groups looks for the words by which the blocks of a grid meet:
+  // the high and the low half of their address (seen in PTX of nvcc 13). The ISA leaves the meaning
+  // of these registers to the driver.
+  if (name == "%envreg1" || name == "%envreg2") {
+    Value* workspace = Field(offsetof(ThreadContext, grid_workspace), 64);
+    if (name == "%envreg1") workspace = ir.CreateLShr(workspace, 32);
+    return ir.CreateTrunc(workspace, ir.getInt32Ty());
+  }
+  if (name.starts_with("%envreg")) return ir.getInt32(0);
   Fail(absl::StatusCode::kUnimplemented,
        absl::StrCat("register `", absl::string_view(name.data(), name.size()),
                     "` is not supported"));

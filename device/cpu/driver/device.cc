@@ -246,6 +246,9 @@ CUresult Device::Attribute(CUdevice_attribute attribute, int* value) const {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    // Kernels are code of this process.
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
@@ -256,8 +259,8 @@ CUresult Device::Attribute(CUdevice_attribute attribute, int* value) const {
       *value = 1;
       break;
     default:
-      // Everything else is something that this device does not have: mipmaps, managed and
-      // pageable memory, pools, clusters, tensor maps, multicast, IPC, compression.
+      // Everything else is something that this device does not have: mipmaps, managed memory,
+      // pools, clusters, tensor maps, multicast, IPC, compression.
       *value = 0;
       break;
   }

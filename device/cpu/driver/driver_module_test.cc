@@ -450,6 +450,55 @@ TEST_F(ModuleTest, ExtendedLaunchTakesAttributes) {
   EXPECT_EQ(Download<int>(counter, 1)[0], 16);
 }
 
+// PTX has as many registers as its compiler likes; a block of the size that the kernel says it
+// takes fits all the same.
+TEST_F(ModuleTest, AnyBlockThatMayBeLaunchedFitsAMultiprocessor) {
+  for (const auto& [bound, threads] : {std::pair{"", 1024}, {".maxntid 512, 1, 1\n", 512}}) {
+    const std::string ptx =
+        std::string(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry many()\n") +
+        bound + "{ .reg .b32 %r<5000>; ret; }\n";
+    CUmodule module = nullptr;
+    ASSERT_CU(CU(cuModuleLoadData)(&module, ptx.c_str()));
+    const CUfunction many = Function(module, "many");
+    int largest = 0, blocks = 0;
+    ASSERT_CU(CU(cuFuncGetAttribute)(&largest, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, many));
+    EXPECT_EQ(largest, threads);
+    ASSERT_CU(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, many, threads, 0));
+    EXPECT_GE(blocks, 1) << bound;
+  }
+}
+
+// A cooperative grid must fit the device at once, as the occupancy calls count.
+TEST_F(ModuleTest, CooperativeGridsAreAsLargeAsOccupancySays) {
+  const CUmodule module = Load();
+  const CUfunction count = Function(module, "Count");
+  int blocks = 0, multiprocessors = 0;
+  ASSERT_CU(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, count, 1024, 0));
+  ASSERT_CU(
+      CU(cuDeviceGetAttribute)(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  const auto most = static_cast<unsigned int>(blocks * multiprocessors);
+  EXPECT_CU(CU(cuLaunchCooperativeKernel)(count, most, 1, 1, 1024, 1, 1, 0, nullptr, nullptr));
+  EXPECT_EQ(CU(cuLaunchCooperativeKernel)(count, most + 1, 1, 1, 1024, 1, 1, 0, nullptr, nullptr),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  CUlaunchConfig config = {};
+  config.gridDimX = most + 1;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 1024;
+  config.blockDimY = config.blockDimZ = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  EXPECT_EQ(CU(cuLaunchKernelEx)(&config, count, nullptr, nullptr),
+            CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  attribute.value.cooperative = 0;
+  EXPECT_CU(CU(cuLaunchKernelEx)(&config, count, nullptr, nullptr));
+  CUdeviceptr counter = 0;
+  ASSERT_CU(CU(cuModuleGetGlobal_v2)(&counter, nullptr, module, "counter"));
+  EXPECT_EQ(Download<unsigned int>(counter, 1)[0], (2 * most + 1) * 1024);
+}
+
 // A fault is not known when the launch returns; afterwards every call gives it until the reset.
 class FaultTest : public ModuleTest {
  protected:

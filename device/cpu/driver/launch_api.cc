@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "device/cpu/driver/limits.h"
+#include "device/cpu/driver/occupancy.h"
 #include "device/cpu/driver/state.h"
 
 namespace consort::cpu {
@@ -52,6 +53,14 @@ bool ShapeValid(const LaunchShape& shape, const Kernel& kernel) {
          static_cast<uint32_t>(kernel.settings().dynamic_shared_bytes_max.load());
 }
 
+// All blocks of a cooperative launch must fit the device at once.
+bool FitsAtOnce(const LaunchShape& shape, const Kernel& kernel, const Device& device) {
+  const uint32_t threads = shape.block[0] * shape.block[1] * shape.block[2];
+  const int blocks = BlocksPerMultiprocessor(kernel.info(), threads, shape.dynamic_shared_bytes);
+  return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2] <=
+         static_cast<uint64_t>(blocks) * static_cast<uint64_t>(device.MultiprocessorCount());
+}
+
 // Gathers the kernel's parameters into one packed buffer, from either form in which they come.
 // Source: CUDA driver API, cuLaunchKernel.
 CUresult PackParams(const KernelInfo& info, void** params, void** extra,
@@ -96,6 +105,9 @@ CUresult Launch(const LaunchRequest& request) {
       return result;
     }
     if (!ShapeValid(request.shape, kernel)) return CUDA_ERROR_INVALID_VALUE;
+    if (request.shape.cooperative && !FitsAtOnce(request.shape, kernel, context->device())) {
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
     std::vector<std::byte> packed;
     const CUresult result = PackParams(kernel.info(), request.params, request.extra, &packed);
     if (result != CUDA_SUCCESS) return result;
@@ -127,6 +139,14 @@ LaunchShape Shape(const unsigned int (&grid)[3], const unsigned int (&block)[3],
   return shape;
 }
 
+bool IsCooperative(const CUlaunchConfig& config) {
+  for (unsigned int i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) return attribute.value.cooperative != 0;
+  }
+  return false;
+}
+
 // CUDA_SUCCESS if an attribute asks for nothing, or for something that makes no difference here.
 CUresult CheckAttribute(const CUlaunchAttribute& attribute) {
   switch (attribute.id) {
@@ -142,7 +162,7 @@ CUresult CheckAttribute(const CUlaunchAttribute& attribute) {
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
     // Allows the kernel to start before its predecessor ends; starting after it is allowed too.
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    // A kernel that synchronises its grid does not load, so any other runs as it is.
+    // Regarded by IsCooperative.
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
@@ -183,9 +203,10 @@ CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
                                            unsigned int blockDimX, unsigned int blockDimY,
                                            unsigned int blockDimZ, unsigned int sharedMemBytes,
                                            CUstream hStream, void** kernelParams) {
-  return Launch(
-      {f, Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes),
-       hStream, kernelParams, nullptr});
+  LaunchShape shape =
+      Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes);
+  shape.cooperative = true;
+  return Launch({f, shape, hStream, kernelParams, nullptr});
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
@@ -198,11 +219,11 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, vo
       const CUresult result = CheckAttribute(config->attrs[i]);
       if (result != CUDA_SUCCESS) return result;
     }
-    return Launch(
-        {f,
-         Shape({config->gridDimX, config->gridDimY, config->gridDimZ},
-               {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes),
-         config->hStream, kernelParams, extra});
+    LaunchShape shape =
+        Shape({config->gridDimX, config->gridDimY, config->gridDimZ},
+              {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes);
+    shape.cooperative = IsCooperative(*config);
+    return Launch({f, shape, config->hStream, kernelParams, extra});
   });
 }
 

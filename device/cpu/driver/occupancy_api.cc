@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/occupancy_api.cc: how many blocks fit a multiprocessor of this shape of device.
-//
-// The CPU does not work in multiprocessors of 2048 threads, but programs size their grids by these
-// answers, so they are those of the device that we claim to be.
-// Source: CUDA C++ Programming Guide, occupancy; register allocation in units of 256 a warp.
+// device/cpu/driver/occupancy_api.cc: what programs ask of occupancy.h.
 #include <algorithm>
 
-#include "base/units.h"
 #include "device/cpu/driver/limits.h"
+#include "device/cpu/driver/occupancy.h"
 #include "device/cpu/driver/state.h"
 
 namespace consort::cpu {
 namespace {
-
-// Blocks of `threads` threads with `dynamic_shared_bytes` that fit a multiprocessor; 0 if none
-// does.
-int BlocksPerMultiprocessor(const KernelInfo& info, uint32_t threads, size_t dynamic_shared_bytes) {
-  if (threads == 0 || threads > info.threads_max || threads > kBlockThreadsMax) return 0;
-  const uint64_t shared_bytes = info.static_shared_bytes + uint64_t{dynamic_shared_bytes};
-  if (shared_bytes > kSharedBytesOptIn) return 0;
-  const uint32_t warps = (threads + kWarpThreads - 1) / kWarpThreads;
-  const uint64_t registers = AlignUp(uint64_t{info.register_count} * kWarpThreads, kRegisterUnit);
-  uint64_t blocks = kMultiprocessorBlocks;
-  blocks = std::min<uint64_t>(blocks, kMultiprocessorThreads / (warps * kWarpThreads));
-  blocks = std::min<uint64_t>(blocks, kRegistersMultiprocessor / registers / warps);
-  blocks = std::min<uint64_t>(blocks,
-                              kSharedBytesMultiprocessor / (shared_bytes + kSharedBytesReserved));
-  return static_cast<int>(blocks);
-}
 
 // Runs body(kernel info, current device) for a function or kernel, of whatever context.
 template <typename Body>

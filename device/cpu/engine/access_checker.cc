@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/units.h"
 #include "device/cpu/texture.h"
 
 namespace consort::cpu {
@@ -20,8 +21,6 @@ constexpr uint64_t kHeapAlign = 16;
 constexpr uint64_t kHeapFreedBytesMax = uint64_t{64} << 20;
 // Shared memory's window of addresses: any 32-bit offset, and an access that begins at the last.
 constexpr uint64_t kWindowBytes = (uint64_t{1} << 32) + 65536;
-// Where dynamic shared memory begins: see BlockRunner::FillContext.
-constexpr uint32_t kDynamicSharedAlign = 16;
 
 bool Holds(uint64_t base, uint64_t bytes, uint64_t address, uint64_t access_bytes) {
   return address - base < bytes && access_bytes <= bytes - (address - base);
@@ -144,10 +143,11 @@ LaunchFault AccessChecker::Check(const ThreadContext& context, uint64_t address,
   const bool generic = access.space == AccessSpace::kGeneric;
   if ((generic || access.space == AccessSpace::kShared) && address - shared < kWindowBytes) {
     const uint64_t offset = address - shared;
-    const uint64_t dynamic = (launch_->static_shared_bytes + kDynamicSharedAlign - 1) /
-                             kDynamicSharedAlign * kDynamicSharedAlign;
+    const uint64_t dynamic = AlignUp(launch_->static_shared_bytes, kDynamicSharedAlign);
+    const uint64_t reserved = AlignUp(dynamic + context.dynamic_shared_bytes, kReservedSharedAlign);
     const bool inside = Holds(0, launch_->static_shared_bytes, offset, access.bytes) ||
-                        Holds(dynamic, context.dynamic_shared_bytes, offset, access.bytes);
+                        Holds(dynamic, context.dynamic_shared_bytes, offset, access.bytes) ||
+                        Holds(reserved, launch_->reserved_shared_bytes, offset, access.bytes);
     if (inside && aligned) return LaunchFault::kNone;
     access.space = AccessSpace::kShared;
     Report(context,
@@ -170,6 +170,9 @@ LaunchFault AccessChecker::Check(const ThreadContext& context, uint64_t address,
     const uint64_t params = reinterpret_cast<uint64_t>(launch_->params);
     inside = inside || (access.kind == AccessKind::kRead &&
                         Holds(params, launch_->param_bytes, address, access.bytes));
+  }
+  if ((generic || access.space == AccessSpace::kGlobal) && context.grid_workspace != 0) {
+    inside = inside || Holds(context.grid_workspace, kGridWorkspaceBytes, address, access.bytes);
   }
   if (!inside && access.space != AccessSpace::kLocal && access.space != AccessSpace::kShared) {
     const uint64_t version = launch_->memory->version();

@@ -6,7 +6,8 @@
 // in a number, and with its place in the program. Blocks of device memory are those of the
 // MemoryMap; what a thread has beside them is known here:
 //
-//   shared     the static and the dynamic bytes of the block, exactly
+//   shared     the static and the dynamic bytes of the block, exactly, and the system's
+//   grid       the words by which the blocks of a cooperative launch meet
 //   local      StackBlocks, which the thread's functions put into its context while they run
 //   param      the kernel's parameters, to read
 //   heap       what the kernel got from malloc (DeviceHeap)
@@ -77,6 +78,7 @@ struct CheckedLaunch {
   const uint8_t* params = nullptr;
   uint32_t param_bytes = 0;
   uint32_t static_shared_bytes = 0;
+  uint32_t reserved_shared_bytes = 0;
   // Set by whoever reports; relaxed, as only one of them needs to.
   std::atomic<bool> reported{false};
 };

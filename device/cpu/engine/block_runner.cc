@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace consort::cpu {
 namespace {
@@ -23,10 +24,16 @@ constexpr size_t kStackBytes = size_t{192} * 1024;
 constexpr size_t kGroupStackBytes = size_t{2} << 20;
 // With recursion .local variables stand on the stack many times; deeper recursion faults.
 constexpr size_t kLocalCopies = 4;
+// After so many turns of its warps a block of a cooperative launch lets others go on, as its loop
+// around a barrier may wait for one of them.
+constexpr uint32_t kCooperativeRounds = 4096;
 
-// Extern arrays may ask for any alignment that CUDA's vector types have.
-uint32_t DynamicSharedStart(const LaunchJob& job) {
-  return (job.static_shared_bytes + 15) / 16 * 16;
+// Of a block's shared memory, up to where its last part ends.
+size_t SharedBytes(const LaunchJob& job) {
+  const size_t own = size_t{AlignUp(job.static_shared_bytes, kDynamicSharedAlign)} +
+                     job.shape.dynamic_shared_bytes;
+  if (job.reserved_shared_bytes == 0) return own;
+  return AlignUp(own, size_t{kReservedSharedAlign}) + job.reserved_shared_bytes;
 }
 
 }  // namespace
@@ -49,22 +56,57 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
   while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
     const uint64_t number = job.next_block.fetch_add(1, std::memory_order_relaxed);
     if (number >= blocks) return;
-    const uint64_t row = number / job.shape.grid[0];
-    const uint32_t block[3] = {static_cast<uint32_t>(number % job.shape.grid[0]),
-                               static_cast<uint32_t>(row % job.shape.grid[1]),
-                               static_cast<uint32_t>(row / job.shape.grid[1])};
+    const std::array<uint32_t, 3> block = BlockIndex(job, number);
     fault_ = LaunchFault::kNone;
     if (job.checked != nullptr) checker_.Begin(*job.checked);
     if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
-      RunScheduled(block);
+      StartThreads(block.data());
+      while (!RunThreads()) sched_yield();  // what they poll for comes from another thread
     } else {
-      RunLoop(block);
+      RunLoop(block.data());
     }
-    if (fault_ != LaunchFault::kNone) {
-      LaunchFault none = LaunchFault::kNone;
-      job.fault.compare_exchange_strong(none, fault_, std::memory_order_relaxed);
-    }
+    PublishFault();
   }
+}
+
+BlockRunner::Progress BlockRunner::BeginBlock(LaunchJob& job, uint64_t number) {
+  job_ = &job;
+  fault_ = LaunchFault::kNone;
+  if (!Prepare(job)) {
+    fault_ = LaunchFault::kTrap;
+    PublishFault();
+    return Progress::kEnded;
+  }
+  if (job.checked != nullptr) checker_.Begin(*job.checked);
+  const std::array<uint32_t, 3> block = BlockIndex(job, number);
+  if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
+    StartThreads(block.data());
+    return ContinueBlock();
+  }
+  // No thread waits for anything.
+  RunLoop(block.data());
+  PublishFault();
+  return Progress::kEnded;
+}
+
+BlockRunner::Progress BlockRunner::ContinueBlock() {
+  moved_ = false;
+  if (!RunThreads()) return moved_ ? Progress::kMoved : Progress::kPolled;
+  PublishFault();
+  return Progress::kEnded;
+}
+
+std::array<uint32_t, 3> BlockRunner::BlockIndex(const LaunchJob& job, uint64_t number) {
+  const uint64_t row = number / job.shape.grid[0];
+  return {static_cast<uint32_t>(number % job.shape.grid[0]),
+          static_cast<uint32_t>(row % job.shape.grid[1]),
+          static_cast<uint32_t>(row / job.shape.grid[1])};
+}
+
+void BlockRunner::PublishFault() {
+  if (fault_ == LaunchFault::kNone) return;
+  LaunchFault none = LaunchFault::kNone;
+  job_->fault.compare_exchange_strong(none, fault_, std::memory_order_relaxed);
 }
 
 // Shared memory and stacks for the job's shape; keeps what earlier jobs left if it fits.
@@ -73,7 +115,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   absl::Status status;
   if (shared_.base() == nullptr) status = shared_.Reserve();
   if (status.ok()) {
-    status = shared_.Prepare(DynamicSharedStart(job) + job.shape.dynamic_shared_bytes);
+    status = shared_.Prepare(SharedBytes(job));
   }
   const size_t stack_bytes =
       (job.lanes > 1 ? kGroupStackBytes : kStackBytes) + kLocalCopies * job.local_bytes * job.lanes;
@@ -105,11 +147,13 @@ void BlockRunner::FillContext(ThreadContext& context, const uint32_t block[3]) {
     context.ctaid[i] = block[i];
   }
   context.warp_count = (job_->Threads() + kWarpLanes - 1) / kWarpLanes;
-  context.static_shared_bytes = DynamicSharedStart(*job_);
+  context.static_shared_bytes = AlignUp(job_->static_shared_bytes, kDynamicSharedAlign);
   context.dynamic_shared_bytes = job_->shape.dynamic_shared_bytes;
   context.worker = worker_;
   context.shared = shared_.base();
   context.grid_id = job_->grid_id;
+  context.grid_workspace =
+      job_->shape.cooperative ? reinterpret_cast<uint64_t>(job_->grid_workspace.data()) : 0;
   context.runner = this;
 }
 
@@ -214,11 +258,12 @@ void BlockRunner::ThreadBody(void* argument) {
 
 void BlockRunner::ScheduleBody(void* argument) {
   Thread& first = *static_cast<Thread*>(argument);
-  first.runner->Schedule();
+  while (!first.runner->Schedule()) first.fiber.Suspend(false);
+  first.runner->schedule_over_ = true;
   first.fiber.Suspend(true);
 }
 
-void BlockRunner::RunScheduled(const uint32_t block[3]) {
+void BlockRunner::StartThreads(const uint32_t block[3]) {
   const bool fibers = job_->mode == ThreadsMode::kFibers;
   barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
@@ -234,23 +279,30 @@ void BlockRunner::RunScheduled(const uint32_t block[3]) {
     thread.context.frame = nullptr;
     if (fibers) thread.fiber.Start(&ThreadBody, &thread);
   }
-  if (fibers) {
-    Schedule();
-  } else {
-    threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
-    ResumeFiber(threads_[0]->fiber);
-  }
+  schedule_over_ = false;
+  if (!fibers) threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
 }
 
-void BlockRunner::Schedule() {
+// Runs the block's threads until it is over, or, false, until they can only poll.
+bool BlockRunner::RunThreads() {
+  if (job_->mode == ThreadsMode::kFibers) return Schedule();
+  ResumeFiber(threads_[0]->fiber);
+  // A fault leaves the fiber without coming back to its body.
+  return schedule_over_ || fault_ != LaunchFault::kNone;
+}
+
+// As RunThreads, for kCoroutines from inside the one fiber.
+bool BlockRunner::Schedule() {
   const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
+  uint32_t rounds = 0;
   while (live_threads_ > 0) {
     bool progress = false;
     for (uint32_t warp = 0; warp < warps; ++warp) {
       while (RunWarp(warp) || (fault_ == LaunchFault::kNone && AnswerActiveMask(warp))) {
         progress = true;
+        if (job_->shape.cooperative && ++rounds == kCooperativeRounds) return live_threads_ == 0;
       }
-      if (fault_ != LaunchFault::kNone) return;
+      if (fault_ != LaunchFault::kNone) return true;
     }
     if (progress || live_threads_ == 0) continue;
     bool polls = false;
@@ -261,12 +313,12 @@ void BlockRunner::Schedule() {
     }
     if (!polls) {
       fault_ = LaunchFault::kDeadlock;
-      return;
+      return true;
     }
-    // What they poll for may come from a block on another thread.
-    if (job_->fault.load(std::memory_order_relaxed) != LaunchFault::kNone) return;
-    sched_yield();
+    // What they poll for may come from another block.
+    return job_->fault.load(std::memory_order_relaxed) != LaunchFault::kNone;
   }
+  return true;
 }
 
 // Runs each ready lane of the warp once, in order. False if there was none.
@@ -278,6 +330,7 @@ bool BlockRunner::RunWarp(uint32_t warp) {
     if (thread.state != State::kReady) continue;
     ran = true;
     ResumeThread(thread);
+    moved_ |= thread.state != State::kYielded;
     if (fault_ != LaunchFault::kNone) return false;
     if (thread.state == State::kDone) ThreadLeft(thread);
   }

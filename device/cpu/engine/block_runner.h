@@ -17,6 +17,10 @@
 // a thread in all of this: it does by itself what its warp does together, and only waits at
 // barriers.
 //
+// Of a cooperative launch each block has a runner of its own. When such a block can only poll, or
+// has run for long, its runner hands the thread back, which goes on with another block
+// (Engine::RunTogether).
+//
 // A round runs every warp until none of its lanes is ready. A round that changes nothing and in
 // which no thread polls means that the threads wait for each other for ever:
 // LaunchFault::kDeadlock.
@@ -52,10 +56,14 @@ struct LaunchJob {
   LaunchShape shape;
   const uint8_t* params = nullptr;
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;  // a thread, of .local variables
+  uint32_t reserved_shared_bytes = 0;  // kReservedSharedBytes, or 0 where no code asks for them
+  uint32_t local_bytes = 0;            // a thread, of .local variables
   uint64_t grid_id = 0;
   CheckedLaunch* checked = nullptr;  // null: the code checks nothing
   Nanos deadline = 0;                // as LaunchClockNow counts; 0: none
+  // Words by which the blocks of a cooperative launch meet, zero when it begins: what the code of
+  // cooperative groups finds by %envreg1 and %envreg2.
+  alignas(64) std::array<uint8_t, kGridWorkspaceBytes> grid_workspace{};
   std::atomic<uint64_t> next_block{0};
   // The first fault; others stop when they see one. Relaxed: the launch's end synchronises.
   std::atomic<LaunchFault> fault{LaunchFault::kNone};
@@ -75,6 +83,13 @@ class BlockRunner {
   // Takes blocks of `job` until none is left or one faults, which is then in job.fault. The calling
   // thread must have an alternate signal stack (see FaultGuard).
   void RunBlocks(LaunchJob& job);
+
+  // For cooperative launches: begins block `number` of `job`, or goes on with it, until it ends,
+  // can only poll, or others should have a turn. A fault is an end and in job.fault. The thread
+  // must be as for RunBlocks, and the same for all of a block.
+  enum class Progress { kEnded, kMoved, kPolled };
+  Progress BeginBlock(LaunchJob& job, uint64_t number);
+  Progress ContinueBlock();
 
   // --- From a kernel's fiber, through runtime.cc ---
 
@@ -161,11 +176,14 @@ class BlockRunner {
   static constexpr uint32_t kBarriers = 16;
 
   bool Prepare(LaunchJob& job);
+  static std::array<uint32_t, 3> BlockIndex(const LaunchJob& job, uint64_t number);
+  void PublishFault();
   void FillContext(ThreadContext& context, const uint32_t block[3]);
   static void SetThreadIndex(ThreadContext& context, uint32_t index);
   void RunLoop(const uint32_t block[3]);
-  void RunScheduled(const uint32_t block[3]);
-  void Schedule();
+  void StartThreads(const uint32_t block[3]);
+  bool RunThreads();
+  bool Schedule();
   bool RunWarp(uint32_t warp);
   bool AnswerActiveMask(uint32_t warp);
   void ResumeThread(Thread& thread);
@@ -211,6 +229,8 @@ class BlockRunner {
   LaunchFault fault_ = LaunchFault::kNone;
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
+  bool schedule_over_ = false;  // in kCoroutines: the fiber has run the block to its end
+  bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
   uint32_t loop_block_[3] = {};

@@ -26,20 +26,23 @@ std::string Kernel(const std::string& body, const std::string& before = "") {
 
 class Collectives : public testing::Test {
  protected:
-  // One block of `threads`, each with a word in out_.
-  LaunchFault Run(const std::string& ptx, uint32_t threads, uint32_t blocks = 1, int workers = 1) {
+  // `blocks` of `threads`, each with words in out_.
+  LaunchFault Run(const std::string& ptx, uint32_t threads, uint32_t blocks = 1, int workers = 1,
+                  bool cooperative = false) {
     auto program = Program::Load(ptx);
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return LaunchFault::kNone;
     LaunchShape shape;
     shape.block[0] = threads;
     shape.grid[0] = blocks;
-    out_.resize(threads * blocks, 0xEEEEEEEE);
+    shape.cooperative = cooperative;
+    out_.resize(size_t{threads} * blocks * words_, 0xEEEEEEEE);
     void* pointer = out_.data();
     return (*program)->Run(0, shape, &pointer, workers);
   }
 
   std::vector<uint32_t> out_;
+  size_t words_ = 1;  // of out_, a thread
 };
 
 TEST_F(Collectives, BarrierShowsEveryThreadsStores) {
@@ -102,6 +105,65 @@ TEST_F(Collectives, ThreadsOfABlockCountThroughThreeDimensions) {
     for (uint32_t i = 0; i < 60; ++i) {
       ASSERT_EQ(out_[i], i * 1000 + i / 15 * 100 + i / 5 % 3 * 10 + i % 5) << wait;
     }
+  }
+}
+
+// The blocks meet by counting in a word of memory, after each thread has written a word; then each
+// copies what the next block's thread wrote.
+TEST_F(Collectives, BlocksOfACooperativeLaunchWaitThroughMemory) {
+  const auto kernel = [](const std::string& meet, const std::string& function) {
+    return Kernel(R"(
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r6, %nctaid.x;
+  mad.lo.u32 %r4, %r2, %r3, %r1;
+  mul.wide.u32 %rd2, %r4, 4; add.u64 %rd2, %rd2, %rd1; add.u32 %r5, %r4, 7;
+  st.global.u32 [%rd2], %r5; bar.sync 0; setp.ne.u32 %p2, %r1, 0;)" +
+                      meet + R"(
+  add.u32 %r7, %r2, 1; rem.u32 %r7, %r7, %r6; mad.lo.u32 %r7, %r7, %r3, %r1;
+  mul.wide.u32 %rd3, %r7, 4; add.u64 %rd3, %rd3, %rd1; ld.volatile.global.u32 %r8, [%rd3];
+  mul.lo.u32 %r9, %r6, %r3; mul.wide.u32 %rd4, %r9, 4; add.u64 %rd4, %rd4, %rd2;
+  st.global.u32 [%rd4], %r8;)",
+                  ".global .align 4 .u32 arrived = 0;\n" + function);
+  };
+  const std::string arrive = "atom.add.release.gpu.global.u32 %r11, [arrived], 1;\n";
+  const std::string poll =
+      "poll: ld.acquire.gpu.global.u32 %r12, [arrived]; setp.lt.u32 %p1, %r12, %r6; "
+      "@%p1 bra poll;\n";
+  const struct {
+    const char* name;
+    std::string ptx;
+  } cases[] = {
+      {"one thread polls", kernel("@%p2 bra met;\n" + arrive + poll + "met: bar.sync 0;", "")},
+      {"in a function",
+       kernel("@%p2 bra met;\ncall meet;\nmet: bar.sync 0;",
+              ".func meet() { .reg .pred %p<9>; .reg .b32 %r<20>; mov.u32 %r6, %nctaid.x;\n" +
+                  arrive + poll + "ret; }")},
+      {"all threads, from barrier to barrier of their block",
+       kernel("@%p2 bra poll;\n" + arrive +
+                  "poll: bar.sync 0; ld.acquire.gpu.global.u32 %r12, [arrived]; bar.sync 0;\n"
+                  "setp.lt.u32 %p1, %r12, %r6; @%p1 bra poll;",
+              "")},
+  };
+  constexpr uint32_t kThreads = 40, kBlocks = 9, kAll = kThreads * kBlocks;
+  words_ = 2;
+  for (const auto& one : cases) {
+    for (const int workers : {1, 3}) {
+      out_.clear();
+      ASSERT_EQ(Run(one.ptx, kThreads, kBlocks, workers, true), LaunchFault::kNone) << one.name;
+      for (uint32_t i = 0; i < kAll; ++i) {
+        ASSERT_EQ(out_[kAll + i], (i + kThreads) % kAll + 7) << one.name << ", thread " << i;
+      }
+    }
+  }
+}
+
+// The others wait for the one that faults.
+TEST_F(Collectives, FaultOfOneBlockEndsACooperativeLaunch) {
+  const std::string ptx = Kernel(
+      "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 2; @%p1 trap;\n"
+      "poll: ld.acquire.gpu.global.u32 %r3, [never]; setp.eq.u32 %p2, %r3, 0; @%p2 bra poll;",
+      ".global .align 4 .u32 never = 0;\n");
+  for (const int workers : {1, 3}) {
+    EXPECT_EQ(Run(ptx, 32, 4, workers, true), LaunchFault::kTrap);
   }
 }
 

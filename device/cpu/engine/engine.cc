@@ -2,9 +2,11 @@
 #include "device/cpu/engine/engine.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -36,6 +38,52 @@ void Engine::GiveRunner(std::unique_ptr<BlockRunner> runner) {
   if (runners_.size() < static_cast<size_t>(kWorkersMax)) runners_.push_back(std::move(runner));
 }
 
+void Engine::TakePart(LaunchJob& job) {
+  if (job.shape.cooperative) {
+    RunTogether(job);
+    return;
+  }
+  std::unique_ptr<BlockRunner> runner = TakeRunner();
+  runner->RunBlocks(job);
+  GiveRunner(std::move(runner));
+}
+
+void Engine::RunTogether(LaunchJob& job) {
+  const uint64_t blocks = job.Blocks();
+  std::vector<std::unique_ptr<BlockRunner>> waiting;
+  bool more = true;
+  while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
+    // All blocks begin before any goes on: what one waits for may come from any other.
+    if (more) {
+      const uint64_t number = job.next_block.fetch_add(1, std::memory_order_relaxed);
+      more = number < blocks;
+      if (!more) continue;
+      std::unique_ptr<BlockRunner> runner = TakeRunner();
+      if (runner->BeginBlock(job, number) == BlockRunner::Progress::kEnded) {
+        GiveRunner(std::move(runner));
+      } else {
+        waiting.push_back(std::move(runner));
+      }
+      continue;
+    }
+    if (waiting.empty()) return;
+    bool moved = false;
+    for (size_t i = 0; i < waiting.size();) {
+      const BlockRunner::Progress progress = waiting[i]->ContinueBlock();
+      moved |= progress != BlockRunner::Progress::kPolled;
+      if (progress == BlockRunner::Progress::kEnded) {
+        GiveRunner(std::move(waiting[i]));
+        waiting.erase(waiting.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    if (!moved) sched_yield();
+  }
+  // After a fault: what is left on the stacks of these is forgotten when they begin anew.
+  for (std::unique_ptr<BlockRunner>& runner : waiting) GiveRunner(std::move(runner));
+}
+
 LaunchFault Engine::Run(LaunchJob& job, int worker_count) {
   Launch launch;
   launch.job = &job;
@@ -65,9 +113,7 @@ LaunchFault Engine::Run(LaunchJob& job, int worker_count) {
   }
   {
     const FaultGuard guard;
-    std::unique_ptr<BlockRunner> runner = TakeRunner();
-    runner->RunBlocks(job);
-    GiveRunner(std::move(runner));
+    TakePart(job);
   }
   absl::MutexLock lock(&mutex_);
   launches_.erase(std::remove(launches_.begin(), launches_.end(), &launch), launches_.end());
@@ -92,9 +138,7 @@ void Engine::HelperLoop(uint32_t worker) {
       ++launch->active;
       if (--launch->wanted == 0) launches_.erase(launches_.begin());
     }
-    std::unique_ptr<BlockRunner> runner = TakeRunner();
-    runner->RunBlocks(*launch->job);
-    GiveRunner(std::move(runner));
+    TakePart(*launch->job);
     absl::MutexLock lock(&mutex_);
     --launch->active;
   }

@@ -38,6 +38,10 @@ class Engine {
   };
 
   Engine() = default;
+  // The calling thread's part in a cooperative launch: begins blocks and then goes round among
+  // those that it has begun, so that all are under way however few threads there are.
+  void RunTogether(LaunchJob& job) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakePart(LaunchJob& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void HelperLoop(uint32_t worker) ABSL_LOCKS_EXCLUDED(mutex_);
   std::unique_ptr<BlockRunner> TakeRunner() ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveRunner(std::unique_ptr<BlockRunner> runner) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -4,6 +4,7 @@
 #include <cuda/barrier>
 
 #include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 
 #include <cstdio>
 
@@ -328,4 +329,36 @@ extern "C" __global__ void HandOver(int* sums, int rounds) {
     }
   }
   if (threadIdx.x >= half) sums[threadIdx.x - half] = sum;
+}
+
+// Each block reads in each round what the next one wrote in the round before.
+extern "C" __global__ void GridRounds(int* numbers, int* sums, int rounds) {
+  const cg::grid_group grid = cg::this_grid();
+  const unsigned long long me = grid.thread_rank(), all = grid.size();
+  int sum = 0;
+  numbers[me] = static_cast<int>(me);
+  for (int round = 0; round < rounds; ++round) {
+    grid.sync();
+    const int seen = numbers[(me + blockDim.x) % all];
+    sum += seen;
+    grid.sync();
+    numbers[me] = seen + 1;
+  }
+  sums[me] = sum;
+}
+
+// Sums over tiles of two warps, which meet through shared memory that the system reserves. The
+// kernel's own shared memory must stay as it is.
+extern "C" __global__ void WideTiles(const int* in, int* sums, int* kept) {
+  __shared__ cg::block_tile_memory<256> memory;
+  __shared__ int fixed[3];
+  extern __shared__ int dynamic[];
+  if (threadIdx.x < 3) fixed[threadIdx.x] = 100 + static_cast<int>(threadIdx.x);
+  dynamic[threadIdx.x] = static_cast<int>(threadIdx.x);
+  const cg::thread_block block = cg::this_thread_block(memory);
+  const auto tile = cg::tiled_partition<64>(block);
+  const int number = in[blockIdx.x * blockDim.x + threadIdx.x];
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = cg::reduce(tile, number, cg::plus<int>());
+  block.sync();
+  kept[blockIdx.x * blockDim.x + threadIdx.x] = dynamic[threadIdx.x] + fixed[threadIdx.x % 3];
 }

@@ -308,6 +308,46 @@ TEST_P(NvccKernels, LastBlockSumsWithCompareAndSwap) {
   EXPECT_NEAR(total, expected, 1e-9);
 }
 
+TEST_P(NvccKernels, BlocksOfACooperativeGridWaitForEachOther) {
+  constexpr int kRounds = 5;
+  // More blocks than threads that run them; one whose blocks have an odd warp.
+  for (const auto& [blocks, threads] : {std::pair{1, 32}, {19, 64}, {40, 33}}) {
+    const int all = blocks * threads;
+    std::vector<int> numbers(all, -1), sums(all, -1);
+    LaunchShape shape = Shape(blocks, threads);
+    shape.cooperative = true;
+    ASSERT_EQ(Run("GridRounds", shape, numbers.data(), sums.data(), kRounds), LaunchFault::kNone);
+    for (int i = 0; i < all; ++i) {
+      int sum = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        sum += (i + (round + 1) * threads) % all + round;
+      }
+      ASSERT_EQ(sums[i], sum) << blocks << " blocks, thread " << i;
+    }
+  }
+}
+
+// As with CUDA: the grid's barrier is there in cooperative launches only.
+TEST_P(NvccKernels, GridBarrierOfAnOrdinaryLaunchTraps) {
+  std::vector<int> numbers(64), sums(64);
+  EXPECT_EQ(Run("GridRounds", Shape(1, 64), numbers.data(), sums.data(), 1), LaunchFault::kTrap);
+}
+
+TEST_P(NvccKernels, TilesOfSeveralWarpsMeetInReservedSharedMemory) {
+  constexpr int kBlocks = 3, kThreads = 256;
+  std::vector<int> in(kBlocks * kThreads), sums(in.size(), 0), kept(in.size(), 0);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i * i % 1001);
+  ASSERT_EQ(Run("WideTiles", Shape(kBlocks, kThreads, kThreads * sizeof(int)), in.data(),
+                sums.data(), kept.data()),
+            LaunchFault::kNone);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto tile = in.begin() + static_cast<ptrdiff_t>(i / 64 * 64);
+    ASSERT_EQ(sums[i], std::accumulate(tile, tile + 64, 0)) << i;
+    const int thread = static_cast<int>(i) % kThreads;
+    ASSERT_EQ(kept[i], thread + 100 + thread % 3) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, NvccKernels,
                          testing::Values(CONSORT_TEST_PTX_75, CONSORT_TEST_PTX_90),
                          [](const auto& info) { return info.index == 0 ? "sm_75" : "sm_90"; });

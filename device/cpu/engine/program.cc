@@ -26,6 +26,7 @@ namespace {
 // Source: CUDA C++ Programming Guide, compute capabilities.
 constexpr uint32_t kThreadsPerBlockMax = 1024;
 constexpr uint32_t kRegistersMax = 255;
+constexpr uint32_t kRegistersMultiprocessor = 65536;
 // Of the cache of compiled code: thousands of kernels of ten to a hundred kilobytes each.
 constexpr uint64_t kCacheBytesMax = uint64_t{512} << 20;
 
@@ -71,6 +72,7 @@ class CompiledProgram : public Program, public SiteNames {
     job.shape = shape;
     job.params = copy.get();
     job.static_shared_bytes = layout.static_shared_bytes;
+    job.reserved_shared_bytes = layout.uses_reserved_shared ? kReservedSharedBytes : 0;
     job.local_bytes = layout.local_bytes;
     job.grid_id = grid_count_.fetch_add(1, std::memory_order_relaxed);
     CheckedLaunch checked;
@@ -80,7 +82,8 @@ class CompiledProgram : public Program, public SiteNames {
       checked.kernel = info.name.c_str();
       checked.params = job.params;
       checked.param_bytes = info.param_bytes;
-      checked.static_shared_bytes = layout.static_shared_bytes;
+      checked.static_shared_bytes = job.static_shared_bytes;
+      checked.reserved_shared_bytes = job.reserved_shared_bytes;
       job.checked = &checked;
     }
     if (options_.time_limit > 0) job.deadline = LaunchClockNow() + options_.time_limit;
@@ -165,9 +168,13 @@ class CompiledProgram : public Program, public SiteNames {
       info.static_shared_bytes = layout_.kernels[i].static_shared_bytes;
       info.constant_bytes = constant_bytes;
       info.local_bytes = layout_.kernels[i].local_bytes;
-      // Virtual registers are many times the physical ones that ptxas would use.
-      info.register_count = std::clamp<uint32_t>(layout.register_count / 4, 16, kRegistersMax);
       info.threads_max = function.threads_max != 0 ? function.threads_max : kThreadsPerBlockMax;
+      // Virtual registers are many times the physical ones that ptxas would use, which never are so
+      // many that a block of threads_max would not fit a multiprocessor.
+      const uint32_t most = std::clamp<uint32_t>(
+          kRegistersMultiprocessor / std::min(info.threads_max, kThreadsPerBlockMax), 16,
+          kRegistersMax);
+      info.register_count = std::clamp<uint32_t>(layout.register_count / 4, 16, most);
       info.ptx_version = module.version;
       info.target = module.target;
       kernels_.push_back(std::move(info));

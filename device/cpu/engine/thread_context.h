@@ -29,6 +29,18 @@ enum class ThreadsMode : uint8_t {
 // Of a coroutine's frame, in bytes: a 64-bit value of each lane of a warp.
 inline constexpr uint32_t kFrameAlign = 256;
 
+// Extern .shared arrays begin at a multiple of this, as any of CUDA's vector types may lie there.
+inline constexpr uint32_t kDynamicSharedAlign = 16;
+
+// Shared memory of a block that belongs to the system (%reserved_smem_offset_...), behind what the
+// kernel has of its own: the libraries of nvcc keep what blocks exchange there. Each of the two
+// parts is as large as what a GPU reserves in all.
+inline constexpr uint32_t kReservedSharedAlign = 128;
+inline constexpr uint32_t kReservedSharedBytes = 2048;
+
+// What a cooperative launch has for its blocks to meet by.
+inline constexpr uint32_t kGridWorkspaceBytes = 256;
+
 struct ThreadContext {
   uint32_t tid[3] = {};
   uint32_t ntid[3] = {};
@@ -44,6 +56,8 @@ struct ThreadContext {
   const uint8_t* stack_low = nullptr;  // this thread's stack, where .local variables lie
   const uint8_t* stack_high = nullptr;
   uint64_t grid_id = 0;
+  uint64_t grid_workspace =
+      0;  // address of what the blocks of a cooperative launch meet by, else 0
   BlockRunner* runner = nullptr;
   uint32_t thread_index = 0;  // tid.x + tid.y * ntid.x + ...
   uint32_t yield_count = 0;   // changes: see consort_rt_yield
