@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest/glibc_floor.h: included before every file of the guest library (-include). Binds functions
 // that newer C libraries gave new versions to the oldest version that has the same meaning, so that
-// the library loads from glibc 2.28 on (RHEL 8, Ubuntu 20.04). guest/library_test.py checks the
-// result.
+// the library loads from glibc 2.28 on (RHEL 8, Ubuntu 20.04). vmsock/check_freestanding.cmake
+// checks the result.
 #ifndef CONSORT_GUEST_GLIBC_FLOOR_H_
 #define CONSORT_GUEST_GLIBC_FLOOR_H_
 

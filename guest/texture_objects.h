@@ -7,10 +7,10 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <iterator>
-#include <map>
+#include <vector>
 
 #include "guest/mutex.h"
 
@@ -33,36 +33,51 @@ class TextureObjects {
  public:
   void Add(const TextureName& name, const TextureRecord& record) {
     MutexLock lock(&mutex_);
-    records_[name] = record;
+    const auto at = LowerBoundLocked(name);
+    if (at != entries_.end() && at->name == name) {
+      at->record = record;
+    } else {
+      entries_.insert(at, {name, record});
+    }
   }
   // False: there is no such object.
   bool Find(const TextureName& name, TextureRecord* record) {
     MutexLock lock(&mutex_);
-    const auto it = records_.find(name);
-    if (it == records_.end()) return false;
-    *record = it->second;
+    const auto at = LowerBoundLocked(name);
+    if (at == entries_.end() || at->name != name) return false;
+    *record = at->record;
     return true;
   }
   // As Find, and removes it.
   bool Take(const TextureName& name, TextureRecord* record) {
     MutexLock lock(&mutex_);
-    const auto it = records_.find(name);
-    if (it == records_.end()) return false;
-    *record = it->second;
-    records_.erase(it);
+    const auto at = LowerBoundLocked(name);
+    if (at == entries_.end() || at->name != name) return false;
+    *record = at->record;
+    entries_.erase(at);
     return true;
   }
   // Those of a context that was destroyed went with it.
   void Forget(uint64_t context_id) {
     MutexLock lock(&mutex_);
-    for (auto it = records_.begin(); it != records_.end();) {
-      it = it->second.context_id == context_id ? records_.erase(it) : std::next(it);
-    }
+    std::erase_if(entries_,
+                  [&](const Entry& entry) { return entry.record.context_id == context_id; });
   }
 
  private:
+  struct Entry {
+    TextureName name;
+    TextureRecord record;
+  };
+  std::vector<Entry>::iterator LowerBoundLocked(const TextureName& name) {
+    return std::lower_bound(
+        entries_.begin(), entries_.end(), name,
+        [](const Entry& entry, const TextureName& wanted) { return entry.name < wanted; });
+  }
+
   Mutex mutex_;
-  std::map<TextureName, TextureRecord> records_;
+  // By name. Not a std::map, which needs the C++ library.
+  std::vector<Entry> entries_;
 };
 
 }  // namespace consort::guest

@@ -6,7 +6,7 @@
 execute_process(COMMAND ${OBJDUMP} -p ${LIBRARY} OUTPUT_VARIABLE headers COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "NEEDED +[^\n]+" needed "${headers}")
 foreach(entry ${needed})
-  if(NOT entry MATCHES "NEEDED +(libc\\.so\\.6|ld-linux-x86-64\\.so\\.2|ld-linux-aarch64\\.so\\.1)$")
+  if(NOT entry MATCHES "NEEDED +(libc\\.so\\.6|libpthread\\.so\\.0|ld-linux-x86-64\\.so\\.2|ld-linux-aarch64\\.so\\.1)$")
     message(SEND_ERROR "needs another library: ${entry}")
   endif()
 endforeach()

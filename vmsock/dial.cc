@@ -52,7 +52,8 @@ const char* Advice(int family, int error) {
                "vmw_vsock_virtio_transport (modprobe it)";
       }
       if (error == EPERM || error == EACCES) {
-        return "this process may not use vsock; a container's seccomp profile must allow AF_VSOCK";
+        return "container runtimes refuse vsock: run the container with --device "
+               "consort.dev/gpu=all";
       }
       if (error == ENODEV || error == EADDRNOTAVAIL) {
         return "does this VM have a virtio-vsock device and its kernel the driver "
@@ -208,6 +209,12 @@ wire::Hello MakeHello(const DialOptions& options, uint32_t purpose) {
 }
 
 }  // namespace
+
+UniqueFd ConnectTo(const DialOptions& options, DialResult* result) {
+  *result = DialResult();
+  Endpoint endpoint;
+  return Connect(options, &endpoint, result);
+}
 
 void OpenSession(const DialOptions& options, DialResult* result,
                  std::unique_ptr<Channel>* channel) {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "vmsock/channel.h"
 #include "vmsock/limits.h"
@@ -75,6 +76,10 @@ struct StatusAnswer {
   std::span<wire::ProcessUse> processes;
   size_t process_count = 0;  // of `processes`, that were filled
 };
+
+// Connects and says nothing: for a proxy, whose clients greet for themselves. Invalid: `result`
+// says why.
+UniqueFd ConnectTo(const DialOptions& options, DialResult* result);
 
 // As QueryDevices, and asks what is in use.
 void QueryStatus(const DialOptions& options, DialResult* result, StatusAnswer* answer);

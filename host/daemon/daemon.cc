@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/daemon/daemon.h"
 
+#include <cuda.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -616,6 +617,10 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
   for (uint32_t index = 0; index < welcome.device_count; ++index) {
     wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
     if (quota != 0) snapshot.total_bytes = quota;
+    // Behind a guest's proxy, a program sees a UNIX socket and cannot know.
+    if (!connection.shares_memory) {
+      snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
+    }
     append(snapshot);
   }
   for (const wire::DeviceUse& use : uses) append(use);
@@ -708,6 +713,8 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   open.stream_priority = static_cast<uint32_t>(tenant.stream_priority);
   open.partition = settings_.tenants().PartitionOf(connection.tenant);
   open.hello = hello;
+  // What passes descriptors ends at this daemon, whatever the guest believes.
+  if (!connection.shares_memory) open.hello.features &= ~wire::kFeatureRings;
   open.window_base = window->base;
   open.window_bytes = window->bytes;
   open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;

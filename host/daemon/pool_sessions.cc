@@ -218,8 +218,8 @@ void PoolSessions::OnPlaced(uint64_t id, Connection connection, const wire::Hell
     // A program must not use what one of its drivers lacks.
     welcome.driver_version = std::min(welcome.driver_version, description->driver_version);
     names.MakeUnique(vgpu.gid, &description->snapshot);
-    // Memory cannot be shared with another host.
-    if (!vgpu.local) {
+    // Memory cannot be shared with another host, nor with a program behind a guest's proxy.
+    if (!vgpu.local || !connection.shares_memory) {
       description->snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
     }
     snapshots.append(reinterpret_cast<const char*>(&description->snapshot),

@@ -48,12 +48,13 @@ HOW = (
     How(r"apt install ", test="tests/e2e/install_test.py", proof=r'self\.apt\("install"'),
     How(r"packaging/guest-image/install_into_image debian-12.qcow2", why_not="needs an image and virt-customize; tried by hand as the page says"),
     How(r"packaging/guest-image/install_into_image /srv", test="tests/e2e/install_test.py", proof=r'"guest-image" / "install_into_image"'),
+    How(r"podman run --device", test="tests/e2e/install_test.py", proof=r'podman, "--device", "consort\.dev/gpu=all"'),
     How(r"python3 -m http.server", why_not="a web server for a guest that is installed by cloud-init; tried by hand as the page says"),
     How(r"\./dev (test|check|demo|sanitize|gen)\b", test=".ci/run", proof=r"step \./dev (test|check)"),
     How(r"cmake |build/dev/bin/(channel_test|api_test)|ctest |CONSORT_\S+ .*api_test|kill %1",
         why_not="for developers, with a change of theirs; what they run is run by ./dev test"),
     How(r"consortd --pool \.\.\. --pool-policy ", test="tests/e2e/pool_test.py", proof=r"best_fit_policy\.so"),
-    How(r"g\+\+ .*-shared", why_not="an operator's own policy; policies/placement has the test of such a library"),
+    How(r"g\+\+ .*-shared", test="tests/e2e/install_test.py", proof=r'"g\+\+", "-std=c\+\+20", "-shared"'),
 )
 
 

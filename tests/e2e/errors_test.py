@@ -181,7 +181,7 @@ class Errors(unittest.TestCase):
     def test_a_guest_whose_kernel_or_container_has_no_vsock_is_told(self):
         """A kernel without it, and a container's profile, answer the first system call with these errors."""
         for error, wanted in ((errno.EAFNOSUPPORT, r"Address family not supported.*Linux 4\.8 or later.*modprobe"),
-                              (errno.EPERM, r"Operation not permitted.*seccomp profile must allow AF_VSOCK")):
+                              (errno.EPERM, r"Operation not permitted.*--device consort.dev/gpu=all")):
             with self.subTest(errno.errorcode[error]):
                 environment = dict(self.running.local_environment(), CONSORT_ENDPOINT="vsock:2:7000")
                 done = subprocess.run([stack.PROGRAMS / "vector_add"], env=environment, stdin=subprocess.DEVNULL,

@@ -33,7 +33,7 @@ GUEST_MODULES = ("virtio_pci", "vmw_vsock_virtio_transport")
 
 BUSYBOX_NAMES = (
     "awk cat chmod cp cut date dmesg echo env grep head hexdump id insmod ip kill ln ls lsmod "
-    "mkdir mount mv poweroff printf ps rm sed seq sh sleep sort stat tail timeout touch tr uname wc"
+    "mkdir mount mv poweroff printf ps rm sed seq sh sleep sort stat tail timeout touch tr uname unshare wc"
 ).split()
 
 # The first process. Lines for the harness begin with "@consort" and a token made for this boot,
@@ -227,7 +227,7 @@ def _base(kernel):
     if not busybox:
         raise Unavailable("no busybox on this machine (Debian: busybox-static)")
     content = pathlib.Path(busybox).read_bytes()
-    if _libraries_of(busybox, ()):
+    if libraries_of(busybox, ()):
         raise Unavailable(f"{busybox} is not static (Debian: install busybox-static)")
     key = hashlib.sha256()
     for part in (pathlib.Path(__file__).read_bytes(), content, str(kernel.image).encode(),
@@ -253,7 +253,7 @@ def _base(kernel):
     return cached.read_bytes()
 
 
-def _libraries_of(path, provided):
+def libraries_of(path, provided):
     """Host paths of the shared libraries (and of the loader) that an ELF file needs.
 
     A library that is found nowhere but whose name is in `provided` is left out. Unavailable: it is
@@ -291,7 +291,7 @@ def build_initramfs(kernel, files, script, to):
     libraries = {}
     for guest, host in files.items():
         archive.file(guest, pathlib.Path(host).read_bytes())
-        for library in _libraries_of(host, provided):
+        for library in libraries_of(host, provided):
             libraries[library] = None
     for library in libraries:
         archive.file(library, pathlib.Path(library).read_bytes())

@@ -20,10 +20,10 @@ import debian
 import machine
 import stack
 import vm
-from initramfs import REPOSITORY
+from initramfs import REPOSITORY, libraries_of
 
-GUEST_SECONDS = 240
-WAIT_SECONDS = 60
+GUEST_SECONDS = 400
+WAIT_SECONDS = 180
 DOMAIN_NAME = "web-1"
 OURS = "/usr/lib/x86_64-linux-gnu/consort/libcuda.so.1"
 PROGRAMS = ("vector_add", "reduction", "device_query")
@@ -71,11 +71,43 @@ printf '%s\n' /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d >>"$2/list"
 tar -C "$1/root" -cf - --verbatim-files-from -T <(sed 's|^/||' "$2/list") | tar -C "$2" -xf -
 """
 
-# Written anew by dpkg, apt, systemd and libvirt themselves whatever is installed and removed; that they do not speak of
+# In the guest: what a container runtime makes of the package's CDI file (mounts: HOST CONTAINER a line), for a container of
+# programs and their libraries in which vsock is refused; the first time without the proxy's socket.
+CONTAINER = r"""
+set -e
+for folder in proc dev tmp usr/bin; do mkdir -p /container/$folder; done
+cp -r /lib /lib64 /container
+for program in {programs}; do cp /usr/bin/$program /container/usr/bin; done
+mkdir -p /run/consort-guest
+/usr/lib/consort/bin/consort-guest-proxy &
+until [ -S /run/consort-guest/consortd.sock ]; do sleep 0.1; done
+unshare -m -p -f sh -e -c '
+mount -t proc proc /container/proc
+mount_all() {{
+  while read -r from to; do
+    if [ -d $from ]; then mkdir -p /container$to; else mkdir -p /container${{to%/*}}; touch /container$to; fi
+    mount --bind $from /container$to
+  done
+}}
+mount --bind /dev /container/dev
+mount -t tmpfs tmpfs /container/tmp
+mount_all <<END
+{libraries}
+END
+if refuse_vsock /container /usr/bin/vector_add; then exit 1; fi
+mount_all <<END
+{sockets}
+END
+for program in {programs}; do refuse_vsock /container /usr/bin/$program; done
+'
+"""
+IN_CONTAINER = ("vector_add", "streams", "callbacks")
+
+# Written anew by dpkg, apt, systemd, libvirt and podman themselves whatever is installed and removed; that they do not speak of
 # consort any more is looked at below.
 KEPT_BY_OTHERS = re.compile(
-    r"/var/lib/(dpkg|apt|systemd|libvirt|PackageKit)\b|/var/log/(dpkg|alternatives)\.log|/var/log/(apt|journal|libvirt)\b|"
-    r"/var/cache/(apt|man|ldconfig|debconf|libvirt)\b|/var/tmp/systemd-private-|/etc/ld\.so\.cache|/etc/libvirt/|"
+    r"/var/lib/(dpkg|apt|systemd|libvirt|PackageKit|containers|cni)\b|/var/log/(dpkg|alternatives)\.log|/var/log/(apt|journal|libvirt)\b|"
+    r"/var/cache/(apt|man|ldconfig|debconf|libvirt)\b|/var/tmp/systemd-private-|/etc/ld\.so\.cache|/etc/(libvirt|cni)/|"
     r"/root/\.cache|/usr/share/mime|/etc/(passwd|group|g?shadow)-")
 
 # Debian's custom: a system user stays, so that its number is not given to another while files of it may be left somewhere.
@@ -139,8 +171,15 @@ class FromInstallToNumbers(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         files = {f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_file() and path != root / "list"}
         self.assertIn(OURS, files)
-        files.update({f"/usr/bin/{name}": stack.PROGRAMS / name for name in PROGRAMS})
+        files.update({f"/usr/bin/{name}": stack.PROGRAMS / name for name in {*PROGRAMS, *IN_CONTAINER}})
+        files["/usr/bin/refuse_vsock"] = stack.BUILD / "bin" / "refuse_vsock"
         commands = [vm.Command(name, (f"/usr/bin/{name}",)) for name in PROGRAMS]
+        device, = json.loads(files["/etc/cdi/consort.json"].read_text("ascii"))["devices"]
+        mounts = [(mount["hostPath"], mount["containerPath"]) for mount in device["containerEdits"]["mounts"]]
+        self.assertIn(("/run/consort-guest", "/run/consort"), mounts)
+        lines = {kind: "\n".join(f"{host} {container}" for host, container in mounts if (container == "/run/consort") == (kind == "sockets"))
+                 for kind in ("libraries", "sockets")}
+        commands.append(vm.Command("container", ("sh", "-c", CONTAINER.format(programs=" ".join(IN_CONTAINER), **lines))))
         folder = self.host.path(self.host.folder)
         shutil.copy(self.kernel.image, folder / "kernel")
         vm.build_initramfs(self.kernel, files, vm.guest_script(commands), folder / "initramfs")
@@ -165,7 +204,8 @@ class FromInstallToNumbers(unittest.TestCase):
         self.in_a_domain()
         self.on_the_host_itself()
         self.upgrade()
-        self.apt("purge", "consort-host", "consort-cpu", "consort-guest")
+        self.assertNotEqual(list(self.host.path("/var/cache/consort").iterdir()), [])
+        self.apt("purge", "consort-host", "consort-cpu", "consort-guest", "consort-dev")
         self.expect_nothing_left(before)
 
     def in_a_domain(self):
@@ -183,7 +223,9 @@ class FromInstallToNumbers(unittest.TestCase):
         self.virsh("start", DOMAIN_NAME)
         serial = self.wait_for(self.guest_has_ended, GUEST_SECONDS)
         self.assertIn(f"@consort {self.token} exit 0", serial, serial + self.host.journal())
-        self.assertEqual(serial.count("PASS"), len(PROGRAMS), serial)
+        self.assertEqual(serial.count("PASS"), len(PROGRAMS) + len(IN_CONTAINER), serial)
+        # A container without the device is told what it lacks.
+        self.assertEqual(len(re.findall(r"Operation not permitted; container runtimes refuse vsock: .* consort\.dev/gpu=all", serial)), 1, serial)
         self.assertRegex(serial, r"reduction: sum \d+ and maximum \d+ of \d+ values")
         accounted = self.wait_for(lambda: [session for session in self.account() if session["application"] == "reduction"])
         for session in accounted:
@@ -204,6 +246,26 @@ class FromInstallToNumbers(unittest.TestCase):
         shutil.copy(stack.PROGRAMS / "vector_add", self.host.path(self.host.folder))
         shutil.copy(stack.PROGRAMS / "busy", self.host.path(self.host.folder))
         self.assertIn("PASS", self.as_nobody("vector_add"))
+        # For containers: systemd starts the proxy, confined, for the first who connects. Its host, by vsock, is not there.
+        drop_in = self.host.path("/run/systemd/system") / "consort-guest-proxy.service.d"
+        drop_in.mkdir()
+        (drop_in / "endpoint.conf").write_text(
+            "[Service]\nExecStart=\nExecStart=/usr/lib/consort/bin/consort-guest-proxy --endpoint vsock:2:7000\n", "ascii")
+        self.host.run("systemctl", "daemon-reload")
+        self.assertEqual(self.host.run("systemctl", "is-active", "consort-guest-proxy.socket", "consort-guest-proxy.service", status=None).stdout,
+                         "active\ninactive\n")
+        refused = self.host.run("runuser", "-u", "nobody", "--", "env", "CONSORT_ENDPOINT=unix:/run/consort-guest/consortd.sock",
+                                f"{self.host.folder}/vector_add", status=1).stdout
+        self.assertIn("unix:/run/consort-guest/consortd.sock refused: cannot reach vsock:2:7000", refused)
+        self.assertEqual(self.host.run("systemctl", "is-active", "consort-guest-proxy.service").stdout, "active\n")
+        with self.subTest("a container gets the device by the package's CDI file"):
+            self.in_podman()
+        # For developers: the example as its page says.
+        self.install("consort-dev")
+        self.host.run("g++", "-std=c++20", "-shared", "-fPIC", "-I", "/usr/include/consort", "/usr/share/doc/consort-dev/examples/best_fit.cc",
+                      "-o", f"{self.host.folder}/best_fit.so")
+        self.host.run("gcc", "-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "-",
+                      text="#include <consort/consort.h>\nint main(void) { return consort_release(); }\n")
         # Completion as bash loads it by itself.
         done = self.host.run("bash", "--norc", "-c", ". /usr/share/bash-completion/completions/consortctl\n"
                              'COMP_WORDS=(consortctl vm att) COMP_CWORD=2; _consortctl; echo "completes ${COMPREPLY[*]}"')
@@ -231,6 +293,27 @@ class FromInstallToNumbers(unittest.TestCase):
         self.assertIn(f"calling init: {OURS}", loaded)
         self.host.path(real).unlink()
         self.host.run("ldconfig")
+
+    def in_podman(self):
+        """With the folder of the daemon's own socket in the place of the proxy's, which has no vsock here."""
+        if not self.host.path("/usr/bin/podman").exists():
+            self.skipTest("no podman on this machine")
+        container = self.host.path(self.host.folder) / "container"
+        program = stack.PROGRAMS / "vector_add"
+        libraries = {*libraries_of(program, ()), *libraries_of(stack.LIBRARY, ())}
+        for path, place in [(program, "bin/vector_add"), *((path, path.lstrip("/")) for path in libraries)]:
+            (container / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, container / place)
+        self.host.run("systemctl", "stop", "consort-guest-proxy.socket")
+        podman = ("podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--storage-driver", "vfs", "run",
+                  "--rm", "--network", "none", "--pids-limit", "-1")
+        container = f"{self.host.folder}/container"
+        self.assertIn("FAIL", self.host.run(*podman, "--rootfs", container, "/bin/vector_add", status=1).stdout)
+        self.host.run("sh", "-c", "mkdir -p /run/consort-guest && mount --bind /run/consort /run/consort-guest")
+        try:
+            self.assertIn("PASS", self.host.run(*podman, "--device", "consort.dev/gpu=all", "--rootfs", container, "/bin/vector_add").stdout)
+        finally:
+            self.host.run("umount", "/run/consort-guest")
 
     def upgrade(self):
         """A new version while a program runs: the daemon and the program go on, and so do programs that start later."""

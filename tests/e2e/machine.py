@@ -23,7 +23,7 @@ import time
 from initramfs import Unavailable
 from vm import die_with_parent
 
-START_SECONDS = 120
+START_SECONDS = 180
 SYSTEMD = "/lib/systemd/systemd"
 
 # The programs that this machine needs to be the one under test's file system.
@@ -171,7 +171,7 @@ class Machine:
         return subprocess.Popen(self._entering(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 preexec_fn=die_with_parent)
 
-    def run(self, *command, status=0, timeout_s=120, text=None):
+    def run(self, *command, status=0, timeout_s=300, text=None):
         """Runs a command in the machine, as root; its two outputs come as one. status: what it must exit with, None: anything."""
         done = subprocess.run(self._entering(command), input=text, stdin=None if text is not None else subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False)

@@ -6,6 +6,7 @@ systemd. install_test.py installs them.
 
 import gzip
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -43,8 +44,12 @@ class Packages(unittest.TestCase):
     def test_systemd_takes_the_unit_and_finds_it_confined(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze on this machine")
-        for name, program, built in (("consortd.service", "/usr/sbin/consortd", "consortd"),
-                                     ("consort-libvirt.service", "/usr/bin/consortctl", "consortctl")):
+        # Where the service that belongs to it is looked at: it must be found.
+        shutil.copy(self.unpacked / UNITS / "consort-guest-proxy.socket", self.folder)
+        for name, program, built in (
+                ("consortd.service", "/usr/sbin/consortd", "consortd"),
+                ("consort-libvirt.service", "/usr/bin/consortctl", "consortctl"),
+                ("consort-guest-proxy.service", "/usr/lib/consort/bin/consort-guest-proxy", "consort-guest-proxy")):
             with self.subTest(name):
                 unit = self.folder / name
                 text = (self.unpacked / UNITS / name).read_text("utf-8")
@@ -60,6 +65,13 @@ class Packages(unittest.TestCase):
                                        "--threshold=30", unit], capture_output=True, text=True,
                                       timeout=60)
                 self.assertEqual(done.returncode, 0, done.stdout[-600:] + done.stderr)
+
+    def test_the_guests_package_needs_libc_alone(self):
+        """It is put into images without a network, and into guests with older libraries than this machine's."""
+        done = subprocess.run(["dpkg-deb", "-f", self.packages["consort-guest"], "Depends"], capture_output=True, text=True,
+                              check=True, timeout=60)
+        version, = re.fullmatch(r"libc6 \(>= 2\.(\d+)\)", done.stdout.strip()).groups()
+        self.assertLessEqual(int(version), 28)
 
     def test_the_manuals_know_the_options(self):
         for manual, option in (("man8/consortd.8", "--vm-files"), ("man1/consortctl.1", "--vgpus"),
