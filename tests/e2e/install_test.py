@@ -258,6 +258,8 @@ class FromInstallToNumbers(unittest.TestCase):
                                 f"{self.host.folder}/vector_add", status=1).stdout
         self.assertIn("unix:/run/consort-guest/consortd.sock refused: cannot reach vsock:2:7000", refused)
         self.assertEqual(self.host.run("systemctl", "is-active", "consort-guest-proxy.service").stdout, "active\n")
+        shutil.rmtree(drop_in)
+        self.host.run("systemctl", "daemon-reload")
         with self.subTest("a container gets the device by the package's CDI file"):
             self.in_podman()
         # For developers: the example as its page says.
