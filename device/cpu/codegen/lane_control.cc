@@ -124,6 +124,13 @@ bool LaneEmitter::IsCheap(const BasicBlock* block) const {
   if (!HoldsMask(block) || block->size() > kInstructionsMax) return false;
   const auto* branch = llvm::dyn_cast<llvm::BranchInst>(block->getTerminator());
   if (branch == nullptr || branch->isConditional()) return false;
+  // Values of the next block must stay as they are with no lane: a join selects by the mask.
+  const BasicBlock* to = branch->getSuccessor(0);
+  const Loop* loop = shapes_.loops().getLoopFor(to);
+  if (loop != nullptr && loop->getHeader() == to) return false;
+  for (const llvm::PHINode& phi : to->phis()) {
+    if (IsScalar(&phi) || IsDoubtful(&phi) || !shapes_.IsJoin(to)) return false;
+  }
   for (const Instruction& instruction : *block) {
     if (instruction.mayReadOrWriteMemory()) return false;
     const unsigned opcode = instruction.getOpcode();
@@ -175,7 +182,11 @@ void LaneEmitter::EmitEdge(BasicBlock* from, BasicBlock* to, Value* mask) {
     Value* before = ir_.CreateLoad(activation.mask->getAllocatedType(), activation.mask);
     ir_.CreateStore(ir_.CreateOr(before, mask), activation.mask);
   } else {
-    ir_.CreateStore(ir_.getTrue(), activation.reached);
+    // A cheap block is passed through even where no lane got to it.
+    Value* reached =
+        IsCheap(from) ? ir_.CreateOr(ir_.CreateLoad(ir_.getInt1Ty(), activation.reached), Any(mask))
+                      : ir_.getTrue();
+    ir_.CreateStore(reached, activation.reached);
   }
 }
 

@@ -164,3 +164,21 @@ extern "C" __global__ void SharedAndGlobalAtomics(const uint32_t* in, uint32_t* 
   if (threadIdx.x < 8) atomicAdd(&out[threadIdx.x], bins[threadIdx.x]);
   if (threadIdx.x == 8 % blockDim.x) atomicMax(&out[8], largest);
 }
+
+// A region that all threads pass by, with a side for some of them that is too long for a select.
+extern "C" __global__ void PassedBy(uint32_t* out, unsigned rounds, unsigned enter) {
+  const unsigned t = blockIdx.x * blockDim.x + threadIdx.x;
+  uint32_t value = out[t];
+  for (unsigned k = 0; k < rounds; ++k) {
+    if (k != enter) continue;
+    const uint32_t* from = out + t + k;
+    if (value % 3 == 1) {
+      asm volatile(
+          "mul.lo.u32 %0, %0, 7;\n\tadd.u32 %0, %0, 11;\n\txor.b32 %0, %0, 23;\n\t"
+          "mul.lo.u32 %0, %0, 13;\n\tadd.u32 %0, %0, 17;\n\txor.b32 %0, %0, 5;"
+          : "+r"(value));
+    }
+    out[t] = value + *from;
+    __syncthreads();
+  }
+}

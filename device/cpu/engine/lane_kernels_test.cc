@@ -167,6 +167,20 @@ TEST_P(LaneKernels, IndicesThatWrapBetweenTwoLanes) {
   }
 }
 
+TEST_P(LaneKernels, PassByARegionWithASideOfItsOwn) {
+  constexpr uint32_t kThreads = 96;
+  for (const uint32_t enter : {0u, 9u}) {
+    const auto in = Random<uint32_t>(kThreads);
+    std::vector<uint32_t> out = in;
+    Run("PassedBy", Shape(1, {kThreads, 1, 1}), out.data(), 3u, enter);
+    for (uint32_t t = 0; t < kThreads; ++t) {
+      uint32_t value = in[t];
+      if (value % 3 == 1) value = (((value * 7 + 11) ^ 23) * 13 + 17) ^ 5;
+      ASSERT_EQ(out[t], enter == 0 ? value + in[t] : in[t]) << enter << " " << t;
+    }
+  }
+}
+
 // Where both indices have wrapped, the first lane and the last are as far apart as if none had.
 TEST_P(LaneKernels, WalksFromTwoIndicesThatWrapApart) {
   constexpr uint32_t kCount = 500;
