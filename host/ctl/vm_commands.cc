@@ -276,8 +276,10 @@ absl::StatusOr<std::vector<AttachedVm>> ListVms(const LibvirtDomains& domains) {
     if (!xml.ok()) return xml.status();
     const std::optional<Attachment> found = FindAttachment(*xml);
     if (!found.has_value()) continue;
-    ASSIGN_OR_RETURN(const bool running, domains.IsRunning(name));
-    vms.push_back({name, running, *found});
+    const auto running = domains.IsRunning(name);
+    if (absl::IsNotFound(running.status())) continue;
+    if (!running.ok()) return running.status();
+    vms.push_back({name, *running, *found});
   }
   return vms;
 }
