@@ -178,6 +178,9 @@ class Daemons final : public placement::MapperRecorder {
       nodes_.push_back(std::make_unique<RpcThread>(
           NodeName(node), *std::move(state),
           [this, node](const MapperRecord&) { return Dial(node); }, &clock_));
+    }
+    // Told of a mapper, they dial it on threads of their own: all nodes are there by then.
+    for (uint32_t node = 0; node < node_count_; ++node) {
       nodes_[node]->SetMap(map);
       nodes_[node]->SetMapper(mapper, /*ours=*/node == 0, "");
     }
