@@ -17,6 +17,7 @@ import time
 import unittest
 
 import debian
+import domain
 import machine
 import stack
 import vm
@@ -27,31 +28,6 @@ WAIT_SECONDS = 180
 DOMAIN_NAME = "web-1"
 OURS = "/usr/lib/x86_64-linux-gnu/consort/libcuda.so.1"
 PROGRAMS = ("vector_add", "reduction", "device_query")
-
-DOMAIN = """
-<domain type='qemu'>
-  <name>{name}</name>
-  <memory unit='MiB'>768</memory>
-  <vcpu>1</vcpu>
-  <os>
-    <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>{folder}/kernel</kernel>
-    <initrd>{folder}/initramfs</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 consort.token={token}</cmdline>
-  </os>
-  <cpu mode='maximum'>
-    <feature name='erms' policy='disable'/>
-    <feature name='fsrm' policy='disable'/>
-  </cpu>
-  <on_poweroff>destroy</on_poweroff>
-  <on_reboot>destroy</on_reboot>
-  <devices>
-    <serial type='file'><source path='{folder}/serial'/></serial>
-    <controller type='usb' model='none'/>
-    <memballoon model='none'/>
-  </devices>
-</domain>
-"""
 
 # A guest's file system: this machine's, through an overlay, with the package put in as the documentation says. What the
 # package brought, and what the loader was told of it, goes to $2. $1: for the overlay. $3: the script. $4: the package.
@@ -211,7 +187,7 @@ class FromInstallToNumbers(unittest.TestCase):
     def in_a_domain(self):
         self.make_guest()
         self.host.run("virsh", "-c", "qemu:///system", "define", "/dev/stdin",
-                      text=DOMAIN.format(name=DOMAIN_NAME, folder=self.host.folder, token=self.token))
+                      text=domain.definition(DOMAIN_NAME, self.host.folder, f"{self.host.folder}/serial", self.token))
         plain = self.virsh("dumpxml", DOMAIN_NAME)
         self.ctl("vm", "attach", DOMAIN_NAME, "--tenant", "research", "--vgpus", "1")
         self.assertIn("nothing is missing", self.ctl("vm", "check", DOMAIN_NAME))

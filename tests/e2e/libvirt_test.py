@@ -19,6 +19,7 @@ import tempfile
 import time
 import unittest
 
+import domain
 import stack
 import vm
 
@@ -27,31 +28,6 @@ GUEST_SECONDS = 240
 
 # Of root's test: libvirtd and QEMU run as this user, as they do on a host.
 USER = "nobody"
-
-DOMAIN = """
-<domain type='qemu'>
-  <name>web-1</name>
-  <memory unit='MiB'>768</memory>
-  <vcpu>1</vcpu>
-  <os>
-    <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>{folder}/kernel</kernel>
-    <initrd>{folder}/initramfs</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 consort.token={token}</cmdline>
-  </os>
-  <cpu mode='maximum'>
-    <feature name='erms' policy='disable'/>
-    <feature name='fsrm' policy='disable'/>
-  </cpu>
-  <on_poweroff>destroy</on_poweroff>
-  <on_reboot>destroy</on_reboot>
-  <devices>
-    <serial type='file'><source path='{folder}/libvirt/serial'/></serial>
-    <controller type='usb' model='none'/>
-    <memballoon model='none'/>
-  </devices>
-</domain>
-"""
 
 
 class Libvirt(unittest.TestCase):
@@ -146,7 +122,7 @@ class Libvirt(unittest.TestCase):
                            self.folder / "initramfs")
         self.token = secrets.token_hex(8)
         definition = self.folder / "domain.xml"
-        definition.write_text(DOMAIN.format(folder=self.folder, token=self.token), "ascii")
+        definition.write_text(domain.definition("web-1", self.folder, f"{self.folder}/libvirt/serial", self.token), "ascii")
         self.virsh("define", str(definition))
 
     def run_guest(self):

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/domain.py: the definition of a domain of libvirt whose programs are run: emulated, from a kernel and an initramfs."""
+
+_DEFINITION = """
+<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>768</memory>
+  <vcpu>1</vcpu>
+  <os>
+    <type arch='x86_64' machine='q35'>hvm</type>
+    <kernel>{folder}/kernel</kernel>
+    <initrd>{folder}/initramfs</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1 consort.token={token}</cmdline>
+  </os>
+  <cpu mode='maximum'>
+    <feature name='erms' policy='disable'/>
+    <feature name='fsrm' policy='disable'/>
+  </cpu>
+  <on_poweroff>destroy</on_poweroff>
+  <on_reboot>destroy</on_reboot>
+  <devices>
+    <serial type='file'><source path='{serial}'/></serial>
+    <controller type='usb' model='none'/>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+"""
+
+
+def definition(name, folder, serial, token):
+    """folder: has the files kernel and initramfs. serial: where the guest's console is written. token: as vm.py has it."""
+    return _DEFINITION.format(name=name, folder=folder, serial=serial, token=token)
