@@ -6,58 +6,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
-#include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "device/cpu/engine/kernel_file_for_test.h"
 #include "device/cpu/program.h"
 
 namespace consort::cpu {
 namespace {
 
-constexpr int kWorkers = 3;
-
-class ClangKernels : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    std::ifstream file(GetParam());
-    ASSERT_TRUE(file) << GetParam();
-    std::stringstream text;
-    text << file.rdbuf();
-    auto program = Program::Load(text.str());
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = std::move(*program);
-  }
-
-  template <typename... Arguments>
-  void Run(const std::string& name, uint32_t grid, uint32_t block, Arguments... arguments) {
-    for (size_t k = 0; k < program_->kernels().size(); ++k) {
-      const KernelInfo& kernel = program_->kernels()[k];
-      if (kernel.name != name) continue;
-      ASSERT_EQ(kernel.params.size(), sizeof...(arguments));
-      std::vector<uint8_t> buffer(kernel.param_bytes);
-      size_t i = 0;
-      auto put = [&](auto value) {
-        ASSERT_EQ(kernel.params[i].bytes, sizeof(value));
-        std::memcpy(buffer.data() + kernel.params[i++].offset, &value, sizeof(value));
-      };
-      (put(arguments), ...);
-      LaunchShape shape;
-      shape.grid[0] = grid;
-      shape.block[0] = block;
-      ASSERT_EQ(program_->Run(k, shape, buffer.data(), kWorkers), LaunchFault::kNone);
-      return;
-    }
-    FAIL() << "no kernel " << name;
-  }
-
-  std::unique_ptr<Program> program_;
-};
+class ClangKernels : public KernelFileTest {};
 
 TEST_P(ClangKernels, Saxpy) {
   constexpr uint32_t kCount = 1000;
@@ -67,7 +26,7 @@ TEST_P(ClangKernels, Saxpy) {
     y[i] = static_cast<float>(i % 13);
   }
   const std::vector<float> before = y;
-  Run("Saxpy", 4, 256, 1.3f, x.data(), y.data(), kCount);
+  Run("Saxpy", Shape(4, 256), 1.3f, x.data(), y.data(), kCount);
   for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(y[i], std::fma(1.3f, x[i], before[i])) << i;
 }
 
@@ -75,7 +34,7 @@ TEST_P(ClangKernels, SharedMemoryAndBarrier) {
   constexpr uint32_t kBlocks = 3, kThreads = 200;
   std::vector<uint32_t> data(kBlocks * kThreads);
   std::iota(data.begin(), data.end(), 5);
-  Run("Reverse", kBlocks, kThreads, data.data());
+  Run("Reverse", Shape(kBlocks, kThreads), data.data());
   for (uint32_t i = 0; i < data.size(); ++i) {
     ASSERT_EQ(data[i], i / kThreads * kThreads + (kThreads - 1 - i % kThreads) + 5) << i;
   }
@@ -84,7 +43,7 @@ TEST_P(ClangKernels, SharedMemoryAndBarrier) {
 TEST_P(ClangKernels, Shuffles) {
   std::vector<int> in(512), sums(16, 0);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i * i % 509) - 200;
-  Run("WarpSums", 4, 128, in.data(), sums.data());
+  Run("WarpSums", Shape(4, 128), in.data(), sums.data());
   for (size_t warp = 0; warp < sums.size(); ++warp) {
     const auto first = in.begin() + static_cast<ptrdiff_t>(warp * 32);
     EXPECT_EQ(sums[warp], std::accumulate(first, first + 32, 0)) << warp;
@@ -100,7 +59,7 @@ TEST_P(ClangKernels, Atomics) {
     ++expected[in[i] % 16];
     expected_total += in[i];
   }
-  Run("Histogram", 5, 96, in.data(), bins.data(), &total, kCount);
+  Run("Histogram", Shape(5, 96), in.data(), bins.data(), &total, kCount);
   EXPECT_EQ(bins, expected);
   EXPECT_EQ(total, expected_total);
 }
@@ -122,7 +81,7 @@ TEST_P(ClangKernels, CallsWithStructsStacksAndPointersToFunctions) {
   constexpr uint32_t kThreads = 20;
   std::vector<double> out(kThreads, 0);
   std::vector<uint32_t> deep(kThreads, 0);
-  Run("Calls", 1, kThreads, mixed, out.data(), deep.data());
+  Run("Calls", Shape(1, kThreads), mixed, out.data(), deep.data());
   std::vector<double> expected(kThreads, -1);
   expected[0] = 6.5 * 0.125;
   expected[1] = -50000;
@@ -149,7 +108,7 @@ TEST_P(ClangKernels, LocalArrays) {
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<int>(i * 7919 % 1009) - 500;
   std::vector<int> expected = data;
   for (auto at = expected.begin(); at != expected.end(); at += 8) std::sort(at, at + 8);
-  Run("SortEights", 2, 32, data.data());
+  Run("SortEights", Shape(2, 32), data.data());
   EXPECT_EQ(data, expected);
 }
 

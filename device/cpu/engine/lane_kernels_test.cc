@@ -7,19 +7,17 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "device/cpu/engine/kernel_file_for_test.h"
 #include "device/cpu/engine/lane_bodies_for_test.h"
 #include "device/cpu/program.h"
 
 namespace consort::cpu {
 namespace {
 
-constexpr int kWorkers = 2;
 constexpr uint32_t kSeed = 20250311;
 constexpr uint32_t kWarp = 32;
 
@@ -29,37 +27,9 @@ constexpr std::array<uint32_t, 3> kBlocks[] = {{256, 1, 1}, {32, 4, 1},  {100, 1
                                                {8, 4, 4},   {24, 3, 1},  {5, 7, 3},   {7, 1, 1},
                                                {1, 1, 1},   {1024, 1, 1}};
 
-class LaneKernels : public testing::TestWithParam<const char*> {
+class LaneKernels : public KernelFileTest {
  protected:
-  void SetUp() override {
-    std::ifstream file(GetParam());
-    ASSERT_TRUE(file) << GetParam();
-    std::stringstream text;
-    text << file.rdbuf();
-    auto program = Program::Load(text.str());
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = std::move(*program);
-  }
-
-  template <typename... Arguments>
-  void Run(const std::string& name, const LaunchShape& shape, Arguments... arguments) {
-    for (size_t k = 0; k < program_->kernels().size(); ++k) {
-      const KernelInfo& kernel = program_->kernels()[k];
-      if (kernel.name != name) continue;
-      ASSERT_EQ(kernel.params.size(), sizeof...(arguments));
-      std::vector<uint8_t> buffer(kernel.param_bytes);
-      size_t i = 0;
-      auto put = [&](auto value) {
-        ASSERT_EQ(kernel.params[i].bytes, sizeof(value));
-        std::memcpy(buffer.data() + kernel.params[i++].offset, &value, sizeof(value));
-      };
-      (put(arguments), ...);
-      ASSERT_EQ(program_->Run(k, shape, buffer.data(), kWorkers), LaunchFault::kNone) << name;
-      return;
-    }
-    FAIL() << "no kernel " << name;
-  }
-
+  using KernelFileTest::Shape;
   static LaunchShape Shape(uint32_t blocks, const std::array<uint32_t, 3>& block) {
     LaunchShape shape;
     shape.grid[0] = blocks;
@@ -95,7 +65,6 @@ class LaneKernels : public testing::TestWithParam<const char*> {
   }
 
   std::mt19937_64 random_{kSeed};
-  std::unique_ptr<Program> program_;
 };
 
 TEST_P(LaneKernels, NestedLoopsOfDifferentLengths) {

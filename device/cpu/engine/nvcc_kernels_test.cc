@@ -6,53 +6,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <numeric>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "device/cpu/engine/kernel_file_for_test.h"
 #include "device/cpu/program.h"
 
 namespace consort::cpu {
 namespace {
 
-constexpr int kWorkers = 3;
 constexpr uint32_t kSeed = 20240607;
 
-class NvccKernels : public testing::TestWithParam<const char*> {
+class NvccKernels : public KernelFileTest {
  protected:
-  void SetUp() override {
-    std::ifstream file(GetParam());
-    ASSERT_TRUE(file) << GetParam();
-    std::stringstream text;
-    text << file.rdbuf();
-    auto program = Program::Load(text.str());
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = std::move(*program);
-  }
-
-  // Packs the arguments at the offsets that the kernel declares.
-  template <typename... Arguments>
-  LaunchFault Run(const std::string& name, LaunchShape shape, Arguments... arguments) {
-    for (size_t k = 0; k < program_->kernels().size(); ++k) {
-      const KernelInfo& kernel = program_->kernels()[k];
-      if (kernel.name != name) continue;
-      EXPECT_EQ(kernel.params.size(), sizeof...(arguments));
-      std::vector<uint8_t> buffer(kernel.param_bytes);
-      size_t i = 0;
-      auto put = [&](auto value) {
-        EXPECT_EQ(kernel.params[i].bytes, sizeof(value));
-        std::memcpy(buffer.data() + kernel.params[i++].offset, &value, sizeof(value));
-      };
-      (put(arguments), ...);
-      return program_->Run(k, shape, buffer.data(), kWorkers);
-    }
-    ADD_FAILURE() << "no kernel " << name;
-    return LaunchFault::kTrap;
-  }
-
   std::vector<float> RandomFloats(size_t count, float low, float high) {
     std::uniform_real_distribution<float> distribution(low, high);
     std::vector<float> values(count);
@@ -60,16 +28,7 @@ class NvccKernels : public testing::TestWithParam<const char*> {
     return values;
   }
 
-  static LaunchShape Shape(uint32_t grid, uint32_t block, uint32_t dynamic_shared_bytes = 0) {
-    LaunchShape shape;
-    shape.grid[0] = grid;
-    shape.block[0] = block;
-    shape.dynamic_shared_bytes = dynamic_shared_bytes;
-    return shape;
-  }
-
   std::mt19937 random_{kSeed};
-  std::unique_ptr<Program> program_;
 };
 
 // The bits of a whole number that a half has.
@@ -97,8 +56,7 @@ TEST_P(NvccKernels, WarpsMultiplyMatrices) {
   // With two warps that work of four, lanes of the block part before they multiply.
   for (const uint32_t first : {0u, 2u}) {
     std::vector<float> d(c.size(), -1);
-    ASSERT_EQ(Run("MatrixTiles", Shape(1, 128), a.data(), b.data(), c.data(), d.data(), first),
-              LaunchFault::kNone);
+    Run("MatrixTiles", Shape(1, 128), a.data(), b.data(), c.data(), d.data(), first);
     for (int warp = 0; warp < 4; ++warp) {
       for (int row = 0; row < kSide; ++row) {
         for (int column = 0; column < kSide; ++column) {
@@ -122,8 +80,7 @@ TEST_P(NvccKernels, WarpsMultiplyMatricesOfBytes) {
   for (int8_t& value : a) value = static_cast<int8_t>(random_());
   for (int8_t& value : b) value = static_cast<int8_t>(random_());
   std::vector<int> d(32 * 8);
-  ASSERT_EQ(Run("MatrixTilesOfBytes", Shape(1, 32), a.data(), b.data(), d.data()),
-            LaunchFault::kNone);
+  Run("MatrixTilesOfBytes", Shape(1, 32), a.data(), b.data(), d.data());
   for (size_t row = 0; row < 32; ++row) {
     for (size_t column = 0; column < 8; ++column) {
       int sum = 5;
@@ -136,7 +93,7 @@ TEST_P(NvccKernels, WarpsMultiplyMatricesOfBytes) {
 TEST_P(NvccKernels, BarriersInSharedMemoryHandOver) {
   constexpr int kRounds = 6;
   std::vector<int> sums(64, -1);
-  ASSERT_EQ(Run("HandOver", Shape(1, 128), sums.data(), kRounds), LaunchFault::kNone);
+  Run("HandOver", Shape(1, 128), sums.data(), kRounds);
   for (int i = 0; i < 64; ++i) {
     EXPECT_EQ(sums[static_cast<size_t>(i)], (63 - i) * kRounds * (kRounds + 1) / 2) << i;
   }
@@ -147,9 +104,7 @@ TEST_P(NvccKernels, VectorAdd) {
   const auto a = RandomFloats(kCount, -1, 1);
   const auto b = RandomFloats(kCount, -1, 1);
   std::vector<float> c(kCount, 0);
-  ASSERT_EQ(
-      Run("VectorAdd", Shape((kCount + 255) / 256, 256), a.data(), b.data(), c.data(), kCount),
-      LaunchFault::kNone);
+  Run("VectorAdd", Shape((kCount + 255) / 256, 256), a.data(), b.data(), c.data(), kCount);
   for (int i = 0; i < kCount; ++i) ASSERT_EQ(c[i], a[i] + b[i]);
 }
 
@@ -161,8 +116,7 @@ TEST_P(NvccKernels, MatrixMultiply) {
   LaunchShape shape = Shape(kColumns / 32, 32);
   shape.block[1] = 32;
   shape.grid[1] = kRows / 32;
-  ASSERT_EQ(Run("MatrixMultiply", shape, c.data(), a.data(), b.data(), kInner, kColumns),
-            LaunchFault::kNone);
+  Run("MatrixMultiply", shape, c.data(), a.data(), b.data(), kInner, kColumns);
   for (int row = 0; row < kRows; ++row) {
     for (int column = 0; column < kColumns; ++column) {
       float sum = 0;
@@ -179,9 +133,8 @@ TEST_P(NvccKernels, ReduceWithSharedMemoryAndShuffles) {
   std::iota(in.begin(), in.end(), -30000);
   for (const uint32_t block : {64u, 256u, 1024u}) {
     std::vector<int> out(16, 0);
-    ASSERT_EQ(Run("Reduce", Shape(16, block, block * 4), in.data(), out.data(),
-                  static_cast<unsigned>(in.size())),
-              LaunchFault::kNone);
+    Run("Reduce", Shape(16, block, block * 4), in.data(), out.data(),
+        static_cast<unsigned>(in.size()));
     EXPECT_EQ(std::accumulate(out.begin(), out.end(), 0), std::accumulate(in.begin(), in.end(), 0));
   }
 }
@@ -191,7 +144,7 @@ TEST_P(NvccKernels, CoalescedGroupsCountOnce) {
   std::uniform_int_distribution<int> distribution(0, 1000);
   for (int& value : in) value = distribution(random_);
   int counter = 0;
-  ASSERT_EQ(Run("CountOdd", Shape(40, 256), in.data(), &counter, 10000), LaunchFault::kNone);
+  Run("CountOdd", Shape(40, 256), in.data(), &counter, 10000);
   EXPECT_EQ(counter, std::count_if(in.begin(), in.end(), [](int v) { return v % 2 != 0; }));
 }
 
@@ -212,16 +165,13 @@ TEST_P(NvccKernels, Histograms) {
   }
   // A byte counter holds 255: blocks * 64 threads must see at most 63 words each.
   std::vector<unsigned> partial(64 * 256, 0), histogram(256, 0);
-  ASSERT_EQ(Run("Histogram64", Shape(8, 64), partial.data(), data.data(), words),
-            LaunchFault::kNone);
-  ASSERT_EQ(Run("MergeHistograms", Shape(64, 256), histogram.data(), partial.data(), 8u, 64u),
-            LaunchFault::kNone);
+  Run("Histogram64", Shape(8, 64), partial.data(), data.data(), words);
+  Run("MergeHistograms", Shape(64, 256), histogram.data(), partial.data(), 8u, 64u);
   EXPECT_EQ(std::vector<unsigned>(histogram.begin(), histogram.begin() + 64), expected64);
   for (const char* kernel : {"Histogram256", "Histogram256Tagged"}) {
     std::fill(histogram.begin(), histogram.end(), 0);
-    ASSERT_EQ(Run(kernel, Shape(10, 192), partial.data(), data.data(), words), LaunchFault::kNone);
-    ASSERT_EQ(Run("MergeHistograms", Shape(256, 256), histogram.data(), partial.data(), 10u, 256u),
-              LaunchFault::kNone);
+    Run(kernel, Shape(10, 192), partial.data(), data.data(), words);
+    Run("MergeHistograms", Shape(256, 256), histogram.data(), partial.data(), 10u, 256u);
     EXPECT_EQ(histogram, expected256) << kernel;
   }
 }
@@ -233,9 +183,8 @@ TEST_P(NvccKernels, BlackScholes) {
   const auto years = RandomFloats(kCount, 0.25, 10);
   std::vector<float> call(kCount, 0), put(kCount, 0);
   constexpr float kRate = 0.02f, kVolatility = 0.30f;
-  ASSERT_EQ(Run("BlackScholes", Shape((kCount / 2 + 127) / 128, 128), call.data(), put.data(),
-                price.data(), strike.data(), years.data(), kRate, kVolatility, kCount / 2),
-            LaunchFault::kNone);
+  Run("BlackScholes", Shape((kCount / 2 + 127) / 128, 128), call.data(), put.data(), price.data(),
+      strike.data(), years.data(), kRate, kVolatility, kCount / 2);
   auto normal = [](double d) { return 0.5 * std::erfc(-d / std::sqrt(2.0)); };
   double difference = 0, sum = 0;
   for (int i = 0; i < kCount; ++i) {
@@ -254,7 +203,7 @@ TEST_P(NvccKernels, BlackScholes) {
 
 TEST_P(NvccKernels, CallsWithLocalArraysAndConstants) {
   std::vector<double> out(32, 0);
-  ASSERT_EQ(Run("CallFunctions", Shape(1, 32), out.data(), 3), LaunchFault::kNone);
+  Run("CallFunctions", Shape(1, 32), out.data(), 3);
   for (int thread = 0; thread < 32; ++thread) {
     double expected = 0;
     for (int i = 0; i < 8; ++i) {
@@ -272,7 +221,7 @@ TEST_P(NvccKernels, MathLibrary) {
   constexpr int kCount = 500;
   const auto in = RandomFloats(kCount, -4, 4);
   std::vector<float> out(kCount * 8, 0);
-  ASSERT_EQ(Run("MathLibrary", Shape(1, 512), in.data(), out.data(), kCount), LaunchFault::kNone);
+  Run("MathLibrary", Shape(1, 512), in.data(), out.data(), kCount);
   for (int i = 0; i < kCount; ++i) {
     const float x = in[i];
     const double w = static_cast<double>(x);
@@ -293,7 +242,7 @@ TEST_P(NvccKernels, MathLibrary) {
 
 TEST_P(NvccKernels, Print) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(Run("Print", Shape(1, 4), 5), LaunchFault::kNone);
+  Run("Print", Shape(1, 4), 5);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "thread 1 of 4:  1.25 text x 1099511627776\n");
 }
 
@@ -301,8 +250,7 @@ TEST_P(NvccKernels, LastBlockSumsWithCompareAndSwap) {
   const auto in = RandomFloats(20 * 96, 0, 1);
   std::vector<double> partial(20, 0);
   double total = 0;
-  ASSERT_EQ(Run("LastBlockSums", Shape(20, 96), in.data(), partial.data(), &total),
-            LaunchFault::kNone);
+  Run("LastBlockSums", Shape(20, 96), in.data(), partial.data(), &total);
   double expected = 0;
   for (const float value : in) expected += static_cast<double>(value);
   EXPECT_NEAR(total, expected, 1e-9);
@@ -316,7 +264,7 @@ TEST_P(NvccKernels, BlocksOfACooperativeGridWaitForEachOther) {
     std::vector<int> numbers(all, -1), sums(all, -1);
     LaunchShape shape = Shape(blocks, threads);
     shape.cooperative = true;
-    ASSERT_EQ(Run("GridRounds", shape, numbers.data(), sums.data(), kRounds), LaunchFault::kNone);
+    Run("GridRounds", shape, numbers.data(), sums.data(), kRounds);
     for (int i = 0; i < all; ++i) {
       int sum = 0;
       for (int round = 0; round < kRounds; ++round) {
@@ -330,16 +278,15 @@ TEST_P(NvccKernels, BlocksOfACooperativeGridWaitForEachOther) {
 // As with CUDA: the grid's barrier is there in cooperative launches only.
 TEST_P(NvccKernels, GridBarrierOfAnOrdinaryLaunchTraps) {
   std::vector<int> numbers(64), sums(64);
-  EXPECT_EQ(Run("GridRounds", Shape(1, 64), numbers.data(), sums.data(), 1), LaunchFault::kTrap);
+  EXPECT_EQ(Launch("GridRounds", Shape(1, 64), numbers.data(), sums.data(), 1), LaunchFault::kTrap);
 }
 
 TEST_P(NvccKernels, TilesOfSeveralWarpsMeetInReservedSharedMemory) {
   constexpr int kBlocks = 3, kThreads = 256;
   std::vector<int> in(kBlocks * kThreads), sums(in.size(), 0), kept(in.size(), 0);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i * i % 1001);
-  ASSERT_EQ(Run("WideTiles", Shape(kBlocks, kThreads, kThreads * sizeof(int)), in.data(),
-                sums.data(), kept.data()),
-            LaunchFault::kNone);
+  Run("WideTiles", Shape(kBlocks, kThreads, kThreads * sizeof(int)), in.data(), sums.data(),
+      kept.data());
   for (size_t i = 0; i < in.size(); ++i) {
     const auto tile = in.begin() + static_cast<ptrdiff_t>(i / 64 * 64);
     ASSERT_EQ(sums[i], std::accumulate(tile, tile + 64, 0)) << i;
