@@ -142,6 +142,10 @@ inline constexpr Bytes kImageBytesMax = 2 * kGiB;
 // All images that a session has sent and not yet released.
 inline constexpr Bytes kImageBytesPerSession = 4 * kGiB;
 
+// Images of loaded libraries, kept on the host so that the session can move. PyTorch with cuBLAS
+// and cuDNN loads some 2 GiB.
+inline constexpr Bytes kKeptImageBytesPerSession = 8 * kGiB;
+
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
 // Compiler logs that fit one reply beside each other.

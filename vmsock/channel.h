@@ -39,6 +39,19 @@ struct Frame {
   uint64_t token = 0;  // the channel's own; for Release
 };
 
+// What another process of the same side needs to go on with a channel where this one stops.
+struct ChannelHandover {
+  int socket = -1;  // borrowed
+  int memory = -1;  // of rings, borrowed; -1: there are none
+  Bytes request_ring_bytes = 0;
+  Bytes reply_ring_bytes = 0;
+  // Positions in the rings: what was received and released, and what was sent.
+  uint64_t received = 0;
+  uint64_t sent = 0;
+  // Bytes of a stream that were read and are not received; valid until the next call.
+  std::span<const std::byte> unread;
+};
+
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -70,6 +83,12 @@ class Channel {
   virtual bool can_share_memory() const = 0;
   virtual bool SendDescriptor(int fd) = 0;
   virtual int ReceiveDescriptor(Nanos timeout) = 0;
+
+  // Describes where the channel stands, for another process that goes on with it. False: frames are
+  // held or not wholly sent, or this end is not a host's. Sender and receiver at once.
+  virtual bool Describe(ChannelHandover* handover) const = 0;
+  // Ends this object alone: the peer notices nothing, another process has the channel now.
+  virtual void Abandon() = 0;
 
   // Ends both directions; the peer sees kClosed after what was flushed before. Idempotent.
   virtual void Close() = 0;

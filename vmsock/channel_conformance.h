@@ -31,6 +31,7 @@
 #include "vmsock/channel_test_support.h"
 #include "vmsock/deadline.h"
 #include "vmsock/limits.h"
+#include "vmsock/listen.h"
 #include "vmsock/socket_io.h"
 
 namespace consort {
@@ -519,6 +520,54 @@ TEST_P(ChannelConformance, PassesDescriptorsInOrderWhereItCan) {
 }
 
 // The receiving lock passes between two threads; both wait without it.
+// As one worker process hands a session to another: the guest notices nothing.
+TEST_P(ChannelConformance, AnotherHostGoesOnWhereOneStopped) {
+  Open();
+  uint32_t number = 0;
+  for (int host = 0; host < 20; ++host) {
+    for (int i = 0; i < 7; ++i) {
+      const uint32_t bytes = 16 + 8 * (number * 977 % 40'000);
+      ASSERT_EQ(SendFrame(guest_.get(), number, bytes), ChannelStatus::kOk);
+      Frame frame;
+      ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+      ASSERT_TRUE(FrameIs(frame, number, bytes));
+      ChannelHandover held;
+      EXPECT_FALSE(host_->Describe(&held)) << "a frame is held";
+      host_->Release(frame);
+      ASSERT_EQ(SendFrame(host_.get(), number, bytes), ChannelStatus::kOk);
+      ASSERT_EQ(FlushAll(host_.get()), ChannelStatus::kOk);
+      // The guest takes the last reply from the next host's hands.
+      if (i == 6) break;
+      ASSERT_EQ(ReceiveFrame(guest_.get(), &frame), ChannelStatus::kOk);
+      ASSERT_TRUE(FrameIs(frame, number++, bytes));
+      guest_->Release(frame);
+    }
+    // On its way, and on a stream perhaps read already.
+    ASSERT_EQ(SendFrame(guest_.get(), 1'000'000, 4096), ChannelStatus::kOk);
+    ASSERT_EQ(SendFrame(guest_.get(), 1'000'001, 4096), ChannelStatus::kOk);
+    Frame first;
+    ASSERT_EQ(ReceiveFrame(host_.get(), &first), ChannelStatus::kOk);
+    host_->Release(first);
+    ChannelHandover handover;
+    ASSERT_TRUE(host_->Describe(&handover));
+    const int memory = handover.memory < 0 ? -1 : dup(handover.memory);
+    auto next = ResumeHostChannel(UniqueFd(dup(handover.socket)), UniqueFd(memory), handover);
+    ASSERT_TRUE(next.ok()) << next.status();
+    host_->Abandon();
+    host_ = std::move(next->channel);
+    Frame frame;
+    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, 1'000'001, 4096));
+    host_->Release(frame);
+    const uint32_t bytes = 16 + 8 * (number * 977 % 40'000);
+    ASSERT_EQ(ReceiveFrame(guest_.get(), &frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, number++, bytes));
+    guest_->Release(frame);
+  }
+  ChannelHandover none;
+  EXPECT_EQ(guest_->Describe(&none), !GetParam().rings);
+}
+
 TEST_P(ChannelConformance, TwoThreadsMayWait) {
   Open();
   constexpr uint32_t kCount = 5000;

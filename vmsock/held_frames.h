@@ -42,10 +42,10 @@ class HeldFrames {
     return true;
   }
 
-  // Positions start again at 0; empty() only.
-  void Rewind() {
+  // Positions go on at `position`; empty() only.
+  void StartAt(uint64_t position) {
     if (!empty()) __builtin_trap();
-    released_end_ = 0;
+    released_end_ = position;
   }
 
  private:

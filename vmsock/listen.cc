@@ -304,4 +304,31 @@ absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& 
   return result;
 }
 
+absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
+                                              const ChannelHandover& from) {
+  const absl::Status wrong = absl::InvalidArgumentError("a channel that is none was handed over");
+  HostChannel result;
+  if (!memory.valid()) {
+    std::unique_ptr<StreamChannel> channel = StreamChannel::Create(std::move(socket));
+    if (channel == nullptr) return ErrnoStatus(errno, "making a stream channel");
+    if (!channel->Resume(from.unread)) {
+      channel->Abandon();
+      return wrong;
+    }
+    result.channel = std::move(channel);
+    return result;
+  }
+  std::unique_ptr<RingChannel> channel = RingChannel::Create(
+      RingChannel::Side::kHost, {from.request_ring_bytes, from.reply_ring_bytes}, std::move(memory),
+      std::move(socket));
+  if (channel == nullptr) return ErrnoStatus(errno, "making a ring channel");
+  if (!channel->Resume(from.received, from.sent)) {
+    channel->Abandon();
+    return wrong;
+  }
+  result.shared_memory = channel->shared_memory();
+  result.channel = std::move(channel);
+  return result;
+}
+
 }  // namespace consort

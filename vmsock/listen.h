@@ -134,6 +134,12 @@ absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& 
                                             wire::Welcome welcome,
                                             const HostChannelOptions& options);
 
+// Goes on with a session's channel that another process has described and abandons. `from` names
+// its descriptors, of which this takes over `socket` and `memory` (empty without rings).
+// kInvalidArgument: it cannot be such a channel's. kResourceExhausted: no memory.
+absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
+                                              const ChannelHandover& from);
+
 }  // namespace consort
 
 #endif  // CONSORT_VMSOCK_LISTEN_H_

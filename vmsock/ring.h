@@ -112,6 +112,18 @@ class RingProducer {
     return head - tail > ring_.capacity || RingHasRoom(head, tail, ring_.capacity, bytes);
   }
 
+  // All before it was committed.
+  uint64_t position() const { return head_.load(std::memory_order_relaxed); }
+  // Goes on at the position of another producer of this ring; before any other use. False: the
+  // consumer's index cannot belong to it.
+  bool StartAt(uint64_t position) {
+    const uint64_t tail = ring_.tail->load(std::memory_order_acquire);
+    if (position - tail > ring_.capacity || position % 8 != 0) return false;
+    head_.store(position, std::memory_order_relaxed);
+    tail_ = tail;
+    return true;
+  }
+
   // The consumer's index went backwards or past ours; final.
   bool corrupt() const { return corrupt_; }
 
@@ -195,6 +207,20 @@ class RingConsumer {
   // Whether TryReceive would give a frame or report corruption. The load of a Dekker pair, after
   // the store of our flag; partner: RingProducer::Publish. Any thread.
   bool Readable() const { return Pending() && !held_full_.load(std::memory_order_relaxed); }
+
+  // Whether all frames that were received are released.
+  bool idle() const { return held_.empty() && !corrupt_; }
+  // All before it was received.
+  uint64_t position() const { return read_.load(std::memory_order_relaxed); }
+  // Goes on at the position of another consumer of this ring; before any other use. False: it is
+  // none.
+  bool StartAt(uint64_t position) {
+    if (position % 8 != 0) return false;
+    held_.StartAt(position);
+    head_ = position;
+    read_.store(position, std::memory_order_relaxed);
+    return true;
+  }
 
   // Whether there is anything left that was not received. Any thread.
   bool Pending() const {

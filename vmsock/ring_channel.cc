@@ -120,7 +120,8 @@ std::unique_ptr<RingChannel> RingChannel::Create(Side side, const RingSizes& siz
   if (mapped == MAP_FAILED) return nullptr;
   const std::span<std::byte> span(static_cast<std::byte*>(mapped), MemoryBytes(sizes));
   std::unique_ptr<RingChannel> channel(
-      new RingChannel(side, sizes, span, static_cast<UniqueFd&&>(socket)));
+      new RingChannel(side, sizes, span, static_cast<UniqueFd&&>(socket),
+                      side == Side::kHost ? static_cast<UniqueFd&&>(memory) : UniqueFd()));
   if (channel == nullptr) {
     munmap(mapped, span.size());
     errno = ENOMEM;
@@ -129,9 +130,11 @@ std::unique_ptr<RingChannel> RingChannel::Create(Side side, const RingSizes& siz
 }
 
 RingChannel::RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory,
-                         UniqueFd socket)
+                         UniqueFd socket, UniqueFd file)
     : memory_(memory),
       socket_(static_cast<UniqueFd&&>(socket)),
+      file_(static_cast<UniqueFd&&>(file)),
+      sizes_(sizes),
       creator_(getpid()),
       my_bell_(At<Bell>(memory, side == Side::kGuest ? kGuestBell : kHostBell)),
       peer_bell_(At<Bell>(memory, side == Side::kGuest ? kHostBell : kGuestBell)),
@@ -308,6 +311,24 @@ int RingChannel::ReceiveDescriptor(Nanos timeout) {
   }
   return -1;
 }
+
+bool RingChannel::Describe(ChannelHandover* handover) const {
+  if (!file_.valid() || !consumer_.idle() || unflushed_) return false;
+  *handover = {};
+  handover->socket = socket_.get();
+  handover->memory = file_.get();
+  handover->request_ring_bytes = sizes_.request_ring_bytes;
+  handover->reply_ring_bytes = sizes_.reply_ring_bytes;
+  handover->received = consumer_.position();
+  handover->sent = producer_.position();
+  return true;
+}
+
+bool RingChannel::Resume(uint64_t received, uint64_t sent) {
+  return consumer_.StartAt(received) && producer_.StartAt(sent);
+}
+
+void RingChannel::Abandon() { state_.store(State::kClosed, std::memory_order_relaxed); }
 
 void RingChannel::Close() { End(State::kClosed); }
 

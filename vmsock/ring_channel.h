@@ -84,8 +84,14 @@ class RingChannel final : public Channel {
   bool can_share_memory() const override { return true; }
   bool SendDescriptor(int fd) override;
   int ReceiveDescriptor(Nanos timeout) override;
+  bool Describe(ChannelHandover* handover) const override;
+  void Abandon() override;
   void Close() override;
   const char* name() const override { return "unix+rings"; }
+
+  // Goes on where another process stopped, at its positions. Before any other use. False: they
+  // cannot be.
+  bool Resume(uint64_t received, uint64_t sent);
 
   // The whole mapping, page aligned, for registration with a device driver. Frames' bodies and
   // reservations lie within. Valid as long as the channel.
@@ -104,7 +110,8 @@ class RingChannel final : public Channel {
   // Why the channel ended, if it did.
   enum class State : uint8_t { kOpen, kClosed, kProtocol };
 
-  RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory, UniqueFd socket);
+  RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory, UniqueFd socket,
+              UniqueFd file);
 
   bool Ready(uint32_t events) const;
   ChannelStatus EndStatus() const;
@@ -121,6 +128,8 @@ class RingChannel final : public Channel {
 
   const std::span<std::byte> memory_;
   const UniqueFd socket_;
+  const UniqueFd file_;  // of the memory, for Describe; a host's only
+  const RingSizes sizes_;
   const pid_t creator_;
   Bell* const my_bell_;
   Bell* const peer_bell_;

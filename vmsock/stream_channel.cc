@@ -31,6 +31,26 @@ std::unique_ptr<StreamChannel> StreamChannel::Create(UniqueFd socket) {
   return channel;
 }
 
+bool StreamChannel::Resume(std::span<const std::byte> unread) {
+  if (unread.size() > receive_.bytes()) return false;
+  if (!unread.empty()) std::memcpy(receive_.At(0), unread.data(), unread.size());
+  fill_end_ = unread.size();
+  PublishReceiveState();
+  return true;
+}
+
+bool StreamChannel::Describe(ChannelHandover* handover) const {
+  if (!held_.empty() || reserved_ != 0 || sent_ != send_end_ || descriptors_in_count_ != 0) {
+    return false;
+  }
+  *handover = {};
+  handover->socket = socket_.get();
+  handover->unread = {receive_.At(received_), fill_end_ - received_};
+  return true;
+}
+
+void StreamChannel::Abandon() { state_.store(State::kClosed, std::memory_order_relaxed); }
+
 StreamChannel::StreamChannel(UniqueFd socket, int family)
     : socket_(static_cast<UniqueFd&&>(socket)), family_(family), creator_(getpid()) {}
 
@@ -133,7 +153,7 @@ void StreamChannel::PublishReceiveState() {
 
 ChannelStatus StreamChannel::Fill() {
   if (held_.empty() && received_ == fill_end_) {
-    held_.Rewind();
+    held_.StartAt(0);
     received_ = fill_end_ = 0;
   }
   const uint64_t room = receive_.bytes() - (fill_end_ - held_.released_end());

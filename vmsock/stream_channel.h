@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/unique_fd.h"
 #include "base/units.h"
@@ -52,8 +53,14 @@ class StreamChannel final : public Channel {
   bool can_share_memory() const override;
   bool SendDescriptor(int fd) override;
   int ReceiveDescriptor(Nanos timeout) override;
+  bool Describe(ChannelHandover* handover) const override;
+  void Abandon() override;
   void Close() override;
   const char* name() const override;
+
+  // Goes on where another process stopped: with these bytes, which it had read. Before any other
+  // use. False: they are too many.
+  bool Resume(std::span<const std::byte> unread);
 
   // From malloc, so that the guest library needs no allocator of C++.
   static void* operator new(size_t bytes) noexcept;

@@ -259,11 +259,17 @@ CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
                                const wire::StreamCreateRequest& request) {
-  return streams_.Create(header.value, request.stream, request.flags, request.priority);
+  const CUresult result =
+      streams_.Create(header.value, request.stream, request.flags, request.priority);
+  if (result == CUDA_SUCCESS) {
+    journal_.Make({ObjectKind::kStream, request.stream}, header.value, request);
+  }
+  return result;
 }
 
 CUresult Session::StreamDestroy(const wire::FrameHeader&,
                                 const wire::StreamDestroyRequest& request) {
+  journal_.Drop({ObjectKind::kStream, request.stream});
   return streams_.Destroy(request.stream);
 }
 
@@ -302,11 +308,13 @@ CUresult Session::EventCreate(const wire::FrameHeader& header,
   const CUresult result = driver_.cuEventCreate(&event, request.flags & ~CU_EVENT_INTERPROCESS);
   if (result != CUDA_SUCCESS) return result;
   user_events_.emplace(request.event, std::make_shared<UserEvent>(driver_, event, header.value));
+  journal_.Make({ObjectKind::kEvent, request.event}, header.value, request);
   return CUDA_SUCCESS;
 }
 
 CUresult Session::EventDestroy(const wire::FrameHeader&, const wire::EventDestroyRequest& request) {
   Unshare(ShareKind::kEvent, request.event);
+  journal_.Drop({ObjectKind::kEvent, request.event});
   return user_events_.erase(request.event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -344,6 +352,7 @@ void Session::ContextDestroy(const wire::FrameHeader& header, const wire::Contex
 }
 
 void Session::DestroyContext(uint32_t context) {
+  journal_.DropContext(context);
   for (auto it = user_events_.begin(); it != user_events_.end();) {
     if (it->second->context == context) {
       Unshare(ShareKind::kEvent, it->first);
@@ -385,7 +394,7 @@ CUresult Session::ContextGetLimit(const wire::FrameHeader&,
   return result;
 }
 
-CUresult Session::ContextSetLimit(const wire::FrameHeader&,
+CUresult Session::ContextSetLimit(const wire::FrameHeader& header,
                                   const wire::ContextSetLimitRequest& request,
                                   wire::ContextSetLimitReply* reply) {
   const auto limit = static_cast<CUlimit>(request.limit);
@@ -395,6 +404,9 @@ CUresult Session::ContextSetLimit(const wire::FrameHeader&,
   if (result == CUDA_SUCCESS && request.value > value) {
     result = driver_.cuCtxSetLimit(limit, request.value);
     if (result == CUDA_SUCCESS) result = driver_.cuCtxGetLimit(&value, limit);
+  }
+  if (result == CUDA_SUCCESS) {
+    journal_.Change({ObjectKind::kLimit, request.limit}, 0, header.value, request);
   }
   reply->value = value;
   return result;
@@ -548,7 +560,11 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
 CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
-  return modules_.Load(header.value, residency_->swaps(), request, reply);
+  const CUresult result = modules_.Load(header.value, residency_->swaps(), request, reply);
+  if (result == CUDA_SUCCESS) {
+    journal_.Make({ObjectKind::kLibrary, request.library}, header.value, request);
+  }
+  return result;
 }
 
 CUresult Session::LibraryUnload(const wire::FrameHeader&,
@@ -556,12 +572,18 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
   CUlibrary library = nullptr;
   const CUresult result = modules_.Remove(request.library, &library);
   if (result != CUDA_SUCCESS) return result;
+  journal_.Drop({ObjectKind::kLibrary, request.library});
   return AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
 }
 
-CUresult Session::KernelGet(const wire::FrameHeader&, const wire::KernelGetRequest& request,
+CUresult Session::KernelGet(const wire::FrameHeader& header, const wire::KernelGetRequest& request,
                             wire::KernelGetReply* reply) {
-  return modules_.GetKernel(request, reply);
+  const CUresult result = modules_.GetKernel(request, reply);
+  if (result == CUDA_SUCCESS) {
+    journal_.Make({ObjectKind::kKernel, request.kernel}, header.value, request,
+                  ObjectName{ObjectKind::kLibrary, request.library});
+  }
+  return result;
 }
 
 CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesRequest& request,
@@ -574,10 +596,15 @@ CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetReque
   return modules_.GetGlobal(request, reply);
 }
 
-CUresult Session::FunctionSetAttribute(const wire::FrameHeader&,
+CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,
                                        const wire::FunctionSetAttributeRequest& request,
                                        wire::FunctionSetAttributeReply* reply) {
-  return modules_.SetAttribute(request, reply);
+  const CUresult result = modules_.SetAttribute(request, reply);
+  if (result == CUDA_SUCCESS) {
+    journal_.Change({ObjectKind::kKernel, request.kernel}, request.attribute, header.value,
+                    request);
+  }
+  return result;
 }
 
 }  // namespace consort::host

@@ -192,11 +192,14 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
   reply->info_log = AsBytes(info_log_);
   reply->error_log = AsBytes(error_log_);
   if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image.data);
-  if (result == CUDA_SUCCESS) libraries_.emplace(request.library, std::move(library));
+  if (result != CUDA_SUCCESS) return result;
+  library.image = kept_->Keep(image.data);
+  libraries_.emplace(request.library, std::move(library));
   return result;
 }
 
 void Modules::Forget(const Library& library) {
+  if (library.image.has_value()) kept_->Drop(*library.image);
   for (const uint64_t kernel : library.kernels) kernels_.erase(kernel);
   for (const uint64_t global : library.globals) globals_.erase(global);
 }

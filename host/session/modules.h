@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "gen/device/driver_table.h"
 #include "gen/wire/requests.h"
 #include "host/session/device_time.h"
+#include "host/session/image_store.h"
 
 namespace consort::host {
 
@@ -39,7 +41,9 @@ struct Kernel {
 
 class Modules {
  public:
-  Modules(const device::DriverTable& driver, CUdevice device) : driver_(driver), device_(device) {}
+  // `kept` gets the images of what is loaded. All are borrowed for this object's life.
+  Modules(const device::DriverTable& driver, CUdevice device, ImageStore* kept)
+      : driver_(driver), device_(device), kept_(kept) {}
   // Unloads all libraries: the device must be done with them.
   ~Modules();
   Modules(const Modules&) = delete;
@@ -75,6 +79,7 @@ class Modules {
   struct Library {
     CUlibrary handle = nullptr;
     uint32_t context = 0;
+    std::optional<KeptImage> image;
     std::vector<uint64_t> kernels;  // names of kernels in it
     std::vector<uint64_t> globals;  // keys of globals_
     std::set<std::string> direct;   // names of direct kernels
@@ -84,6 +89,7 @@ class Modules {
 
   const device::DriverTable& driver_;
   const CUdevice device_;
+  ImageStore* const kept_;
   std::map<uint64_t, Image> images_;
   Bytes image_bytes_ = 0;  // announced, of all images
   absl::flat_hash_map<uint64_t, Library> libraries_;

@@ -56,7 +56,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       residency_(std::make_unique<Residency>(memory_client_.get())),
       textures_(driver_),
       staging_(driver_),
-      modules_(driver_, device.device()),
+      modules_(driver_, device.device(), &images_),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       gate_(driver_, scheduler, &streams_),

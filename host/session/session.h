@@ -41,6 +41,8 @@
 #include "host/session/event_pool.h"
 #include "host/session/exports.h"
 #include "host/session/held_work.h"
+#include "host/session/image_store.h"
+#include "host/session/journal.h"
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
 #include "host/session/outbox.h"
@@ -356,6 +358,8 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<SharedHost> shared_host_;        // null where the channel cannot share memory
   Staging staging_;
   HeldWork held_;
+  Journal journal_;
+  ImageStore images_;  // of the libraries of modules_
   Modules modules_;
   std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
