@@ -36,6 +36,12 @@ bool SetRings(const char* text, Config* to) {
   return true;
 }
 
+// "off" and "false", "errors", or else the default.
+void SetLog(const char* text, Config* to) {
+  to->log = strcmp(text, "off") != 0 && strcmp(text, "false") != 0;
+  to->log_errors = strcmp(text, "errors") == 0;
+}
+
 // One `key = value` line without its comment. False if it is none.
 bool ApplyLine(char* line, Config* to) {
   char* equals = strchr(line, '=');
@@ -60,8 +66,9 @@ bool ApplyLine(char* line, Config* to) {
   } else if (strcmp(line, "channel") == 0) {
     return SetRings(value, to);
   } else if (strcmp(line, "log") == 0) {
-    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) return false;
-    to->log = value[0] == 't';
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0 && strcmp(value, "errors") != 0)
+      return false;
+    SetLog(value, to);
   } else {
     return false;
   }
@@ -92,7 +99,7 @@ void Read() {
     snprintf(config.problem, sizeof config.problem,
              "CONSORT_CHANNEL is \"%.64s\", not auto, rings or stream", value);
   }
-  if (const char* value = getenv("CONSORT_LOG")) config.log = strcmp(value, "off") != 0;
+  if (const char* value = getenv("CONSORT_LOG")) SetLog(value, &config);
   if (config.endpoint[0] == '\0') {
     if (access(kLocalSocket, F_OK) == 0) {
       snprintf(config.endpoint, sizeof config.endpoint, "unix:%s", kLocalSocket);

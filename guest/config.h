@@ -7,9 +7,9 @@
 //   connect_timeout_ms = 2000
 //   channel = "auto"                # rings in shared memory where possible; "rings": nothing else;
 //                                   # "stream": always the stream itself
-//   log = true
+//   log = true                      # false: nothing; "errors": also each call that fails
 // Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS,
-// CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off.
+// CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off|errors.
 #ifndef CONSORT_GUEST_CONFIG_H_
 #define CONSORT_GUEST_CONFIG_H_
 
@@ -26,6 +26,7 @@ struct Config {
   uint32_t connect_timeout_ms = 2000;
   RingsWish rings = RingsWish::kWherePossible;
   bool log = true;
+  bool log_errors = false;
   // CUDA_MODULE_LOADING=EAGER
   bool eager_loading = false;
   // CUDA_LAUNCH_BLOCKING=1: a launch returns when the kernel has ended

@@ -139,20 +139,18 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
   };
-  const bool pages_of_host =
-      snapshot->attributes[CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES] != 0;
   for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
   // Only a UNIX socket can pass the pages that host and guest would share.
   if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
-  // Where the device goes by the pages of its host as a CPU does, and shares some of them with this
-  // process, those are managed memory.
-  if (pages_of_host && snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 0) {
-    for (const int attribute :
-         {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS}) {
-      snapshot->attributes[attribute] = 1;
-      snapshot->attribute_known[attribute] = 1;
-    }
+  // Where device and process share pages of the host, those are managed memory. Both may use it at
+  // a time only if atomics of the one are atomic for the other: to a program that is the same.
+  if (snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 0) {
+    snapshot->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
+    snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
+    snapshot->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] =
+        snapshot->attributes[CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED];
+    snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 1;
   }
   // Pools are this library's own, and what processes share is the worker's: they need nothing of
   // the device.

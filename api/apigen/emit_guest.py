@@ -57,7 +57,7 @@ def entry(symbol_name, call, symbols, per_thread):
     check = "" if call.before_init else "  if (CUresult result = EnterCall(); result != CUDA_SUCCESS) return result;\n"
     return (f"CONSORT_EXPORT CUresult {name}({declared}) __asm__(\"{symbol_name}\");\n"
             f"CUresult {name}({declared}) {{\n{check}"
-            f"  return calls::{call.name}({', '.join(arguments)});\n}}\n")
+            f"  return LeaveCall(calls::{call.name}({', '.join(arguments)}), \"{symbol_name}\");\n}}\n")
 
 
 def generated_body(call, description, symbols):

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/calls/managed.cc: managed memory, for devices to which host memory is like their own.
+// guest/calls/managed.cc: managed memory, for devices that share pages of the host with this
+// process.
 //
 // There it is shared host memory (guest/shared_memory.h): program and kernels read and write the
-// same pages, at any time, so nothing ever moves, and advice and prefetches have nothing to do.
+// same pages, at any time, so nothing ever moves, and advice and prefetches have nothing to do. A
+// GPU goes to its host for every access that its caches do not answer: right, and as slow as that.
 // Which devices those are says the snapshot's CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, set in
 // guest/runtime.cc. For others these calls are refused.
 // Source: CUDA Driver API, Memory Management, Unified Addressing, Stream Management.

@@ -272,6 +272,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
+  if (dptr == 0) return CUDA_SUCCESS;
   if (MaybeCapturing()) {
     GraphWork work;
     work.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
@@ -283,8 +284,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
   }
   if (FreeGraphMemory(dptr)) return CUDA_SUCCESS;
   Allocation removed;
-  if (dptr == 0 || !runtime->allocations.Remove(
-                       dptr, 1u << static_cast<uint32_t>(MemoryKind::kDevice), &removed)) {
+  if (!runtime->allocations.Remove(dptr, 1u << static_cast<uint32_t>(MemoryKind::kDevice),
+                                   &removed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Context* owner = runtime->contexts.Find(removed.context_id);

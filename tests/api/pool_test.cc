@@ -101,6 +101,7 @@ API_TEST(PoolTest, RefusesBadArguments) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemAllocAsync(nullptr, kBytes, stream));
   EXPECT_RESULT(CUDA_ERROR_OUT_OF_MEMORY, Drv().cuMemAllocAsync(&memory, kTooMuch, stream));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemFreeAsync(0x10, stream));
+  EXPECT_OK(Drv().cuMemFreeAsync(0, stream));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemPoolCreate(nullptr, nullptr));
   CUmemoryPool pool = nullptr;
   CUmemPoolProps properties = Properties();

@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import compat  # noqa: E402
 import cuda_samples  # noqa: E402
+import library_samples  # noqa: E402
 import results  # noqa: E402
 
 
@@ -33,6 +34,12 @@ class AgreeTest(unittest.TestCase):
 
     def test_missing_lines_are_a_difference(self):
         self.assertIn("says more", results.agree("a\nb", "a", 0))
+
+    def test_what_two_native_runs_say_differently_is_left_out(self):
+        self.assertEqual(results.agree("seed 1\nsum 5", "seed 3\nsum 5", 0, again="seed 2\nsum 5"), "")
+        self.assertNotEqual(results.agree("seed 1\nsum 5", "seed 3\nsum 6", 0, again="seed 2\nsum 5"), "")
+        self.assertNotEqual(results.agree("a\nb", "a", 0, again="a\nb"), "")
+        self.assertEqual(results.agree("a\nb", "a", 0, again="a"), "")
 
 
 class JudgeTest(unittest.TestCase):
@@ -68,6 +75,12 @@ class JudgeTest(unittest.TestCase):
         verdict = results.judge(ran("sum 1"), ran(status=1), 1e-5)
         self.assertEqual(verdict.reason, "broken-natively")
         self.assertTrue(verdict.cannot)
+
+    def test_a_waiver_counts_only_where_it_is_given_natively_too(self):
+        waived = ran("Two or more GPUs are required", status=2)
+        self.assertTrue(results.judge(waived, waived, 0).cannot)
+        self.assertEqual(results.judge(waived, ran("sum 1"), 0).reason, "withheld")
+        self.assertFalse(results.judge(waived, ran("sum 1"), 0).cannot)
 
 
 class TableTest(unittest.TestCase):
@@ -130,6 +143,23 @@ class CheckoutTest(unittest.TestCase):
         self.assertIn("-lcublas", program)
         self.assertIn("-gencode=arch=compute_75,code=compute_75", program)
         self.assertNotIn("-rdc=true", program)
+
+    def test_programs_of_libraries_are_those_with_a_main(self):
+        main, none = "int main(int argc, char** argv) {", "int helper() {"
+        (self.root / "cuBLAS/utils").mkdir(parents=True)
+        for path, text in {"cuBLAS/Level-1/dot/a_dot.cu": main, "cuBLAS/Level-1/dot/b_dotc.cu": main,
+                           "cuBLAS/Level-3/gemm/main.cpp": main, "cuBLAS/Level-3/gemm/work.cu": none}.items():
+            file = self.root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            (file.parent / "CMakeLists.txt").touch()
+        samples = {s.name: s for s in library_samples.find_samples(self.root)}
+        self.assertEqual({name: s.sources for name, s in samples.items()},
+                         {"a_dot": ["a_dot.cu"], "b_dotc": ["b_dotc.cu"], "gemm": ["main.cpp", "work.cu"]})
+        (command,) = cuda_samples.build_commands(samples["gemm"], "Common", pathlib.Path("out"))
+        self.assertIn("-lcublas", command)
+        self.assertIn(f"-I{self.root / 'cuBLAS/utils'}", command)
+        self.assertEqual(library_samples.find_samples(self.root, ["cuFFT"]), [])
 
     def test_what_cannot_be_built_here_has_its_reason(self):
         self.sample("gl", "find_package(OpenGL)\nadd_executable(gl a.cpp)", "a.cpp")

@@ -48,6 +48,8 @@ class Sample:
     images: typing.List[typing.Tuple[str, str]]  # (source, file to make: .fatbin or .ptx)
     separable: bool = False  # device code of several units that must be linked
     openmp: bool = False
+    includes: typing.List[pathlib.Path] = dataclasses.field(default_factory=list)  # beside the checkout's own
+    cuda_language: bool = False  # every source is CUDA C++, whatever its name says
     why_not: str = ""  # why it cannot be built anywhere like here; see report.REASONS
     detail: str = ""
 
@@ -134,6 +136,8 @@ def build_commands(sample, common, out, nvcc="nvcc", arch="80"):
     gencode = f"-gencode=arch=compute_{arch},code=compute_{arch}"
     basic = [nvcc, "-O2", "-std=c++17", "-Wno-deprecated-gpu-targets", "-w", gencode, f"-I{common}",
              f"-I{sample.folder}", "--extended-lambda"]
+    inner = [sample.folder / name for name in ("inc", "include") if (sample.folder / name).is_dir()]
+    basic += [f"-I{folder}" for folder in inner + sample.includes]
     commands = []
     for source, image in sample.images:
         kind = "-ptx" if image.endswith(".ptx") else "-fatbin"
@@ -141,6 +145,8 @@ def build_commands(sample, common, out, nvcc="nvcc", arch="80"):
     program = basic + ["-o", str(out / sample.name)] + [str(sample.folder / s) for s in sample.sources]
     if sample.separable:
         program += ["-rdc=true", "-lcudadevrt"]
+    if sample.cuda_language:
+        program += ["-x", "cu"]
     if sample.openmp:
         program += ["-Xcompiler", "-fopenmp"]
     libraries = [name for library in sample.libraries for name in [library] + _IMPLIED.get(library, [])]
@@ -158,7 +164,7 @@ def copy_data(sample, out, toolkit):
             for file in item.iterdir():
                 if file.is_file():
                     shutil.copy(file, out)
-        elif item.suffix in (".cu", ".cuh", ".h", ".pgm", ".ppm", ".bmp", ".ptx") and item.is_file():
+        elif item.suffix in (".cu", ".cuh", ".h", ".pgm", ".ppm", ".bmp", ".ptx", ".mtx") and item.is_file():
             shutil.copy(item, out)
     if "nvrtc" in sample.libraries:  # they look for headers beside themselves
         shutil.copy(toolkit / "include/cooperative_groups.h", out)

@@ -19,20 +19,21 @@ REASONS = {
     "machine-code": "needs a library whose kernels are machine code for GPUs, without PTX",
     "broken-checkout": "a file is missing in the checkout",
     "broken-natively": "fails on the bare machine too",
+    "build": "does not build with the toolkit of this machine",
     "waived": "says itself that it cannot run on such a device",
     "refused": "uses what is refused by name",
     "interactive": "waits for a person",
     # failures
-    "build": "does not build",
     "unsupported": "calls what the library says it does not support",
     "instruction": "its kernels use what the device does not compile",
     "crash": "ended by a signal",
     "timeout": "took too long",
+    "withheld": "runs natively, and says through Consort that the device lacks what it needs",
     "differs": "ended well but its results differ from the native ones",
     "wrong": "says itself that its results are wrong",
     "failed": "ended with an error",
 }
-CANNOT = ("graphics", "other-platform", "other-hardware", "absent-library", "machine-code", "broken-checkout",
+CANNOT = ("graphics", "other-platform", "other-hardware", "absent-library", "machine-code", "broken-checkout", "build",
           "broken-natively", "waived", "refused", "interactive")
 
 EXIT_WAIVED = 2  # of the samples: helper_cuda.h's users and NVIDIA's own test runner
@@ -84,18 +85,22 @@ def lines_to_compare(text):
     return [_ADDRESS.sub("0x", line).strip() for line in text.splitlines() if line.strip() and not measured(line)]
 
 
-def agree(first, second, tolerance):
-    """"" if two outputs say the same: equal but for numbers within `tolerance`, relative; else the first difference."""
+def agree(first, second, tolerance, again=None):
+    """"" if two outputs say the same: equal but for numbers within `tolerance`, relative; else the first difference.
+
+    `again`: what a second run of the first said. What differs between those two is not compared.
+    """
     one, other = lines_to_compare(first), lines_to_compare(second)
-    for left, right in zip(one, other):
-        if left == right:
+    repeated = one if again is None else lines_to_compare(again)
+    for left, right, same in zip(one, other, repeated):
+        if right == left or same != left:
             continue
         if _NUMBER.sub("#", left) != _NUMBER.sub("#", right):
             return f"{left!r} and {right!r}"
         for a, b in zip(_NUMBER.findall(left), _NUMBER.findall(right)):
             if a != b and abs(float(a) - float(b)) > tolerance * max(abs(float(a)), abs(float(b))):
                 return f"{a} and {b} in {left!r}"
-    if len(one) != len(other):
+    if len(one) != len(other) and len(one) == len(repeated):
         longer = one if len(one) > len(other) else other
         return f"one says more: {longer[min(len(one), len(other))]!r}"
     return ""
@@ -125,8 +130,11 @@ def judge_alone(run):
     return Verdict("failed", error.group(0)[:160] if error else f"status {run.status}")
 
 
-def judge(run, native, tolerance):
-    """The verdict on `run`; `native` is the same program on the bare machine, None where there is none."""
+def judge(run, native, tolerance, again=None):
+    """The verdict on `run`; `native` is the same program on the bare machine, None where there is none.
+
+    `again` is one more run on the bare machine: what a program says differently each time is no difference of Consort's.
+    """
     alone = judge_alone(run)
     if native is None:
         return alone
@@ -135,9 +143,11 @@ def judge(run, native, tolerance):
         reason = "waived" if bare.reason == "waived" else "broken-natively"
         # What runs here and not there is no pass that anybody may rely on.
         return Verdict(reason, f"{bare.reason}: {bare.detail}")
+    if alone.reason == "waived":
+        return Verdict("withheld", alone.detail)
     if not alone.passed:
         return alone
-    difference = agree(native.out, run.out, tolerance)
+    difference = agree(native.out, run.out, tolerance, again.out if again else None)
     return Verdict("differs", difference[:200]) if difference else Verdict()
 
 

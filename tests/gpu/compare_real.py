@@ -37,7 +37,7 @@ FEATURES = ("conv", "graph", "async", "segments", "compile", "streams", "pinned"
 
 def own_programs(python):
     programs = {}
-    for script in ("pytorch_mlp", "pytorch_gpt2", "cupy_check", "triton_check", "jax_check"):
+    for script in ("pytorch_mlp", "pytorch_gpt2", "pytorch_llama", "pytorch_nccl", "cupy_check", "triton_check", "jax_check"):
         programs[script] = [python, str(HERE / f"{script}.py")]
     for feature in FEATURES:
         programs[f"pytorch_{feature}"] = [python, str(HERE / "pytorch_features.py"), feature]
