@@ -2,6 +2,7 @@
 #include "device/cpu/engine/block_runner.h"
 
 #include <sched.h>
+#include <x86intrin.h>
 
 #include <algorithm>
 #include <bit>
@@ -27,6 +28,10 @@ constexpr size_t kLocalCopies = 4;
 // After so many turns of its warps a block of a cooperative launch lets others go on, as its loop
 // around a barrier may wait for one of them.
 constexpr uint32_t kCooperativeRounds = 4096;
+// What a thread takes of a launch's blocks at a time, where they do not wait, is about as many as
+// it runs in this time: tens of microseconds, of which sharing a counter with other threads is
+// little, and so short that all of them end at about the same time.
+constexpr uint64_t kTogetherCycles = 50'000;
 
 // Of a block's shared memory, up to where its last part ends.
 size_t SharedBytes(const LaunchJob& job) {
@@ -53,17 +58,21 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
     return;
   }
   const uint64_t blocks = job.Blocks();
+  // Where a block may wait for one before it, each thread takes no more than the one it runs.
+  uint64_t together = 1;
   while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
-    const uint64_t number = job.next_block.fetch_add(1, std::memory_order_relaxed);
-    if (number >= blocks) return;
-    const std::array<uint32_t, 3> block = BlockIndex(job, number);
+    const uint64_t first = job.next_block.fetch_add(together, std::memory_order_relaxed);
+    if (first >= blocks) return;
     fault_ = LaunchFault::kNone;
-    if (job.checked != nullptr) checker_.Begin(*job.checked);
-    if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
-      StartThreads(block.data());
+    if (job.MayWait()) {
+      StartThreads(first);
       while (!RunThreads()) sched_yield();  // what they poll for comes from another thread
     } else {
-      RunLoop(block.data());
+      const uint64_t end = std::min(blocks, first + together);
+      const uint64_t begun = __rdtsc();
+      RunLoop(first, end);
+      together = __rdtsc() - begun < kTogetherCycles ? together * 2 : (together + 1) / 2;
+      together = std::clamp<uint64_t>((blocks - end) / (2 * job.workers), 1, together);
     }
     PublishFault();
   }
@@ -77,14 +86,11 @@ BlockRunner::Progress BlockRunner::BeginBlock(LaunchJob& job, uint64_t number) {
     PublishFault();
     return Progress::kEnded;
   }
-  if (job.checked != nullptr) checker_.Begin(*job.checked);
-  const std::array<uint32_t, 3> block = BlockIndex(job, number);
-  if (job.mode == ThreadsMode::kFibers || job.mode == ThreadsMode::kCoroutines) {
-    StartThreads(block.data());
+  if (job.MayWait()) {
+    StartThreads(number);
     return ContinueBlock();
   }
-  // No thread waits for anything.
-  RunLoop(block.data());
+  RunLoop(number, number + 1);
   PublishFault();
   return Progress::kEnded;
 }
@@ -109,7 +115,7 @@ void BlockRunner::PublishFault() {
   job_->fault.compare_exchange_strong(none, fault_, std::memory_order_relaxed);
 }
 
-// Shared memory and stacks for the job's shape; keeps what earlier jobs left if it fits.
+// Shared memory, stacks and contexts for the job's shape; keeps what earlier jobs left if it fits.
 bool BlockRunner::Prepare(LaunchJob& job) {
   thread_count_ = (job.Threads() + job.lanes - 1) / job.lanes;
   absl::Status status;
@@ -135,26 +141,46 @@ bool BlockRunner::Prepare(LaunchJob& job) {
     status = threads_[fibers_]->fiber.Allocate(stack_bytes, fibers_);
     if (!status.ok()) break;
   }
-  if (status.ok()) return true;
-  LOG(ERROR) << "cannot run a block of " << thread_count_ << " threads: " << status;
-  return false;
+  if (!status.ok()) {
+    LOG(ERROR) << "cannot run a block of " << thread_count_ << " threads: " << status;
+    return false;
+  }
+  for (uint32_t i = 0; i < threads; ++i) FillContext(*threads_[i], i * job.lanes);
+  if (job.checked != nullptr) checker_.Begin(*job.checked);
+  return true;
 }
 
-void BlockRunner::FillContext(ThreadContext& context, const uint32_t block[3]) {
+// All but the block's index.
+void BlockRunner::FillContext(Thread& thread, uint32_t index) {
+  ThreadContext& context = thread.context;
   for (int i = 0; i < 3; ++i) {
     context.ntid[i] = job_->shape.block[i];
     context.nctaid[i] = job_->shape.grid[i];
-    context.ctaid[i] = block[i];
   }
   context.warp_count = (job_->Threads() + kWarpLanes - 1) / kWarpLanes;
   context.static_shared_bytes = AlignUp(job_->static_shared_bytes, kDynamicSharedAlign);
   context.dynamic_shared_bytes = job_->shape.dynamic_shared_bytes;
   context.worker = worker_;
   context.shared = shared_.base();
+  context.stack_low = thread.fiber.stack_low();
+  context.stack_high = thread.fiber.stack_high();
   context.grid_id = job_->grid_id;
   context.grid_workspace =
       job_->shape.cooperative ? reinterpret_cast<uint64_t>(job_->grid_workspace.data()) : 0;
   context.runner = this;
+  SetThreadIndex(context, index);
+}
+
+void BlockRunner::SetBlockIndex(ThreadContext& context, const std::array<uint32_t, 3>& block) {
+  std::copy(block.begin(), block.end(), context.ctaid);
+}
+
+void BlockRunner::NextBlockIndex(ThreadContext& context) {
+  if (++context.ctaid[0] < context.nctaid[0]) return;
+  context.ctaid[0] = 0;
+  if (++context.ctaid[1] < context.nctaid[1]) return;
+  context.ctaid[1] = 0;
+  ++context.ctaid[2];
 }
 
 void BlockRunner::SetThreadIndex(ThreadContext& context, uint32_t index) {
@@ -165,6 +191,20 @@ void BlockRunner::SetThreadIndex(ThreadContext& context, uint32_t index) {
   context.lane = index % kWarpLanes;
   context.warp = index / kWarpLanes;
   context.thread_index = index;
+}
+
+// Counts up without the divisions of SetThreadIndex, which cost as much as a small kernel.
+void BlockRunner::AdvanceThreadIndex(ThreadContext& context, uint32_t step) {
+  context.thread_index += step;
+  context.lane = context.thread_index % kWarpLanes;
+  context.warp = context.thread_index / kWarpLanes;
+  context.tid[0] += step;
+  while (context.tid[0] >= context.ntid[0]) {
+    context.tid[0] -= context.ntid[0];
+    if (++context.tid[1] < context.ntid[1]) continue;
+    context.tid[1] = 0;
+    ++context.tid[2];
+  }
 }
 
 void BlockRunner::SelectLane(ThreadContext* context, uint32_t lane) {
@@ -179,7 +219,7 @@ void BlockRunner::ResumeFiber(Fiber& fiber) {
   running_ = nullptr;
 }
 
-void BlockRunner::ResumeThread(Thread& thread) {
+inline void BlockRunner::ResumeThread(Thread& thread) {
   if (job_->mode == ThreadsMode::kFibers) {
     ResumeFiber(thread.fiber);
   } else if (thread.context.frame == nullptr) {
@@ -207,44 +247,38 @@ void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
 
 void BlockRunner::CoroutineDone(ThreadContext* context) { Of(context).state = State::kDone; }
 
+void BlockRunner::RunLoopBlock(ThreadContext& context) {
+  const KernelEntry entry = job_->entry;
+  const uint8_t* const params = job_->params;
+  if (job_->mode == ThreadsMode::kBlockLoop) {
+    entry(&context, params, nullptr);
+    return;
+  }
+  const uint32_t lanes = job_->lanes;
+  SetThreadIndex(context, 0);
+  for (uint32_t i = 0; i < thread_count_; ++i) {
+    entry(&context, params, nullptr);
+    AdvanceThreadIndex(context, lanes);
+  }
+}
+
 void BlockRunner::LoopBody(void* argument) {
   Thread& thread = *static_cast<Thread*>(argument);
   BlockRunner& runner = *thread.runner;
-  const KernelEntry entry = runner.job_->entry;
-  const uint8_t* params = runner.job_->params;
-  ThreadContext& context = thread.context;
-  if (runner.job_->mode == ThreadsMode::kBlockLoop) {
-    entry(&context, params, nullptr);
-    thread.fiber.Suspend(true);
-  }
-  if (runner.job_->lanes > 1) {
-    for (uint32_t i = 0; i < runner.thread_count_; ++i) {
-      SetThreadIndex(context, i * runner.job_->lanes);
-      entry(&context, params, nullptr);
-    }
-    thread.fiber.Suspend(true);
-  }
-  SetThreadIndex(context, 0);
-  for (uint32_t i = 0; i < runner.thread_count_; ++i) {
-    context.lane = i % kWarpLanes;
-    context.warp = i / kWarpLanes;
-    context.thread_index = i;
-    entry(&context, params, nullptr);
-    // Counts tid up without the divisions of SetThreadIndex, which cost as much as a small kernel.
-    if (++context.tid[0] < context.ntid[0]) continue;
-    context.tid[0] = 0;
-    if (++context.tid[1] < context.ntid[1]) continue;
-    context.tid[1] = 0;
-    ++context.tid[2];
+  const std::atomic<LaunchFault>& fault = runner.job_->fault;
+  runner.RunLoopBlock(thread.context);
+  while (--runner.loop_blocks_ > 0 && fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
+    NextBlockIndex(thread.context);
+    runner.RunLoopBlock(thread.context);
   }
   thread.fiber.Suspend(true);
 }
 
-void BlockRunner::RunLoop(const uint32_t block[3]) {
+// Blocks [first, end), at least one, none of whose threads waits for anything.
+void BlockRunner::RunLoop(uint64_t first, uint64_t end) {
   Thread& thread = *threads_[0];
-  FillContext(thread.context, block);
-  thread.context.stack_low = thread.fiber.stack_low();
-  thread.context.stack_high = thread.fiber.stack_high();
+  SetBlockIndex(thread.context, BlockIndex(*job_, first));
+  loop_blocks_ = end - first;
   thread.fiber.Start(&LoopBody, &thread);
   ResumeFiber(thread.fiber);
 }
@@ -263,17 +297,15 @@ void BlockRunner::ScheduleBody(void* argument) {
   first.fiber.Suspend(true);
 }
 
-void BlockRunner::StartThreads(const uint32_t block[3]) {
+void BlockRunner::StartThreads(uint64_t number) {
+  const std::array<uint32_t, 3> block = BlockIndex(*job_, number);
   const bool fibers = job_->mode == ThreadsMode::kFibers;
   barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
   live_threads_ = thread_count_;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
-    FillContext(thread.context, block);
-    SetThreadIndex(thread.context, i * job_->lanes);
-    thread.context.stack_low = thread.fiber.stack_low();
-    thread.context.stack_high = thread.fiber.stack_high();
+    SetBlockIndex(thread.context, block);
     thread.context.yield_count = 0;
     thread.state = State::kReady;
     thread.context.frame = nullptr;
@@ -354,12 +386,6 @@ void BlockRunner::ThreadLeft(Thread& thread) {
 void BlockRunner::Wait(Thread& thread, State state) {
   thread.state = state;
   Leave(thread);
-}
-
-// Lets others run until the thread is ready. A coroutine does so by itself, after it returns from
-// here.
-void BlockRunner::Leave(Thread& thread) {
-  if (job_->mode == ThreadsMode::kFibers) thread.fiber.Suspend(false);
 }
 
 void BlockRunner::Yield(ThreadContext* context) {

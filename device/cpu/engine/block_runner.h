@@ -3,8 +3,9 @@
 //
 // Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an
 // exit can drop a stack without unwinding it. A kernel without barriers runs all threads of a block
-// in a loop on one fiber. Otherwise each PTX thread is a coroutine, all of them and their scheduler
-// on one fiber, or, where that cannot be, a fiber of its own (ThreadsMode):
+// in a loop on one fiber, and block after block there, as one may take less time than to start it.
+// Otherwise each PTX thread is a coroutine, all of them and their scheduler on one fiber, or, where
+// that cannot be, a fiber of its own (ThreadsMode):
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
@@ -59,15 +60,19 @@ struct LaunchJob {
   uint32_t reserved_shared_bytes = 0;  // kReservedSharedBytes, or 0 where no code asks for them
   uint32_t local_bytes = 0;            // a thread, of .local variables
   uint64_t grid_id = 0;
+  uint32_t workers = 1;              // threads of the process that may take part
   CheckedLaunch* checked = nullptr;  // null: the code checks nothing
   Nanos deadline = 0;                // as LaunchClockNow counts; 0: none
   // Words by which the blocks of a cooperative launch meet, zero when it begins: what the code of
   // cooperative groups finds by %envreg1 and %envreg2.
   alignas(64) std::array<uint8_t, kGridWorkspaceBytes> grid_workspace{};
-  std::atomic<uint64_t> next_block{0};
+  // Written by all threads all the time, unlike what they look at between blocks.
+  alignas(64) std::atomic<uint64_t> next_block{0};
   // The first fault; others stop when they see one. Relaxed: the launch's end synchronises.
-  std::atomic<LaunchFault> fault{LaunchFault::kNone};
+  alignas(64) std::atomic<LaunchFault> fault{LaunchFault::kNone};
 
+  // Whether threads of a block may have to wait for each other, or for another block.
+  bool MayWait() const { return mode == ThreadsMode::kFibers || mode == ThreadsMode::kCoroutines; }
   uint32_t Threads() const { return shape.block[0] * shape.block[1] * shape.block[2]; }
   uint64_t Blocks() const { return uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2]; }
 };
@@ -178,10 +183,14 @@ class BlockRunner {
   bool Prepare(LaunchJob& job);
   static std::array<uint32_t, 3> BlockIndex(const LaunchJob& job, uint64_t number);
   void PublishFault();
-  void FillContext(ThreadContext& context, const uint32_t block[3]);
+  void FillContext(Thread& thread, uint32_t index);
+  static void SetBlockIndex(ThreadContext& context, const std::array<uint32_t, 3>& block);
+  static void NextBlockIndex(ThreadContext& context);
   static void SetThreadIndex(ThreadContext& context, uint32_t index);
-  void RunLoop(const uint32_t block[3]);
-  void StartThreads(const uint32_t block[3]);
+  static void AdvanceThreadIndex(ThreadContext& context, uint32_t step);
+  void RunLoop(uint64_t first, uint64_t end);
+  void RunLoopBlock(ThreadContext& context);
+  void StartThreads(uint64_t number);
   bool RunThreads();
   bool Schedule();
   bool RunWarp(uint32_t warp);
@@ -196,7 +205,11 @@ class BlockRunner {
   Thread& LaneOf(const Thread& thread, uint32_t lane);
   uint32_t LiveLanes(uint32_t warp) const;
   void Wait(Thread& thread, State state);
-  void Leave(Thread& thread);
+  // Lets others run until the thread is ready. A coroutine does so by itself, after it returns from
+  // here.
+  void Leave(Thread& thread) {
+    if (job_->mode == ThreadsMode::kFibers) thread.fiber.Suspend(false);
+  }
   struct Arrival {
     uint32_t barrier = 0;
     uint32_t count = 0;
@@ -204,9 +217,18 @@ class BlockRunner {
     uint32_t popc = 0;
     uint32_t votes = 1;
   };
+  uint32_t WeightAtBarrier(const Thread& thread) const;
   void ArriveAtBarrier(const Thread& thread, const Arrival& arrival);
   uint32_t WaitAtBarrier(Thread& thread, const Arrival& arrival);
-  bool CompleteBarrier(uint32_t barrier);
+  // Releases the waiting threads if all have arrived.
+  bool CompleteBarrier(uint32_t barrier) {
+    const BarrierState& state = barriers_[barrier];
+    const uint32_t expected = state.expected != 0 ? state.expected : live_threads_;
+    if (state.arrived == 0 || state.arrived < expected) return false;
+    ReleaseBarrier(barrier);
+    return true;
+  }
+  void ReleaseBarrier(uint32_t barrier);
   uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
                            uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
   bool CompleteCollective(Thread& thread);
@@ -233,7 +255,7 @@ class BlockRunner {
   bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
-  uint32_t loop_block_[3] = {};
+  uint64_t loop_blocks_ = 0;       // that LoopBody is to run
 };
 
 }  // namespace consort::cpu

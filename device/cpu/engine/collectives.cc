@@ -23,23 +23,21 @@ uint32_t BlockRunner::LiveLanes(uint32_t warp) const {
   return mask;
 }
 
-void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
+// What the thread counts for at a barrier with a count. Counts are in whole warps: a last warp with
+// fewer lanes counts for 32 threads all the same.
+uint32_t BlockRunner::WeightAtBarrier(const Thread& thread) const {
+  const uint32_t threads = job_->Threads();
+  const uint32_t whole = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
+  const uint32_t first = thread.context.thread_index;
+  if (job_->lanes > 1) return first + job_->lanes >= threads ? whole - first : job_->lanes;
+  const uint32_t odd_lanes = threads % kWarpLanes;
+  return odd_lanes != 0 && first == threads - odd_lanes ? 1 + kWarpLanes - odd_lanes : 1;
+}
+
+inline void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
   if (arrival.barrier >= kBarriers) Abandon(LaunchFault::kTrap);
   BarrierState& state = barriers_[arrival.barrier];
-  // Counts are in whole warps: a last warp with fewer lanes counts for 32 threads all the same.
-  uint32_t weight = 1;
-  if (arrival.count != 0) {
-    const uint32_t threads = job_->Threads();
-    const uint32_t whole = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
-    const uint32_t first = thread.context.thread_index;
-    const uint32_t odd_lanes = threads % kWarpLanes;
-    weight = job_->lanes;
-    if (job_->lanes > 1 && first + weight >= threads) weight = whole - first;
-    if (job_->lanes == 1 && odd_lanes != 0 && first == threads - odd_lanes) {
-      weight += kWarpLanes - odd_lanes;
-    }
-  }
-  state.arrived += weight;
+  state.arrived += arrival.count == 0 ? 1 : WeightAtBarrier(thread);
   arrived_barriers_ |= 1u << arrival.barrier;
   state.expected = arrival.count;
   state.op = arrival.op;
@@ -47,11 +45,8 @@ void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) 
   state.votes += arrival.votes;
 }
 
-// Releases the waiting threads if all have arrived.
-bool BlockRunner::CompleteBarrier(uint32_t barrier) {
+void BlockRunner::ReleaseBarrier(uint32_t barrier) {
   BarrierState& state = barriers_[barrier];
-  const uint32_t expected = state.expected != 0 ? state.expected : live_threads_;
-  if (state.arrived == 0 || state.arrived < expected) return false;
   uint64_t result = 0;
   if (state.op == BarrierReduce::kPopc) result = state.popc;
   if (state.op == BarrierReduce::kAnd) result = state.popc == state.votes;
@@ -66,11 +61,20 @@ bool BlockRunner::CompleteBarrier(uint32_t barrier) {
   }
   state = BarrierState();
   arrived_barriers_ &= ~(1u << barrier);
-  return true;
+}
+
+inline uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arrival) {
+  ArriveAtBarrier(thread, arrival);
+  // Waits like the others, so that the release gives it the result as well.
+  ++barriers_[arrival.barrier].waiting;
+  thread.barrier = arrival.barrier;
+  thread.state = State::kBarrier;
+  if (!CompleteBarrier(arrival.barrier)) Leave(thread);
+  return static_cast<uint32_t>(thread.context.result);
 }
 
 void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
-  BarrierReduction(context, barrier, count, BarrierReduce::kNone, false);
+  WaitAtBarrier(Of(context), {barrier, count});
 }
 
 void BlockRunner::BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
@@ -87,16 +91,6 @@ uint32_t BlockRunner::GroupBarrierReduction(ThreadContext* context, uint32_t bar
                                             uint32_t count, BarrierReduce op, uint32_t popc,
                                             uint32_t votes) {
   return WaitAtBarrier(Of(context), {barrier, count, op, popc, votes});
-}
-
-uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arrival) {
-  ArriveAtBarrier(thread, arrival);
-  // Waits like the others, so that the release gives it the result as well.
-  ++barriers_[arrival.barrier].waiting;
-  thread.barrier = arrival.barrier;
-  thread.state = State::kBarrier;
-  if (!CompleteBarrier(arrival.barrier)) Leave(thread);
-  return static_cast<uint32_t>(thread.context.result);
 }
 
 uint64_t BlockRunner::EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,

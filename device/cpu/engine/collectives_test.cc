@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -110,6 +111,44 @@ TEST_F(Collectives, ThreadsOfABlockCountThroughThreeDimensions) {
 
 // The blocks meet by counting in a word of memory, after each thread has written a word; then each
 // copies what the next block's thread wrote.
+TEST_F(Collectives, EveryBlockOfAGridRunsOnceAtItsPlace) {
+  // Each thread counts itself in a word of its own.
+  const std::string body = R"(
+  mov.u32 %r2, %ctaid.z;
+  mov.u32 %r3, %nctaid.y; mov.u32 %r4, %ctaid.y; mad.lo.u32 %r2, %r2, %r3, %r4;
+  mov.u32 %r3, %nctaid.x; mov.u32 %r4, %ctaid.x; mad.lo.u32 %r2, %r2, %r3, %r4;
+  mov.u32 %r3, %ntid.z; mov.u32 %r4, %tid.z; mad.lo.u32 %r2, %r2, %r3, %r4;
+  mov.u32 %r3, %ntid.y; mov.u32 %r4, %tid.y; mad.lo.u32 %r2, %r2, %r3, %r4;
+  mov.u32 %r3, %ntid.x; mad.lo.u32 %r2, %r2, %r3, %r1;
+  mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd3, %rd1; red.global.add.u32 [%rd3], 1;)";
+  const std::string function = ".func nothing() { ret; }";
+  for (const char* before : {"", "call nothing;", "bar.sync 0;"}) {
+    auto program = Program::Load(Kernel(before + body, function));
+    ASSERT_TRUE(program.ok()) << program.status();
+    for (const auto& block :
+         {std::array<uint32_t, 3>{64, 1, 1}, {5, 3, 2}, {1, 70, 1}, {3, 1, 1}}) {
+      LaunchShape shape = {.grid = {7, 5, 60}, .block = {block[0], block[1], block[2]}};
+      out_.assign(size_t{7 * 5 * 60} * block[0] * block[1] * block[2], 0);
+      void* pointer = out_.data();
+      ASSERT_EQ((*program)->Run(0, shape, &pointer, 3), LaunchFault::kNone);
+      EXPECT_THAT(out_, testing::Each(1)) << before << " rows of " << block[0];
+    }
+  }
+}
+
+TEST_F(Collectives, NoBlockBeginsAfterAFault) {
+  constexpr uint32_t kBlocks = 2000, kBad = 700;
+  for (const char* before : {"", "bar.sync 0;"}) {
+    out_.assign(kBlocks, 0);
+    ASSERT_EQ(Run(Kernel(std::string(before) + R"(
+  mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 700; @%p1 trap;
+  mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd3, %rd1; st.global.u32 [%rd3], 1;)"),
+                  1, kBlocks),
+              LaunchFault::kTrap);
+    for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(out_[i], i < kBad ? 1 : 0) << i << before;
+  }
+}
+
 TEST_F(Collectives, BlocksOfACooperativeLaunchWaitThroughMemory) {
   const auto kernel = [](const std::string& meet, const std::string& function) {
     return Kernel(R"(

@@ -88,9 +88,9 @@ LaunchFault Engine::Run(LaunchJob& job, int worker_count) {
   Launch launch;
   launch.job = &job;
   const uint64_t blocks = job.Blocks();
-  launch.wanted = static_cast<int>(
-      std::min<uint64_t>(static_cast<uint64_t>(std::clamp(worker_count, 1, kWorkersMax)), blocks) -
-      1);
+  job.workers = static_cast<uint32_t>(
+      std::min<uint64_t>(static_cast<uint64_t>(std::clamp(worker_count, 1, kWorkersMax)), blocks));
+  launch.wanted = static_cast<int>(job.workers) - 1;
   if (launch.wanted > 0) {
     absl::MutexLock lock(&mutex_);
     launches_.push_back(&launch);
