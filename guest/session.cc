@@ -305,6 +305,7 @@ void Session::HandleTransferData(const Frame& frame) {
 }
 
 int Session::ReceiveDescriptor() { return channel_->ReceiveDescriptor(kDescriptorWait); }
+bool Session::SendDescriptor(int fd) { return channel_->SendDescriptor(fd); }
 
 uint64_t Session::AddHostFunction(void (*function)(void*), void* argument, AfterFailure after) {
   MutexLock lock(&receive_mutex_);

@@ -146,6 +146,8 @@ class Session {
 
   // The next descriptor that the host sent beside the frames; -1 if none comes.
   int ReceiveDescriptor();
+  // Sends one beside the frames, before the request that it belongs to. False: it cannot be sent.
+  bool SendDescriptor(int fd);
 
   // True on the thread that runs host functions, where CUDA calls are not permitted.
   static bool OnServiceThread();

@@ -41,6 +41,19 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
   return CUDA_SUCCESS;
 }
 
+CUresult AdoptSharedMemory(Session* session, int file, uint64_t offset, uint64_t bytes,
+                           uint64_t* address) {
+  MutexLock lock(&GetRuntime()->host_alloc_mutex);
+  wire::HostAdoptRequest request;
+  wire::HostAdoptReply reply;
+  request.offset = offset;
+  request.bytes = bytes;
+  if (!session->SendDescriptor(file)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  *address = reply.address;
+  return CUDA_SUCCESS;
+}
+
 CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes) {
   // The addresses stay reserved: the window is the device's.
   mmap(reinterpret_cast<void*>(address), AlignUp(bytes, kPageBytes), PROT_NONE,

@@ -2,11 +2,13 @@
 #include "guest/shared_pages.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <vector>
@@ -32,7 +34,19 @@ pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// A mapping of this process that `matches(permissions, inode, name)`, for all of the range.
+// A line of /proc/self/maps.
+struct Mapping {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  uint64_t offset = 0;
+  unsigned device_major = 0;
+  unsigned device_minor = 0;
+  uint64_t inode = 0;
+  char permissions[8] = {};
+  const char* name = nullptr;
+};
+
+// Whether mappings of which `matches(const Mapping&)` holds cover all of the range.
 template <class Matches>
 bool AllMapped(uint64_t start, uint64_t bytes, Matches matches) {
   FILE* maps = fopen("/proc/self/maps", "re");
@@ -42,16 +56,18 @@ bool AllMapped(uint64_t start, uint64_t bytes, Matches matches) {
   uint64_t reached = start;
   // Lines are in order of address.
   while (reached < start + bytes && getline(&line, &capacity, maps) > 0) {
-    unsigned long from = 0, to = 0, inode = 0;
-    char permissions[8];
+    Mapping mapping;
     int name = 0;
-    if (sscanf(line, "%lx-%lx %7s %*x %*s %lu %n", &from, &to, permissions, &inode, &name) != 4) {
+    if (sscanf(line, "%lx-%lx %7s %lx %x:%x %lu %n", &mapping.start, &mapping.end,
+               mapping.permissions, &mapping.offset, &mapping.device_major, &mapping.device_minor,
+               &mapping.inode, &name) != 7) {
       break;
     }
-    if (to <= reached) continue;
+    if (mapping.end <= reached) continue;
     line[strcspn(line, "\n")] = '\0';
-    if (from > reached || !matches(permissions, inode, line + name)) break;
-    reached = to;
+    mapping.name = line + name;
+    if (mapping.start > reached || !matches(mapping)) break;
+    reached = mapping.end;
   }
   free(line);
   fclose(maps);
@@ -59,10 +75,9 @@ bool AllMapped(uint64_t start, uint64_t bytes, Matches matches) {
 }
 
 bool IsShared(const SharedRange& range) {
-  return AllMapped(range.start, range.bytes,
-                   [](const char* permissions, uint64_t, const char* name) {
-                     return strcmp(permissions, "rw-s") == 0 && strncmp(name, "/memfd:", 7) == 0;
-                   });
+  return AllMapped(range.start, range.bytes, [](const Mapping& mapping) {
+    return strcmp(mapping.permissions, "rw-s") == 0 && strncmp(mapping.name, "/memfd:", 7) == 0;
+  });
 }
 
 void BeforeFork() { mutex.Lock(); }
@@ -98,10 +113,28 @@ void MakePrivate(uint64_t start, uint64_t bytes) {
 }  // namespace
 
 bool IsOrdinaryMemory(uint64_t start, uint64_t bytes) {
-  return AllMapped(start, bytes, [](const char* permissions, uint64_t inode, const char* name) {
-    return strcmp(permissions, "rw-p") == 0 && inode == 0 &&
-           (*name == '\0' || strcmp(name, "[heap]") == 0 || strncmp(name, "[anon:", 6) == 0);
+  return AllMapped(start, bytes, [](const Mapping& mapping) {
+    return strcmp(mapping.permissions, "rw-p") == 0 && mapping.inode == 0 &&
+           (*mapping.name == '\0' || strcmp(mapping.name, "[heap]") == 0 ||
+            strncmp(mapping.name, "[anon:", 6) == 0);
   });
+}
+
+int OpenSharedFile(uint64_t start, uint64_t bytes, uint64_t* offset) {
+  int file = -1;
+  const bool mapped = AllMapped(start, bytes, [&](const Mapping& mapping) {
+    if (strcmp(mapping.permissions, "rw-s") != 0 || mapping.end < start + bytes) return false;
+    *offset = mapping.offset + (start - mapping.start);
+    file = open(mapping.name, O_RDWR | O_CLOEXEC);
+    // Another file may have the name by now.
+    struct statx about;
+    return file >= 0 && statx(file, "", AT_EMPTY_PATH, STATX_INO, &about) == 0 &&
+           about.stx_ino == mapping.inode && about.stx_dev_major == mapping.device_major &&
+           about.stx_dev_minor == mapping.device_minor;
+  });
+  if (mapped || file < 0) return file;
+  close(file);
+  return -1;
 }
 
 bool HasThreads() {

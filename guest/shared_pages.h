@@ -20,6 +20,11 @@ inline constexpr uint64_t kPageBytes = 4096;
 // readable and writable, no stack. Source: proc(5), /proc/self/maps.
 bool IsOrdinaryMemory(uint64_t start, uint64_t bytes);
 
+// Opens the file that all of [start, start + bytes) is a shared, writable mapping of, and says
+// where in it the range begins. -1: it is none, or the file cannot be opened any more. The caller
+// closes it.
+int OpenSharedFile(uint64_t start, uint64_t bytes, uint64_t* offset);
+
 // Whether this process has a second thread, or might have.
 bool HasThreads();
 

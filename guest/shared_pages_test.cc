@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/shared_pages.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -145,6 +146,37 @@ TEST(HasThreads, FollowsThem) {
   EXPECT_TRUE(HasThreads());
   stop = true;
   thread.join();
+}
+
+TEST_F(SharedPages, FindsTheFileOfAMapping) {
+  char name[] = "/tmp/consort_shared_pages_XXXXXX";
+  const int file = mkstemp(name);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, 16 * kPageBytes), 0);
+  char* const mapped = static_cast<char*>(
+      mmap(nullptr, 12 * kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 4 * kPageBytes));
+  ASSERT_NE(mapped, MAP_FAILED);
+  uint64_t offset = 0;
+  const int found = OpenSharedFile(Address(mapped) + kPageBytes, 2 * kPageBytes, &offset);
+  ASSERT_GE(found, 0);
+  EXPECT_EQ(offset, 5 * kPageBytes);
+  mapped[kPageBytes] = 'x';
+  char byte = 0;
+  EXPECT_EQ(pread(found, &byte, 1, static_cast<off_t>(offset)), 1);
+  EXPECT_EQ(byte, 'x');
+  close(found);
+  EXPECT_EQ(OpenSharedFile(Address(mapped), 64 * kPageBytes, &offset), -1) << "longer than it is";
+  EXPECT_EQ(OpenSharedFile(Address(words_), kPageBytes, &offset), -1) << "no file's";
+  // Another file has its name now.
+  ASSERT_EQ(unlink(name), 0);
+  EXPECT_EQ(OpenSharedFile(Address(mapped), kPageBytes, &offset), -1);
+  const int impostor = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(impostor, 0);
+  EXPECT_EQ(OpenSharedFile(Address(mapped), kPageBytes, &offset), -1);
+  close(impostor);
+  unlink(name);
+  close(file);
+  munmap(mapped, 12 * kPageBytes);
 }
 
 }  // namespace

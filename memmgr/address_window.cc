@@ -132,16 +132,23 @@ CUresult AddressWindow::Free(uint64_t address) {
   return CUDA_SUCCESS;
 }
 
-CUresult AddressWindow::TakeRange(Bytes bytes, uint64_t* address) {
-  CHECK(bytes != 0 && bytes % kGranuleBytes == 0);
-  if (bytes > bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::optional<uint64_t> first = granules_.Take(bytes / kGranuleBytes);
+CUresult AddressWindow::TakeRange(Bytes bytes, uint64_t* address, Bytes alignment) {
+  CHECK(bytes != 0 && bytes % kGranuleBytes == 0 && alignment % kGranuleBytes == 0);
+  const Bytes surplus = alignment - kGranuleBytes;
+  if (surplus >= bytes_ || bytes > bytes_ - surplus) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t granules = (bytes + surplus) / kGranuleBytes;
+  std::optional<uint64_t> first = granules_.Take(granules);
   if (!first.has_value() && !cached_.empty()) {
     Trim();
-    first = granules_.Take(bytes / kGranuleBytes);
+    first = granules_.Take(granules);
   }
   if (!first.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = base_ + *first * kGranuleBytes;
+  // What lies before the next multiple, and behind the range, goes back.
+  *address = AlignUp(base_ + *first * kGranuleBytes, alignment);
+  const uint64_t before = (*address - base_) / kGranuleBytes - *first;
+  const uint64_t behind = surplus / kGranuleBytes - before;
+  if (before != 0) granules_.Return(*first, before);
+  if (behind != 0) granules_.Return(*first + granules - behind, behind);
   options_.notes.Placed(*address, bytes);
   return CUDA_SUCCESS;
 }

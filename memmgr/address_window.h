@@ -80,7 +80,8 @@ class AddressWindow {
   // Takes addresses for memory that the caller maps: `bytes`, a multiple of kGranuleBytes, of which
   // nothing is mapped. CUDA_ERROR_OUT_OF_MEMORY: no free range is that long. The caller returns the
   // range, unmapped, before the window ends.
-  CUresult TakeRange(Bytes bytes, uint64_t* address);
+  // `alignment`: of the address, a power of two of at least kGranuleBytes.
+  CUresult TakeRange(Bytes bytes, uint64_t* address, Bytes alignment = kGranuleBytes);
   void ReturnRange(uint64_t address, Bytes bytes);
 
   // The live allocation that contains `address`.

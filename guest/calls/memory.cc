@@ -2,6 +2,7 @@
 // guest/calls/memory.cc: allocating device and pinned host memory, and what pointers are. Source:
 // CUDA Driver API, Memory Management, Unified Addressing.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
@@ -76,9 +77,42 @@ struct PageRange {
   bool exact;  // nothing else is on them
 };
 
+// Shared memory with what the device must reach: `shared` is its address there. A file's pages stay
+// as they are; a process's own become those of new shared host memory.
+CUresult SharePages(Session* session, const PageRange& pages, uint64_t* shared) {
+  uint64_t offset = 0;
+  if (const int file = OpenSharedFile(pages.start, pages.bytes, &offset); file >= 0) {
+    const CUresult result = AdoptSharedMemory(session, file, offset, pages.bytes, shared);
+    close(file);
+    return result;
+  }
+  if (!IsOrdinaryMemory(pages.start, pages.bytes)) {
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "registered memory that is a stack or of a file that cannot be opened");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!pages.exact && HasThreads()) {
+    // Another thread may write what else is on those pages.
+    NoteUnsupported("cuMemHostGetDevicePointer",
+                    "registered memory that begins or ends within a page, in a process with "
+                    "threads,");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  int memory = -1;
+  if (CUresult result = AllocateSharedMemory(session, pages.bytes, 0, shared, &memory);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (!ReplaceWithShared(pages.start, pages.bytes, memory, reinterpret_cast<void*>(*shared))) {
+    FreeSharedMemory(session, *shared, pages.bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return CUDA_SUCCESS;
+}
+
 // Brings registered memory within the device's reach, the first time that a program asks for its
-// device pointer: its pages become those of shared host memory, which the device has at another
-// address (CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM is 0).
+// device pointer, at another address (CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+// is 0).
 CUresult ShareRegistered(Context* context, Allocation* range) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->register_mutex);
@@ -93,30 +127,12 @@ CUresult ShareRegistered(Context* context, Allocation* range) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const PageRange pages(*range);
-  if (!IsOrdinaryMemory(pages.start, pages.bytes)) {
-    NoteUnsupported("cuMemHostGetDevicePointer",
-                    "registered memory that is a file's, shared or a stack");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  if (!pages.exact && HasThreads()) {
-    // Another thread may write what else is on those pages.
-    NoteUnsupported("cuMemHostGetDevicePointer",
-                    "registered memory that begins or ends within a page, in a process with "
-                    "threads,");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   if (CUresult result = Quiesce(context, range->start, range->bytes); result != CUDA_SUCCESS)
     return result;
-  Session* session = context->device->session;
   uint64_t shared = 0;
-  int memory = -1;
-  if (CUresult result = AllocateSharedMemory(session, pages.bytes, 0, &shared, &memory);
+  if (CUresult result = SharePages(context->device->session, pages, &shared);
       result != CUDA_SUCCESS) {
     return result;
-  }
-  if (!ReplaceWithShared(pages.start, pages.bytes, memory, reinterpret_cast<void*>(shared))) {
-    FreeSharedMemory(session, shared, pages.bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Allocation view = *range;
   view.kind = MemoryKind::kRegisteredView;

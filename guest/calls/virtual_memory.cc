@@ -13,6 +13,11 @@ namespace {
 // What device memory comes in on every GPU that the host serves; the host refuses anything else.
 constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
+bool IsHost(CUmemLocationType type) {
+  return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 // Memory on the device of `prop`, whose session is open.
 CUresult FindPlace(const CUmemAllocationProp* prop, Device** device) {
   if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
@@ -51,8 +56,14 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
                                  option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Device* device = nullptr;
-  if (CUresult result = FindPlace(prop, &device); result != CUDA_SUCCESS) return result;
+  // It is known of memory of the host too, which cannot be made: programs ask before they try
+  // (NCCL).
+  if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!IsHost(prop->location.type)) {
+    Device* device = nullptr;
+    if (CUresult result = FindPlace(prop, &device); result != CUDA_SUCCESS) return result;
+  }
   *granularity = kGranularity;
   return CUDA_SUCCESS;
 }
@@ -62,10 +73,6 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
   if (ptr == nullptr || size == 0 || size % kGranularity != 0 || flags != 0 ||
       (alignment & (alignment - 1)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (alignment > kGranularity) {
-    NoteUnsupported("cuMemAddressReserve", "an alignment of more than 2 MiB");
-    return CUDA_ERROR_NOT_SUPPORTED;
   }
   // Addresses belong to a device's window: the current context's, or else the first device's.
   Context* context = nullptr;
@@ -77,6 +84,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
   wire::VirtualReserveRequest request;
   wire::VirtualReserveReply reply;
   request.bytes = size;
+  request.alignment = alignment;
   if (result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
   *ptr = reply.address;
   return CUDA_SUCCESS;

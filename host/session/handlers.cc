@@ -542,6 +542,18 @@ CUresult Session::HostAlloc(const wire::FrameHeader& header, const wire::HostAll
   return CUDA_SUCCESS;
 }
 
+CUresult Session::HostAdopt(const wire::FrameHeader& header, const wire::HostAdoptRequest& request,
+                            wire::HostAdoptReply* reply) {
+  if (shared_host_ == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  // It was sent before the request: there now, or never.
+  const UniqueFd file(channel_->ReceiveDescriptor(0));
+  if (!file.valid()) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result =
+      shared_host_->Adopt(file.get(), request.offset, request.bytes, &reply->address);
+  if (result == CUDA_SUCCESS) host_allocations_.emplace(reply->address, header.value);
+  return result;
+}
+
 CUresult Session::HostFree(const wire::FrameHeader&, const wire::HostFreeRequest& request) {
   if (host_allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
   return AfterAllWork(PendingItem::Kind::kHostFree, request.address);

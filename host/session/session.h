@@ -198,6 +198,8 @@ class Session final : private Handlers, private PendingSink {
   CUresult MemFree(const wire::FrameHeader& header, const wire::MemFreeRequest& request) override;
   CUresult HostAlloc(const wire::FrameHeader& header, const wire::HostAllocRequest& request,
                      wire::HostAllocReply* reply) override;
+  CUresult HostAdopt(const wire::FrameHeader& header, const wire::HostAdoptRequest& request,
+                     wire::HostAdoptReply* reply) override;
   CUresult HostFree(const wire::FrameHeader& header, const wire::HostFreeRequest& request) override;
   CUresult ImageData(const wire::FrameHeader& header,
                      const wire::ImageDataRequest& request) override;

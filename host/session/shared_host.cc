@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <optional>
@@ -49,7 +50,6 @@ CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) 
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > kSharedHostBytesPerSession) return CUDA_ERROR_OUT_OF_MEMORY;
   const Bytes rounded = AlignUp(bytes, kPageBytes);
-  if (rounded > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
   UniqueFd made(memfd_create("consort-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Sealed, so that the guest cannot shrink what this process and the device have mapped.
   if (!made.valid() || ftruncate(made.get(), static_cast<off_t>(rounded)) != 0 ||
@@ -57,24 +57,41 @@ CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) 
     LOG(WARNING) << "shared host memory of " << rounded << " bytes: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const std::optional<uint64_t> page = pages_.Take(rounded / kPageBytes);
+  const CUresult result = Place(made.get(), 0, rounded, address);
+  if (result == CUDA_SUCCESS) *memory = std::move(made);
+  return result;
+}
+
+CUresult SharedHost::Adopt(int file, Bytes offset, Bytes bytes, uint64_t* address) {
+  struct stat about;
+  if (bytes == 0 || bytes % kPageBytes != 0 || offset % kPageBytes != 0 ||
+      fstat(file, &about) != 0 || !S_ISREG(about.st_mode) ||
+      offset > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) ||
+      bytes > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) - offset) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Place(file, offset, bytes, address);
+}
+
+CUresult SharedHost::Place(int memory, Bytes offset, Bytes bytes, uint64_t* address) {
+  if (bytes > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::optional<uint64_t> page = pages_.Take(bytes / kPageBytes);
   if (!page.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t place = base_ + *page * kPageBytes;
-  const CUresult result = MapAndRegister(place, rounded, made.get());
+  const CUresult result = MapAndRegister(place, bytes, memory, offset);
   if (result != CUDA_SUCCESS) {
-    Unmap(place, rounded);
+    Unmap(place, bytes);
     return result;
   }
-  allocations_.emplace(place, rounded);
-  used_bytes_ += rounded;
+  allocations_.emplace(place, bytes);
+  used_bytes_ += bytes;
   *address = place;
-  *memory = std::move(made);
   return CUDA_SUCCESS;
 }
 
-CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory) {
-  if (mmap(Pointer(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, 0) ==
-      MAP_FAILED) {
+CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset) {
+  if (mmap(Pointer(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
+           static_cast<off_t>(offset)) == MAP_FAILED) {
     LOG(WARNING) << "mapping shared host memory: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -2,9 +2,10 @@
 // host/session/shared_host.h: host memory at one address in guest process, worker and device.
 //
 // It lies in the last part of the session's window. Each allocation is a memfd, mapped here,
-// registered with the driver, and handed to the guest as a descriptor. So pinned memory needs no
-// copy on its way, and pointers to it mean the same everywhere. Owned by the session loop; calls
-// need the worker's context. Everything is released in the destructor.
+// registered with the driver, and handed to the guest as a descriptor; or a file of the guest,
+// which the guest has at another address. So pinned memory needs no copy on its way, and pointers
+// to it mean the same everywhere. Owned by the session loop; calls need the worker's context.
+// Everything is released in the destructor.
 #ifndef CONSORT_HOST_SESSION_SHARED_HOST_H_
 #define CONSORT_HOST_SESSION_SHARED_HOST_H_
 
@@ -34,6 +35,11 @@ class SharedHost {
   // CUDA_ERROR_INVALID_VALUE: 0 bytes. CUDA_ERROR_OUT_OF_MEMORY: kSharedHostBytesPerSession or the
   // host's memory is used up. CUDA_ERROR_NOT_SUPPORTED: the device would see another address.
   CUresult Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory);
+  // Takes in memory that the guest has mapped from a file, `offset` and `bytes` being whole pages
+  // of it. The guest may shrink the file: what this process then reads there ends it with SIGBUS,
+  // and nothing here does but the driver's own copies of a few bytes. CUDA_ERROR_INVALID_VALUE: no
+  // regular file that long.
+  CUresult Adopt(int file, Bytes offset, Bytes bytes, uint64_t* address);
   // CUDA_ERROR_INVALID_VALUE: no allocation begins there. The device must be done with it.
   CUresult Free(uint64_t address);
 
@@ -46,7 +52,10 @@ class SharedHost {
 
  private:
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
-  CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory);
+  // Puts whole pages of `memory` into a free place and registers them. CUDA_ERROR_OUT_OF_MEMORY: no
+  // place is left, or kSharedHostBytesPerSession.
+  CUresult Place(int memory, Bytes offset, Bytes bytes, uint64_t* address);
+  CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset);
   void Unmap(uint64_t address, Bytes bytes);
 
   const device::DriverTable& driver_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/virtual_memory.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -26,10 +27,12 @@ VirtualMemory::~VirtualMemory() {
   for (const auto& [address, bytes] : reservations_) window_->ReturnRange(address, bytes);
 }
 
-CUresult VirtualMemory::Reserve(Bytes bytes, uint64_t* address) {
-  if (bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+CUresult VirtualMemory::Reserve(Bytes bytes, Bytes alignment, uint64_t* address) {
+  if (bytes == 0 || !Granular(bytes) || (alignment & (alignment - 1)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (reservations_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = window_->TakeRange(bytes, address);
+  const CUresult result =
+      window_->TakeRange(bytes, address, std::max(alignment, memmgr::kGranuleBytes));
   if (result == CUDA_SUCCESS) reservations_.emplace(*address, bytes);
   return result;
 }
@@ -190,7 +193,7 @@ CUresult VirtualMemory::SetAccess(uint64_t address, Bytes bytes, uint32_t access
 CUresult Session::VirtualReserve(const wire::FrameHeader&,
                                  const wire::VirtualReserveRequest& request,
                                  wire::VirtualReserveReply* reply) {
-  return virtual_memory_->Reserve(request.bytes, &reply->address);
+  return virtual_memory_->Reserve(request.bytes, request.alignment, &reply->address);
 }
 
 CUresult Session::VirtualFree(const wire::FrameHeader&, const wire::VirtualFreeRequest& request) {

@@ -41,7 +41,8 @@ class VirtualMemory {
   // CUDA_ERROR_INVALID_VALUE of all: not a multiple of the granule, or no such range, name or
   // mapping; also a name that is taken. CUDA_ERROR_OUT_OF_MEMORY: device, window or a table is
   // full.
-  CUresult Reserve(Bytes bytes, uint64_t* address);
+  // `alignment`: a power of two, or 0.
+  CUresult Reserve(Bytes bytes, Bytes alignment, uint64_t* address);
   CUresult Free(uint64_t address, Bytes bytes);
   CUresult Create(uint64_t name, Bytes bytes);
   CUresult Release(uint64_t name);

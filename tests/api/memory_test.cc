@@ -476,6 +476,48 @@ API_TEST(RegisteredMemoryTest, CopiesByHostAndDevicePointerMeanTheSameMemory) {
   EXPECT_OK(Drv().cuMemHostUnregister(words));
 }
 
+API_TEST(RegisteredMemoryTest, AFileStaysSharedWithItsOtherMappings) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) == 0)
+    GTEST_SKIP() << "the device does not map host memory";
+  // What processes that compute together have: two mappings of a file, gone from its folder later.
+  char name[] = "/dev/shm/consort_api_test_XXXXXX";
+  const int file = mkstemp(name);
+  ASSERT_GE(file, 0);
+  constexpr size_t kBytes = 64 << 10;
+  constexpr size_t kOffset = 8192;
+  ASSERT_EQ(ftruncate(file, kOffset + kBytes), 0);
+  const auto map = [&] {
+    return static_cast<unsigned*>(
+        mmap(nullptr, kOffset + kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  };
+  unsigned* const one = map();
+  unsigned* const other = map();
+  close(file);
+  ASSERT_NE(one, MAP_FAILED);
+  ASSERT_NE(other, MAP_FAILED);
+  unsigned* const registered = one + kOffset / 4;
+  ASSERT_OK(Drv().cuMemHostRegister_v2(registered, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP));
+  CUdeviceptr address = 0;
+  EXPECT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, registered, 0));
+  unlink(name);
+  {
+    Module module(kBasicPtx);
+    DeviceBuffer out(4);
+    for (unsigned round = 1; round <= 3; ++round) {
+      other[kOffset / 4 + 1000] = round;
+      EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, nullptr, out.get(), address + 4000));
+      EXPECT_EQ(out.ReadWord(), round);
+      EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, address + 8, 98u + round));
+      EXPECT_OK(Drv().cuCtxSynchronize());
+      EXPECT_EQ(other[kOffset / 4 + 2], 98u + round);
+    }
+  }
+  EXPECT_OK(Drv().cuMemHostUnregister(registered));
+  EXPECT_EQ(one[kOffset / 4 + 2], 101u);
+  munmap(one, kOffset + kBytes);
+  munmap(other, kOffset + kBytes);
+}
+
 API_TEST_ALONE(RegisteredMemoryTest, AForkedChildHasItsOwnCopy) {
   SKIP_ON_ORACLE("the reference does not say what a child finds there");
   Pages pages(8192);

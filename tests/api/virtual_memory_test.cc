@@ -132,6 +132,25 @@ API_TEST(VirtualMemoryTest, PointerQueriesKnowTheMapping) {
   EXPECT_OK(Drv().cuMemRelease(memory));
 }
 
+API_TEST(VirtualMemoryTest, AddressesHaveTheAlignmentAskedFor) {
+  std::vector<std::pair<CUdeviceptr, size_t>> reserved;
+  for (const size_t alignment : {size_t{0}, size_t{4096}, granule_, 2 * granule_, 32 * granule_}) {
+    for (const size_t bytes : {granule_, 3 * granule_}) {
+      CUdeviceptr address = 0;
+      ASSERT_OK(Drv().cuMemAddressReserve(&address, bytes, alignment, 0, 0));
+      EXPECT_EQ(address % std::max(alignment, granule_), 0u);
+      for (const auto& [other, other_bytes] : reserved) {
+        EXPECT_TRUE(address + bytes <= other || other + other_bytes <= address);
+      }
+      reserved.emplace_back(address, bytes);
+    }
+  }
+  for (const auto& [address, bytes] : reserved) EXPECT_OK(Drv().cuMemAddressFree(address, bytes));
+  CUdeviceptr address = 0;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuMemAddressReserve(&address, granule_, 3 * granule_, 0, 0));
+}
+
 API_TEST(VirtualMemoryTest, RefusesBadArguments) {
   CUdeviceptr address = 0;
   CUmemGenericAllocationHandle memory = 0;
