@@ -100,11 +100,13 @@ struct UserObject {
 struct GraphMemory {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
-  uint32_t references = 0;
-  bool live = false;  // between the launch of its allocation and of its free
+  uint64_t context_id = 0;
+  uint32_t references = 0;  // of nodes and steps; nodes of one graph may share it
+  bool live = false;        // between the launch of its allocation and of its free
 };
 
-// Adds a node after `dependencies`, which are nodes of the graph. graph_mutex held. 0: too many.
+// Adds a node after `dependencies`, which are nodes of the graph; an allocation may get the address
+// of an earlier one. graph_mutex held. 0: too many.
 uint64_t AddGraphNode(Graph* graph, const std::vector<uint64_t>& dependencies, GraphWork work);
 Graph* NewGraph();
 // Destroys the graph and its nodes; what is to be done once graph_mutex is not held any more is

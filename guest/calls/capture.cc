@@ -92,6 +92,7 @@ CUresult Append(Capture* capture, Capture::Lane* lane, GraphWork* work) {
     capture->invalidated = true;
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  work->address = GetRuntime()->graph_nodes.Find(node)->work.address;
   lane->dependencies.assign(1, node);
   return CUDA_SUCCESS;
 }

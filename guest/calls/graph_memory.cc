@@ -26,7 +26,61 @@ void ForgetMemory(GraphMemory* memory) {
                               (memory - runtime->graph_memory.data()));
 }
 
+// The places in `graph.nodes` of the nodes that come before one after `dependencies`.
+std::vector<bool> Ancestors(const Graph& graph, const std::vector<uint64_t>& dependencies) {
+  Runtime* runtime = GetRuntime();
+  std::vector<bool> found(graph.nodes.size(), false);
+  std::vector<uint64_t> open = dependencies;
+  while (!open.empty()) {
+    const uint64_t id = open.back();
+    open.pop_back();
+    const size_t place =
+        std::find(graph.nodes.begin(), graph.nodes.end(), id) - graph.nodes.begin();
+    if (place == graph.nodes.size() || found[place]) continue;
+    found[place] = true;
+    const GraphNode* node = runtime->graph_nodes.Find(id);
+    open.insert(open.end(), node->dependencies.begin(), node->dependencies.end());
+  }
+  return found;
+}
+
+// Whether every allocation of `address` by nodes of the graph is followed by its free, and the
+// frees are all among `done`.
+bool IsFreed(const Graph& graph, const std::vector<bool>& done, CUdeviceptr address) {
+  size_t allocations = 0;
+  size_t frees = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const GraphWork& work = GetRuntime()->graph_nodes.Find(graph.nodes[i])->work;
+    if (work.address != address) continue;
+    if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) ++allocations;
+    if (work.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+      if (!done[i]) return false;
+      ++frees;
+    }
+  }
+  return allocations != 0 && frees == allocations;
+}
+
 }  // namespace
+
+void ReuseMemory(const Graph& graph, const std::vector<uint64_t>& dependencies, GraphWork* work) {
+  if (work->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || dependencies.empty()) return;
+  GraphMemory* made = FindMemory(work->address);
+  if (made == nullptr || made->references != 0) return;
+  const std::vector<bool> done = Ancestors(graph, dependencies);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const GraphWork& freed = GetRuntime()->graph_nodes.Find(graph.nodes[i])->work;
+    if (!done[i] || freed.type != CU_GRAPH_NODE_TYPE_MEM_FREE) continue;
+    const GraphMemory* memory = FindMemory(freed.address);
+    if (memory == nullptr || memory == made || memory->bytes < made->bytes ||
+        memory->context_id != made->context_id || !IsFreed(graph, done, freed.address)) {
+      continue;
+    }
+    work->address = freed.address;
+    ForgetMemory(made);
+    return;
+  }
+}
 
 GraphMemory* FindMemory(CUdeviceptr address) {
   for (GraphMemory& memory : GetRuntime()->graph_memory) {
@@ -71,7 +125,7 @@ CUresult AllocateGraphMemory(const StreamRef& stream, uint64_t bytes, CUdevicept
   if (CUresult result = AllocateFromPool(pool, stream, bytes, address); result != CUDA_SUCCESS)
     return result;
   MutexLock lock(&runtime->graph_mutex);
-  runtime->graph_memory.push_back({*address, bytes, 0, false});
+  runtime->graph_memory.push_back({*address, bytes, stream.context->id, 0, false});
   return CUDA_SUCCESS;
 }
 

@@ -5,12 +5,20 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "guest/graph.h"
 
 namespace consort::guest {
 
 // Null: no allocation node made it. graph_mutex held.
 GraphMemory* FindMemory(CUdeviceptr address);
+
+// If `work` allocates: has it use memory that nodes of the graph have freed for good before a node
+// after `dependencies` begins, if there is enough of it; what was made for it goes then. As the
+// driver does, so that a chain of allocations needs the memory of one. graph_mutex held.
+void ReuseMemory(const Graph& graph, const std::vector<uint64_t>& dependencies, GraphWork* work);
 
 // A reference to the memory of an allocation node; nothing for other work. graph_mutex held.
 void KeepMemory(const GraphWork& work);

@@ -64,6 +64,14 @@ CUresult SetNodeEvent(CUgraphNodeType type, CUgraphNode handle, CUevent event) {
   return ReplaceNode(handle, std::move(work));
 }
 
+// What an allocation node has got.
+CUresult GetAllocation(CUgraphNode handle, CUdeviceptr* address) {
+  return WithNode(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](const GraphNode* node) {
+    *address = node->work.address;
+    return CUDA_SUCCESS;
+  });
+}
+
 }  // namespace
 
 namespace calls {
@@ -288,8 +296,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
     return result;
   }
   const CUresult result = AddNode(phGraphNode, hGraph, dependencies, numDependencies, work);
-  if (result == CUDA_SUCCESS) nodeParams->dptr = work.address;
-  return result;
+  return result == CUDA_SUCCESS ? GetAllocation(*phGraphNode, &nodeParams->dptr) : result;
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS* params_out) {
@@ -326,7 +333,9 @@ CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphN
                         size_t numDependencies, CUgraphNodeParams* nodeParams) {
   GraphWork work;
   if (CUresult result = MakeAny(nodeParams, &work); result != CUDA_SUCCESS) return result;
-  return AddNode(phGraphNode, hGraph, dependencies, numDependencies, work);
+  const CUresult result = AddNode(phGraphNode, hGraph, dependencies, numDependencies, work);
+  if (result != CUDA_SUCCESS || work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return result;
+  return GetAllocation(*phGraphNode, &nodeParams->alloc.dptr);
 }
 
 // A programmatic edge lets its target begin early; here it waits, which is always right.

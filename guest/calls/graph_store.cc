@@ -123,8 +123,10 @@ uint64_t AddGraphNode(Graph* graph, const std::vector<uint64_t>& dependencies, G
     node->work = std::move(work);
   });
   if (id == 0) return 0;
+  GraphWork* made = &GetRuntime()->graph_nodes.Find(id)->work;
+  ReuseMemory(*graph, dependencies, made);
+  KeepMemory(*made);
   graph->nodes.push_back(id);
-  KeepMemory(GetRuntime()->graph_nodes.Find(id)->work);
   return id;
 }
 

@@ -218,11 +218,8 @@ CUresult MakeAny(CUgraphNodeParams* params, GraphWork* work) {
       return MakeEvent(params->type, params->eventWait.event, work);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return MakeEvent(params->type, params->eventRecord.event, work);
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
-      const CUresult result = MakeAllocation(params->alloc.poolProps, params->alloc.bytesize, work);
-      if (result == CUDA_SUCCESS) params->alloc.dptr = work->address;
-      return result;
-    }
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return MakeAllocation(params->alloc.poolProps, params->alloc.bytesize, work);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return MakeFree(params->free.dptr, work);
     default:

@@ -22,10 +22,10 @@ CUresult MakeHost(const CUDA_HOST_NODE_PARAMS_v1* params, GraphWork* work);
 CUresult MakeEvent(CUgraphNodeType type, CUevent event, GraphWork* work);
 // A clone of `child` goes into `work`.
 CUresult MakeChild(CUgraph child, GraphWork* work);
-// Allocates `bytes`; the address stays the node's.
+// Allocates `bytes`; the node keeps the address, or gets that of an earlier allocation (AddNode).
 CUresult MakeAllocation(const CUmemPoolProps& pool, uint64_t bytes, GraphWork* work);
 CUresult MakeFree(CUdeviceptr address, GraphWork* work);
-// Of any type; the address of an allocation is written to `params`.
+// Of any type.
 CUresult MakeAny(CUgraphNodeParams* params, GraphWork* work);
 
 // Does the work in `stream`, which is not captured.

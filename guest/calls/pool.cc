@@ -199,12 +199,11 @@ CUresult CaptureAllocation(CUdeviceptr* dptr, size_t bytes, const StreamRef& str
   work.bytes = bytes;
   if (CUresult result = AllocateGraphMemory(stream, bytes, &work.address); result != CUDA_SUCCESS)
     return result;
-  const CUdeviceptr address = work.address;
   const CUresult result = CaptureWork(stream.context, stream.id, &work, captured);
   if (result == CUDA_SUCCESS) {
-    *dptr = address;
+    *dptr = work.address;
   } else {
-    FreeGraphMemory(address);
+    FreeGraphMemory(work.address);
   }
   return result;
 }

@@ -246,6 +246,8 @@ class Entry<CUresult (*)(Args...)> {
   X(cuGraphKernelNodeSetParams_v2)                                   \
   X(cuGraphAddMemcpyNode)                                            \
   X(cuGraphAddMemsetNode)                                            \
+  X(cuGraphAddMemAllocNode)                                          \
+  X(cuGraphAddMemFreeNode)                                           \
   X(cuGraphAddEmptyNode)                                             \
   X(cuGraphAddEventRecordNode)                                       \
   X(cuGraphAddChildGraphNode)                                        \

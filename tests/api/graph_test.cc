@@ -431,6 +431,72 @@ API_TEST(CaptureTest, StreamOrderedAllocationBecomesNodes) {
   }
 }
 
+// The programming guide, "Graph memory nodes": what is freed in a graph is used again in it, where
+// the edges allow.
+API_TEST(CaptureTest, AllocationsOneAfterTheOtherShareAnAddress) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == 0) {
+    GTEST_SKIP() << "the device says that it has no memory pools";
+  }
+  constexpr size_t kBytes = 4 << 20;
+  Stream stream;
+  DeviceBuffer words(12);
+  ASSERT_OK(Drv().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  CUdeviceptr memory[4] = {};
+  const auto use = [&](int index, unsigned value) {
+    ASSERT_OK(Drv().cuMemsetD32Async(memory[index], value, kBytes / 4, stream));
+    ASSERT_OK(Drv().cuMemcpyDtoDAsync_v2(words + 4 * std::min(index, 2), memory[index] + kBytes - 4,
+                                         4, stream));
+  };
+  ASSERT_OK(Drv().cuMemAllocAsync(&memory[0], kBytes, stream));
+  use(0, 11);
+  ASSERT_OK(Drv().cuMemFreeAsync(memory[0], stream));
+  ASSERT_OK(Drv().cuMemAllocAsync(&memory[1], kBytes, stream));
+  ASSERT_OK(Drv().cuMemAllocAsync(&memory[2], kBytes, stream));
+  use(1, 22);
+  use(2, 33);
+  ASSERT_OK(Drv().cuMemFreeAsync(memory[1], stream));
+  ASSERT_OK(Drv().cuMemFreeAsync(memory[2], stream));
+  CUgraph made = nullptr;
+  ASSERT_OK(Drv().cuStreamEndCapture(stream, &made));
+  Graph graph(made);
+  EXPECT_EQ(memory[1], memory[0]);
+  EXPECT_NE(memory[2], memory[1]);
+  Exec exec(graph);
+  for (int i = 0; i < 2; ++i) {
+    words.Fill(0);
+    ASSERT_OK(Drv().cuGraphLaunch(exec, stream));
+    ASSERT_OK(Drv().cuStreamSynchronize(stream));
+    EXPECT_EQ(words.Read<unsigned>(3), (std::vector<unsigned>{11, 22, 33}));
+  }
+}
+
+API_TEST(GraphTest, AnAllocationBesideAFreeDoesNotShareItsAddress) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == 0) {
+    GTEST_SKIP() << "the device says that it has no memory pools";
+  }
+  Graph graph;
+  const auto allocate = [&](const CUgraphNode* after, size_t count, CUgraphNode* node) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device()}};
+    params.bytesize = 1 << 20;
+    EXPECT_OK(Drv().cuGraphAddMemAllocNode(node, graph, after, count, &params));
+    return params.dptr;
+  };
+  CUgraphNode first, freed, beside, behind, end;
+  const CUdeviceptr memory = allocate(nullptr, 0, &first);
+  ASSERT_OK(Drv().cuGraphAddMemFreeNode(&freed, graph, &first, 1, memory));
+  const CUdeviceptr other = allocate(&first, 1, &beside);
+  EXPECT_NE(other, memory);
+  EXPECT_EQ(allocate(&freed, 1, &behind), memory);
+  ASSERT_OK(Drv().cuGraphAddMemFreeNode(&end, graph, &behind, 1, memory));
+  ASSERT_OK(Drv().cuGraphAddMemFreeNode(&end, graph, &beside, 1, other));
+  Exec exec(graph);
+  Stream stream;
+  for (int i = 0; i < 2; ++i) ASSERT_OK(Drv().cuGraphLaunch(exec, stream));
+  ASSERT_OK(Drv().cuStreamSynchronize(stream));
+}
+
 // ---- Graphs made of nodes
 
 API_TEST(GraphTest, NodesRunInTheOrderOfTheirEdges) {
