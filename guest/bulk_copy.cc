@@ -245,7 +245,7 @@ bool BulkCopy::ToHost(const StreamRef& stream, std::byte* to, uint64_t from, uin
   if (*result != CUDA_SUCCESS) return true;
   wire::StreamSynchronizeRequest request;
   request.stream = stream.id;
-  if (!job.error_seen && Completion::TellsAll(bulk->session_)) {
+  if (!job.error_seen && Completion::TellsAll(stream.context)) {
     AfterSynchronise(stream.context, request);
     return true;
   }

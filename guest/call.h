@@ -70,6 +70,12 @@ CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event);
 // Notes that `call` was asked about objects of two devices, and says CUDA_ERROR_NOT_SUPPORTED.
 CUresult AcrossDevices(const char* call);
 
+// Whether kernels that were launched in the context may have printed what was not shown yet.
+inline bool MayHavePrinted(const Context* context) {
+  return context->printing_launches.load(std::memory_order_relaxed) !=
+         context->printing_shown.load(std::memory_order_relaxed);
+}
+
 // Requests after whose reply all work of a stream, or of a context, has finished that was submitted
 // before.
 template <class Request>

@@ -101,8 +101,10 @@ Completion* Completion::Of(Device* device) {
   return made;
 }
 
-bool Completion::TellsAll(Session* session) {
-  return !session->TransfersOutstanding() && !session->HostFunctionsOutstanding();
+bool Completion::TellsAll(const Context* context) {
+  Session* session = context->device->session;
+  return !MayHavePrinted(context) && !session->TransfersOutstanding() &&
+         !session->HostFunctionsOutstanding();
 }
 
 uint32_t Completion::WordOfStream(const Context* context, uint64_t stream_id) {
@@ -153,8 +155,7 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
                     CUresult* result) {
   Completion* completion = Completion::Of(context->device);
   const uint32_t word = Completion::WordOfStream(context, request.stream);
-  if (completion == nullptr || word == Completion::kNone ||
-      !Completion::TellsAll(context->device->session)) {
+  if (completion == nullptr || word == Completion::kNone || !Completion::TellsAll(context)) {
     return false;
   }
   uint64_t number = 0;
@@ -166,7 +167,7 @@ bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& reque
                     CUresult* result) {
   const Event* event = GetRuntime()->events.Find(request.event);
   const uint64_t number = event != nullptr ? __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE) : 0;
-  if (number == 0 || !Completion::TellsAll(context->device->session)) return false;
+  if (number == 0 || !Completion::TellsAll(context)) return false;
   *result = CUDA_SUCCESS;
   const bool sleeps = Sleeps(context) || (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
   return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number,
@@ -182,7 +183,7 @@ bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, 
   switch (Completion::Of(context->device)->Look(Completion::WordOfEvent(request.hEvent), number)) {
     case Completion::State::kReached:
       *result = CUDA_SUCCESS;
-      return Completion::TellsAll(context->device->session);
+      return Completion::TellsAll(context);
     case Completion::State::kReachedAfterError:
       return false;
     case Completion::State::kPending:

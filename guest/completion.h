@@ -50,8 +50,9 @@ class Completion {
   static uint32_t WordOfBulk(uint32_t index);
 
   // Whether words tell all that a synchronisation promises: no data of a copy may be on its way
-  // through the channel, nor a host function that may send some.
-  static bool TellsAll(Session* session);
+  // through the channel, nor a host function that may send some; and no kernel of the context may
+  // have printed what is to be shown then.
+  static bool TellsAll(const Context* context);
 
   // Lets the stream write the word's next number when it gets there.
   CUresult Signal(const Context* context, uint64_t stream_id, uint32_t word, uint64_t* number);

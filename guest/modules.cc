@@ -111,6 +111,7 @@ CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t 
   if (CUresult result = session->Ask(WireContext(library), request, &reply); result != CUDA_SUCCESS)
     return result;
   StoreAttributes(reply.attributes, kernel);
+  kernel->prints = reply.prints != 0;
   kernel->parameters.clear();
   kernel->parameter_bytes = 0;
   for (uint64_t at = 0; at + 8 <= reply.layout.size(); at += 8) {

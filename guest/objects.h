@@ -53,13 +53,17 @@ struct Context {
   std::atomic<bool> active{false};  // primary: retained at least once since the last reset
   std::atomic<uint32_t> flags{0};
   std::atomic<int> cache_config{CU_FUNC_CACHE_PREFER_NONE};
+  // Launches of kernels that may print; and how many there were when the latest synchronisation of
+  // the whole context began that has ended. See Completion::TellsAll.
+  std::atomic<uint64_t> printing_launches{0};
+  std::atomic<uint64_t> printing_shown{0};
   uint32_t attach_count = 1;         // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
   std::vector<ContextLocal> locals;  // guarded by Runtime's locals mutex
 
   Context() = default;
   Context& operator=(const Context&) {  // a fresh slot is assigned Context()
     id = 0, wire_id = 0, device = nullptr, primary = false, active = false, flags = 0;
-    attach_count = 1;
+    printing_launches = 0, printing_shown = 0, attach_count = 1;
     locals.clear();
     return *this;
   }
@@ -122,6 +126,7 @@ struct Kernel {
   const char* name = nullptr;               // owned, lives as long as the process
   std::vector<KernelParameter> parameters;  // immutable after creation
   uint32_t parameter_bytes = 0;             // of the packed buffer
+  bool prints = false;                      // may do so
   // Written under the library mutex by attribute changes; read without it by launches.
   std::atomic<int> attributes[kFunctionAttributesMax];
   // The context in which a launch means this object itself; 0: none yet. Written under the library
@@ -131,7 +136,8 @@ struct Kernel {
   std::vector<KernelSetting> settings;  // of attributes, for instances made later; library mutex
 
   Kernel& operator=(const Kernel&) {
-    id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, context_id = 0;
+    id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, prints = false;
+    context_id = 0;
     parameters.clear();
     instances.clear();
     settings.clear();

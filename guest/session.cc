@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/session.h"
 
+#include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -37,6 +39,14 @@ bool ReserveWindow(const wire::Welcome& welcome) {
 }
 
 }  // namespace
+
+void PrintedText::Show() {
+  // What stdio cannot write is lost, as with the driver.
+  if (!out.empty()) fwrite(out.data(), 1, out.size(), stdout);
+  if (!error.empty()) fwrite(error.data(), 1, error.size(), stderr);
+  out.clear();
+  error.clear();
+}
 
 Session::Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome)
     : channel_(std::move(channel)), welcome_(welcome), window_reserved_(ReserveWindow(welcome)) {}
@@ -143,6 +153,7 @@ CUresult Session::WaitFor(ReplySlot* slot) {
   }
   const CUresult result = slot->result;
   receive_mutex_.Unlock();
+  if (!slot->printed.empty()) slot->printed.Show();
   return result;
 }
 
@@ -181,6 +192,7 @@ void Session::Handle(const Frame& frame) {
     ReplySlot* slot = slots_[index];
     slot->body.assign(frame.body.begin(), frame.body.end());
     slot->result = static_cast<CUresult>(frame.header.value);
+    slot->printed.Swap(&printed_);
     slot->done = true;
     received_.Broadcast();
     return;
@@ -195,11 +207,16 @@ void Session::Handle(const Frame& frame) {
       if (!event.Decode(decoder)) break;
       MutexLock lock(&receive_mutex_);
       for (HostFunctionEntry& entry : host_functions_) {
-        if (entry.id == event.callback) entry.due = true;
+        if (entry.id != event.callback) continue;
+        entry.due = true;
+        entry.printed.Swap(&printed_);
       }
       received_.Broadcast();
       return;
     }
+    case wire::Opcode::kDeviceOutput:
+      HandleDeviceOutput(frame);
+      return;
     case wire::Opcode::kDeviceFailed: {
       wire::Decoder decoder(frame.body);
       wire::DeviceFailedEvent event;
@@ -304,6 +321,19 @@ void Session::HandleTransferData(const Frame& frame) {
   if (entry.received == total) entry = Transfer();
 }
 
+void Session::HandleDeviceOutput(const Frame& frame) {
+  wire::Decoder decoder(frame.body);
+  wire::DeviceOutputEvent event;
+  if (!event.Decode(decoder) ||
+      (event.descriptor != STDOUT_FILENO && event.descriptor != STDERR_FILENO)) {
+    Broken();
+    return;
+  }
+  MutexLock lock(&receive_mutex_);
+  std::vector<std::byte>& to = event.descriptor == STDERR_FILENO ? printed_.error : printed_.out;
+  to.insert(to.end(), event.text.begin(), event.text.end());
+}
+
 int Session::ReceiveDescriptor() { return channel_->ReceiveDescriptor(kDescriptorWait); }
 bool Session::SendDescriptor(int fd) { return channel_->SendDescriptor(fd); }
 
@@ -363,8 +393,9 @@ void Session::RunService() {
     while (due < host_functions_.size() && !host_functions_[due].due && !failed) ++due;
     if (due < host_functions_.size()) {
       host_functions_[due].running = true;
-      const HostFunctionEntry entry = host_functions_[due];
+      HostFunctionEntry entry = host_functions_[due];
       receive_mutex_.Unlock();
+      entry.printed.Show();
       if (!failed || entry.after_failure == AfterFailure::kRun) entry.function(entry.argument);
       wire::HostFunctionDoneRequest done;
       done.callback = entry.id;

@@ -30,11 +30,27 @@
 
 namespace consort::guest {
 
+// What kernels have printed, by descriptor: stdout's, stderr's.
+struct PrintedText {
+  std::vector<std::byte> out;
+  std::vector<std::byte> error;
+
+  bool empty() const { return out.empty() && error.empty(); }
+  void Swap(PrintedText* other) {
+    out.swap(other->out);
+    error.swap(other->error);
+  }
+  // Writes it where the program's own printf writes, and empties it. Without a lock of ours held:
+  // the program may hold stdio's.
+  void Show();
+};
+
 // A thread's place for the reply it waits for. Reused call after call; owned by the session.
 struct ReplySlot {
   bool done = false;  // guarded by Session::receive_mutex_
   CUresult result = CUDA_SUCCESS;
   std::vector<std::byte> body;
+  PrintedText printed;  // came before the reply
   bool in_use = false;
 };
 
@@ -166,6 +182,7 @@ class Session {
     AfterFailure after_failure = AfterFailure::kDrop;
     bool due = false;
     bool running = false;
+    PrintedText printed;  // came before it was due
   };
 
   // send_mutex_ held.
@@ -199,6 +216,7 @@ class Session {
   bool DrainReceived();
   void Handle(const Frame& frame);
   void HandleTransferData(const Frame& frame);
+  void HandleDeviceOutput(const Frame& frame);
   void RunService();
   static void* ServiceMain(void* session);
 
@@ -223,6 +241,7 @@ class Session {
   Mutex receive_mutex_;
   Condition received_;
   bool leader_ = false;
+  PrintedText printed_;  // for whom the next frame lets go on
   std::vector<ReplySlot*> slots_;
   std::vector<HostFunctionEntry> host_functions_;
   uint64_t next_host_function_ = 1;

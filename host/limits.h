@@ -146,6 +146,10 @@ inline constexpr Bytes kImageBytesPerSession = 4 * kGiB;
 // and cuDNN loads some 2 GiB.
 inline constexpr Bytes kKeptImageBytesPerSession = 8 * kGiB;
 
+// What kernels of one session have printed and its program was not told: sixteen times the buffer
+// that CUDA has for a context by default (cudaLimitPrintfFifoSize).
+inline constexpr Bytes kDeviceOutputBytesMax = 16 * kMiB;
+
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
 // Compiler logs that fit one reply beside each other.

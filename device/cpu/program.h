@@ -62,6 +62,13 @@ struct LaunchShape {
   bool cooperative = false;
 };
 
+// Where what a launch prints goes. `write` is called by any of the launch's threads, what
+// one printf prints at a time; null: to this process's stdout (descriptor 1) and stderr (2).
+struct LaunchOutput {
+  void (*write)(void* owner, int descriptor, const char* text, size_t bytes) = nullptr;
+  void* owner = nullptr;
+};
+
 // How a launch ended when it did not end well.
 enum class LaunchFault {
   kNone,
@@ -100,7 +107,7 @@ class Program {
   // others (the engine's own pool). `params` holds param_bytes bytes, read before Run returns.
   // `dynamic_shared_bytes + static_shared_bytes` <= 227 KiB, checked by the caller.
   virtual LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
-                          int worker_count) const = 0;
+                          int worker_count, const LaunchOutput& output = {}) const = 0;
 
   // How many pieces of code were compiled so far, and not found in the cache.
   virtual uint64_t compilations() const = 0;

@@ -23,9 +23,10 @@ constexpr char kCpuLibrary[] = "libconsort-cpu.so";
 // Every Consort guest library has this symbol and no vendor's driver has it: a worker must not open
 // the library that sends calls to workers.
 constexpr char kGuestLibraryMark[] = "consort_guest_library";
-// Of the CPU driver: device/cpu/driver/allocation_notes.cc.
+// Of the CPU driver: device/cpu/driver/worker_calls.cc.
 constexpr char kPlaced[] = "consort_cpu_allocation_placed";
 constexpr char kGone[] = "consort_cpu_allocation_gone";
+constexpr char kStreamOutput[] = "consort_cpu_stream_output";
 
 // The version in the name of the library's file, libcuda.so.VERSION, which NVIDIA's packages and
 // installer give it; libcuda.so.1 is a link to it.
@@ -71,6 +72,7 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   }
   driver.notes.placed = reinterpret_cast<void (*)(uint64_t, uint64_t)>(dlsym(library, kPlaced));
   driver.notes.gone = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, kGone));
+  driver.set_stream_output = reinterpret_cast<SetStreamOutput*>(dlsym(library, kStreamOutput));
   return driver;
 }
 

@@ -7,6 +7,7 @@
 #ifndef CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 #define CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,10 +37,19 @@ struct AllocationNotes {
   }
 };
 
+// Has `write(owner, ...)` called with what kernels print that are launched into the stream from now
+// on, on any thread, until the last of them has ended; text for stdout has descriptor 1, for stderr
+// 2.
+using SetStreamOutput = void(CUstream stream,
+                             void (*write)(void* owner, int descriptor, const char* text,
+                                           size_t bytes),
+                             void* owner);
+
 struct LoadedDriver {
   DriverTable table;
   AllocationNotes notes;
-  std::string library;  // as it was opened, for people
+  SetStreamOutput* set_stream_output = nullptr;  // null: the driver prints to this process's output
+  std::string library;                           // as it was opened, for people
   // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.
   std::string release;
   uint32_t version = 0;  // as cuDriverGetVersion reports it

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/image/image_fuzz.cc: every function of image.h over arbitrary bytes.
+// device/image/image_fuzz.cc: every function of image.h and printing.h over arbitrary bytes.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/log.h"
 #include "device/image/image.h"
+#include "device/image/printing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace image = consort::image;
@@ -14,6 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (extent.ok()) CHECK_LE(*extent, size);
   for (const bool machine_code : {false, true}) {
     const image::Target target{.machine_code = machine_code, .prefer_portable = machine_code};
+    image::FindPrinting(bytes, target);
     const auto texts = image::SelectPtx(bytes, target);
     if (texts.ok()) CHECK(!texts->empty());
     const auto binaries = image::ParseFatBinaries(bytes);

@@ -319,9 +319,15 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     return result;
   }
   if (!context->active.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  // Of before, as others may launch meanwhile.
+  const uint64_t printing_launches = context->printing_launches.load(std::memory_order_relaxed);
   wire::ContextSynchronizeRequest request;
   wire::EmptyReply reply;
-  return Ask(context, request, &reply);
+  const CUresult result = Ask(context, request, &reply);
+  if (result == CUDA_SUCCESS) {
+    context->printing_shown.store(printing_launches, std::memory_order_relaxed);
+  }
+  return result;
 }
 
 CUresult cuCtxResetPersistingL2Cache() {

@@ -203,7 +203,10 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
   if (result != CUDA_SUCCESS || !synchronous) return result;
   // "The function will return once the pageable buffer has been copied to the staging memory", but
   // not before what the stream had to do (API synchronization behavior).
-  if (from.pageable && session->IsQuiet(stream.context->wire_id, stream.id)) return CUDA_SUCCESS;
+  if (from.pageable && session->IsQuiet(stream.context->wire_id, stream.id) &&
+      !MayHavePrinted(stream.context)) {
+    return CUDA_SUCCESS;
+  }
   return Synchronise(stream);
 }
 

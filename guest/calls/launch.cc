@@ -179,6 +179,14 @@ void SetShape(const CUlaunchConfig& config, wire::LaunchRequest* request) {
   request->shared_bytes = config.sharedMemBytes;
 }
 
+// Sends the launch of a kernel that may print or not.
+CUresult SendLaunch(Context* context, const wire::LaunchRequest& request, bool prints) {
+  const CUresult result = Post(context, request);
+  // Afterwards: a synchronisation counts what was sent before it.
+  if (prints) context->printing_launches.fetch_add(1, std::memory_order_relaxed);
+  return result;
+}
+
 // What a graph keeps of a launch.
 void KeepLaunch(Context* context, const wire::LaunchRequest& request, GraphWork* work) {
   work->type = CU_GRAPH_NODE_TYPE_KERNEL;
@@ -227,7 +235,10 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
     const CUresult result = CaptureWork(stream.context, stream.id, &work, &captured);
     if (captured || result != CUDA_SUCCESS) return result;
   }
-  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+  if (CUresult result = SendLaunch(stream.context, request, kernel->prints);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
   if (!GetConfig().launch_blocking) return CUDA_SUCCESS;
   wire::StreamSynchronizeRequest wait;
   wire::EmptyReply reply;
@@ -326,7 +337,8 @@ CUresult SendLaunch(const StreamRef& stream, const GraphWork& work) {
   request.shared_bytes = work.shared_bytes;
   request.params = work.parameters;
   request.attributes = work.attributes;
-  return Post(stream.context, request);
+  const Kernel* kernel = GetRuntime()->kernels.Find(work.kernel_id);
+  return SendLaunch(stream.context, request, kernel != nullptr && kernel->prints);
 }
 
 CUresult SendHostFunction(const StreamRef& stream, const GraphWork& work) {

@@ -36,6 +36,21 @@ bool IsSynchronising(uint16_t opcode) {
   }
 }
 
+// Requests at whose replies CUDA shows what kernels have printed; blocking copies end in one.
+// Source: CUDA C++ Programming Guide, "Formatted Output".
+bool ShowsOutput(uint16_t opcode) {
+  switch (static_cast<wire::Opcode>(opcode)) {
+    case wire::Opcode::kStreamSynchronize:
+    case wire::Opcode::kEventSynchronize:
+    case wire::Opcode::kContextSynchronize:
+    case wire::Opcode::kContextDestroy:
+    case wire::Opcode::kLibraryLoad:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Attributes that are numbers, sizes or device addresses, and so mean the same here as in the
 // guest. The others hold handles.
 bool IsPlainAttribute(uint64_t id) {
@@ -97,6 +112,7 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
   NoteResult(result, wire::OpcodeName(request.opcode));
   // Whatever this reply tells to have finished, its data goes first.
   pending_.PollCopiesOut();
+  if (ShowsOutput(request.opcode)) SendOutput();
   if (device_result() != CUDA_SUCCESS) {
     AnnounceFailure();
     result = device_result();
@@ -114,8 +130,25 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
 
 void Session::EndReply() { outbox_->End(); }
 
+void Session::SendOutput() {
+  for (const DeviceOutput::Text& text : output_.Take()) {
+    const auto bytes = std::as_bytes(std::span(text.bytes.data(), text.bytes.size()));
+    for (size_t at = 0; at < bytes.size(); at += wire::kBulkBytesMax) {
+      wire::DeviceOutputEvent event;
+      event.descriptor = static_cast<uint32_t>(text.descriptor);
+      event.text = bytes.subspan(at, std::min<size_t>(bytes.size() - at, wire::kBulkBytesMax));
+      wire::FrameHeader header;
+      header.opcode = static_cast<uint16_t>(wire::DeviceOutputEvent::kOpcode);
+      wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
+      event.Encode(encoder);
+      outbox_->End();
+    }
+  }
+}
+
 void Session::AnnounceFailure() {
   if (std::exchange(failure_announced_, true)) return;
+  SendOutput();  // what an assert has said
   wire::DeviceFailedEvent event;
   event.result = device_result();
   wire::FrameHeader header;
@@ -192,6 +225,7 @@ void Session::OnReached(PendingItem& item, CUresult result) {
     case PendingItem::Kind::kRunHostFunction: {
       if (result != CUDA_SUCCESS) return;
       held_.Announce(item.value);
+      SendOutput();
       wire::RunHostFunctionEvent event;
       event.callback = item.value;
       wire::FrameHeader header;

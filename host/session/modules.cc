@@ -193,6 +193,8 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
   reply->error_log = AsBytes(error_log_);
   if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image.data);
   if (result != CUDA_SUCCESS) return result;
+  library.printing = image::FindPrinting(
+      image.data, {.capability = capability_, .machine_code = true, .prefer_portable = false});
   library.image = kept_->Keep(image.data);
   libraries_.emplace(request.library, std::move(library));
   return result;
@@ -251,6 +253,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
       driver_.cuLibraryGetKernel(&kernel.handle, library->second.handle, name->c_str());
   if (result != CUDA_SUCCESS) return result;
   kernel.library = request.library;
+  kernel.prints = library->second.printing.May(*name);
   kernel.direct = library->second.direct.contains(*name);
   kernel.time = std::make_shared<DeviceTime::Kernel>();
   layout_.clear();
@@ -266,6 +269,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   }
   reply->attributes = ReadAttributes(kernel.handle);
   reply->layout = std::as_bytes(std::span(layout_));
+  reply->prints = kernel.prints ? 1 : 0;
   library->second.kernels.push_back(request.kernel);
   kernels_.emplace(request.kernel, std::move(kernel));
   return CUDA_SUCCESS;

@@ -20,6 +20,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
+#include "device/image/printing.h"
 #include "gen/device/driver_table.h"
 #include "gen/wire/requests.h"
 #include "host/session/device_time.h"
@@ -31,6 +32,7 @@ struct Kernel {
   CUkernel handle = nullptr;
   uint64_t library = 0;          // the guest's id
   uint64_t parameter_bytes = 0;  // of a packed parameter buffer
+  bool prints = false;           // may do so
   bool direct = false;           // reaches memory by its arguments alone (kernel_reach.h)
   std::shared_ptr<DeviceTime::Kernel> time;
 
@@ -41,9 +43,10 @@ struct Kernel {
 
 class Modules {
  public:
-  // `kept` gets the images of what is loaded. All are borrowed for this object's life.
-  Modules(const device::DriverTable& driver, CUdevice device, ImageStore* kept)
-      : driver_(driver), device_(device), kept_(kept) {}
+  // `capability` of the device: major * 10 + minor. `kept` gets the images of what is loaded. All
+  // are borrowed for this object's life.
+  Modules(const device::DriverTable& driver, CUdevice device, uint32_t capability, ImageStore* kept)
+      : driver_(driver), device_(device), capability_(capability), kept_(kept) {}
   // Unloads all libraries: the device must be done with them.
   ~Modules();
   Modules(const Modules&) = delete;
@@ -83,12 +86,14 @@ class Modules {
     std::vector<uint64_t> kernels;  // names of kernels in it
     std::vector<uint64_t> globals;  // keys of globals_
     std::set<std::string> direct;   // names of direct kernels
+    image::Printing printing;
   };
   void Forget(const Library& library);
   std::span<const std::byte> ReadAttributes(CUkernel kernel);
 
   const device::DriverTable& driver_;
   const CUdevice device_;
+  const uint32_t capability_;
   ImageStore* const kept_;
   std::map<uint64_t, Image> images_;
   Bytes image_bytes_ = 0;  // announced, of all images

@@ -56,7 +56,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       residency_(std::make_unique<Residency>(memory_client_.get())),
       textures_(driver_),
       staging_(driver_),
-      modules_(driver_, device.device(), &images_),
+      modules_(driver_, device.device(), device.capability(), &images_),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       gate_(driver_, scheduler, &streams_),
@@ -134,6 +134,7 @@ absl::Status Session::Open() {
     status = shared.status();
     if (shared.ok()) shared_host_ = *std::move(shared);
   }
+  streams_.set_output(device_.set_stream_output(), &output_);
   if (status.ok() && !open_.partition.empty()) {
     auto partition = Partition::Create(driver_, device_.device(), open_.partition);
     status = partition.status();

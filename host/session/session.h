@@ -37,6 +37,7 @@
 #include "gen/host/handlers.h"
 #include "host/control/messages.h"
 #include "host/memory/memory_broker.h"
+#include "host/session/device_output.h"
 #include "host/session/device_time.h"
 #include "host/session/event_pool.h"
 #include "host/session/exports.h"
@@ -121,6 +122,8 @@ class Session final : private Handlers, private PendingSink {
   void Fail(const std::string& what);
   bool failed() const { return !end_reason_.empty(); }
   void NoteResult(CUresult result, const char* where);
+  // Sends what kernels have printed.
+  void SendOutput();
   // Tells the guest that the device is broken, once.
   void AnnounceFailure();
   CUresult device_result() const { return health_->result(); }
@@ -362,6 +365,7 @@ class Session final : private Handlers, private PendingSink {
   HeldWork held_;
   Journal journal_;
   ImageStore images_;  // of the libraries of modules_
+  DeviceOutput output_;
   Modules modules_;
   std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;

@@ -69,6 +69,7 @@ CUresult Streams::NewStream(uint32_t context, uint64_t id, int priority,
           ? partition_->CreateStream(mapped, &made->driver)
           : driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, mapped);
   if (result != CUDA_SUCCESS) return result;
+  if (set_output_ != nullptr) set_output_(made->driver, &DeviceOutput::Write, output_);
   all_.push_back(made);
   *stream = std::move(made);
   return CUDA_SUCCESS;

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
+#include "host/session/device_output.h"
 #include "host/session/event_pool.h"
 #include "host/session/held_work.h"
 #include "host/session/partition.h"
@@ -123,6 +125,12 @@ class Streams {
   }
   // Where kernels of streams made from now on run, for this object's life; null: anywhere.
   void set_partition(Partition* partition) { partition_ = partition; }
+  // Who gets what kernels of streams made from now on print; borrowed for this object's life. A
+  // null `set`: the driver cannot tell streams apart.
+  void set_output(device::SetStreamOutput* set, DeviceOutput* output) {
+    set_output_ = set;
+    output_ = output;
+  }
   // Borrowed until it is set anew; null: nobody is told.
   void set_observer(WorkObserver* observer) { observer_ = observer; }
 
@@ -150,6 +158,8 @@ class Streams {
   const int least_;     // priorities of the driver
   const int greatest_;  // a lower number
   Partition* partition_ = nullptr;
+  device::SetStreamOutput* set_output_ = nullptr;
+  DeviceOutput* output_ = nullptr;
   WorkObserver* observer_ = nullptr;
   // Shared: a fence keeps its streams' counters alive after the names are gone.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;

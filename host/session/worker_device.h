@@ -56,8 +56,15 @@ class WorkerDevice {
 
   const device::DriverTable& driver() const { return driver_; }
   const device::AllocationNotes& allocation_notes() const { return notes_; }
+  device::SetStreamOutput* set_stream_output() const { return set_stream_output_; }
   CUdevice device() const { return device_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
+  // Compute capability: major * 10 + minor.
+  uint32_t capability() const {
+    return static_cast<uint32_t>(
+        10 * snapshot_.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+        snapshot_.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]);
+  }
   // What sessions share with each other.
   Exports& exports() const { return exports_; }
   // Makes the context the calling thread's.
@@ -65,11 +72,12 @@ class WorkerDevice {
 
  private:
   explicit WorkerDevice(const device::LoadedDriver& driver)
-      : driver_(driver.table), notes_(driver.notes) {}
+      : driver_(driver.table), notes_(driver.notes), set_stream_output_(driver.set_stream_output) {}
   absl::Status ReadSnapshot();
 
   const device::DriverTable driver_;
   const device::AllocationNotes notes_;
+  device::SetStreamOutput* const set_stream_output_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;

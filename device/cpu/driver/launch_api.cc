@@ -112,13 +112,14 @@ CUresult Launch(const LaunchRequest& request) {
     const CUresult result = PackParams(kernel.info(), request.params, request.extra, &packed);
     if (result != CUDA_SUCCESS) return result;
     context->Submit(stream, [context = context.get(), kernel = std::move(kernel),
-                             shape = request.shape, packed = std::move(packed)](CUresult status) {
+                             shape = request.shape, packed = std::move(packed),
+                             output = stream->output()](CUresult status) {
       if (status != CUDA_SUCCESS) return;
       LaunchFault fault = LaunchFault::kNone;
       Device& device = context->device();
       device.pace().RunKernel([&] {
         fault = kernel.module->program().Run(kernel.index, shape, packed.data(),
-                                             device.MultiprocessorCount());
+                                             device.MultiprocessorCount(), output);
       });
       if (fault == LaunchFault::kNone) return;
       LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);

@@ -16,6 +16,16 @@ namespace consort::cpu {
 Stream::Stream(std::shared_ptr<Context> context, unsigned int flags, int priority)
     : context_(std::move(context)), flags_(flags), priority_(priority), id_(NewHandleValue()) {}
 
+void Stream::SetOutput(const LaunchOutput& output) {
+  absl::MutexLock lock(&mutex_);
+  output_ = output;
+}
+
+LaunchOutput Stream::output() {
+  absl::MutexLock lock(&mutex_);
+  return output_;
+}
+
 void Stream::WaitForRoom() {
   const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return queue_.size() < kStreamOperationsMax;

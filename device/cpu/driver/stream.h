@@ -16,6 +16,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "device/cpu/driver/cuda_api.h"
+#include "device/cpu/program.h"
 
 namespace consort::cpu {
 
@@ -44,6 +45,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t id() const { return id_; }
   // Ordered with the legacy default stream.
   bool blocking() const { return (flags_ & CU_STREAM_NON_BLOCKING) == 0; }
+
+  // Of launches that are submitted from now on.
+  void SetOutput(const LaunchOutput& output);
+  LaunchOutput output();
 
   // Waits until fewer than kStreamOperationsMax operations are queued.
   void WaitForRoom();
@@ -78,6 +83,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  LaunchOutput output_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace consort::cpu

@@ -55,6 +55,7 @@ struct LaunchJob {
   ThreadsMode mode = ThreadsMode::kLoop;
   uint32_t lanes = 1;  // threads of a block that run in step
   LaunchShape shape;
+  LaunchOutput output;
   const uint8_t* params = nullptr;
   uint32_t static_shared_bytes = 0;
   uint32_t reserved_shared_bytes = 0;  // kReservedSharedBytes, or 0 where no code asks for them
@@ -128,6 +129,7 @@ class BlockRunner {
   void EndOn(LaunchFault fault) {
     if (fault != LaunchFault::kNone) Abandon(fault);
   }
+  const LaunchOutput& output() const { return job_->output; }
   bool is_checked() const { return job_->checked != nullptr; }
   AccessChecker& checker() { return checker_; }
   // Ends the launch: the present fiber and all others of the block are dropped.

@@ -425,7 +425,7 @@ TEST_F(Collectives, FaultsOutsideKernelsReachTheirOwnHandler) {
       *reinterpret_cast<volatile int*>(8) = 1, [](int status) { return status != 0; }, "");
 }
 
-TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
+TEST_F(Collectives, PrintfWritesToStdoutAndAssertToStderr) {
   const std::string library = R"(
 .extern .func (.param .b32 func_retval0) vprintf (.param .b64 a, .param .b64 b);
 .extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n,
@@ -434,7 +434,7 @@ TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
                                   37, 108, 108, 120, 33, 10, 0};
 .global .align 1 .b8 text[3] = {104, 105};
 )";
-  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
   EXPECT_EQ(Run(Kernel(R"(
   .local .align 8 .b8 depot[32]; mov.u64 %rd3, depot;
   st.local.u32 [%rd3], -5; st.local.f64 [%rd3+8], 0d4000000000000000; mov.u64 %rd4, text;
@@ -448,7 +448,7 @@ TEST_F(Collectives, AssertAndPrintfWriteToStderr) {
                        library),
                 1),
             LaunchFault::kNone);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "-5  2.00 hi 123456789a!\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "-5  2.00 hi 123456789a!\n");
   EXPECT_EQ(out_[0], 4u);
   testing::internal::CaptureStderr();
   EXPECT_EQ(

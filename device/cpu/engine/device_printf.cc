@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/engine/device_printf.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+
+#include "device/cpu/engine/block_runner.h"
 
 namespace consort::cpu {
 namespace {
@@ -24,7 +28,13 @@ struct Line {
   void PutString(const char* from, size_t count_max) {
     for (size_t i = 0; i < count_max && room() > 0 && from[i] != '\0'; ++i) Put(from[i]);
   }
-  void Write() const { std::fwrite(text, 1, bytes, stderr); }
+  void Write(const LaunchOutput& output, int descriptor) const {
+    if (output.write != nullptr) {
+      output.write(output.owner, descriptor, text, bytes);
+    } else {
+      std::fwrite(text, 1, bytes, descriptor == STDERR_FILENO ? stderr : stdout);
+    }
+  }
 };
 
 class Arguments {
@@ -126,7 +136,7 @@ const char* Convert(const char* at, Line& line, Arguments& arguments) {
 
 }  // namespace
 
-int DevicePrintf(const char* format, const uint8_t* arguments) {
+int DevicePrintf(const LaunchOutput& output, const char* format, const uint8_t* arguments) {
   if (format == nullptr) return -1;
   Line line;
   Arguments values(arguments);
@@ -137,7 +147,7 @@ int DevicePrintf(const char* format, const uint8_t* arguments) {
       line.Put(*format++);
     }
   }
-  line.Write();
+  line.Write(output, STDOUT_FILENO);
   return values.count;
 }
 
@@ -153,7 +163,7 @@ void PrintAssertFailure(const ThreadContext& context, const char* message, const
   for (int i = 0; i < 3; ++i) PutFormatted(line, i < 2 ? "%u," : "%u] Assertion `", context.tid[i]);
   line.PutString(message, kPrintfBytesMax / 4);
   line.PutString("` failed.\n", kPrintfBytesMax);
-  line.Write();
+  line.Write(context.runner->output(), STDERR_FILENO);
 }
 
 }  // namespace consort::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/engine/device_printf.h: printf and assert of kernels, to stderr.
+// device/cpu/engine/device_printf.h: printf and assert of kernels.
 //
 // Runs on a kernel's fiber: text of the kernel is copied first, so that a bad pointer faults before
 // any lock of the C library is held.
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "device/cpu/engine/thread_context.h"
+#include "device/cpu/program.h"
 
 namespace consort::cpu {
 
@@ -19,9 +20,9 @@ inline constexpr size_t kPrintfBytesMax = 4096;
 
 // `arguments` holds the values in order, each aligned to its size: 4 bytes for int, 8 for long
 // long, double and pointers. Returns the number of arguments, -1 for a null format.
-int DevicePrintf(const char* format, const uint8_t* arguments);
+int DevicePrintf(const LaunchOutput& output, const char* format, const uint8_t* arguments);
 
-// The line that CUDA prints for a failed assert.
+// The line that CUDA prints for a failed assert, to stderr.
 void PrintAssertFailure(const ThreadContext& context, const char* message, const char* file,
                         uint32_t line, const char* function);
 

@@ -56,7 +56,7 @@ class CompiledProgram : public Program, public SiteNames {
   std::span<const VariableInfo> variables() const override { return variables_; }
 
   LaunchFault Run(size_t kernel_index, const LaunchShape& shape, const void* params,
-                  int worker_count) const override {
+                  int worker_count, const LaunchOutput& output) const override {
     const CompiledKernel* code = CodeFor(kernel_index, GroupShape::Of(shape.block));
     if (code == nullptr) return LaunchFault::kTrap;
     const KernelInfo& info = kernels_[kernel_index];
@@ -70,6 +70,7 @@ class CompiledProgram : public Program, public SiteNames {
     job.mode = code->mode;
     job.lanes = code->lanes;
     job.shape = shape;
+    job.output = output;
     job.params = copy.get();
     job.static_shared_bytes = layout.static_shared_bytes;
     job.reserved_shared_bytes = layout.uses_reserved_shared ? kReservedSharedBytes : 0;

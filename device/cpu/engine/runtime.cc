@@ -280,7 +280,8 @@ void AssertFail(ThreadContext* context, uint64_t message, uint64_t file, uint32_
 }
 
 uint32_t Vprintf(uint64_t format, uint64_t arguments) {
-  return static_cast<uint32_t>(DevicePrintf(reinterpret_cast<const char*>(format),
+  return static_cast<uint32_t>(DevicePrintf(BlockRunner::Running()->output(),
+                                            reinterpret_cast<const char*>(format),
                                             reinterpret_cast<const uint8_t*>(arguments)));
 }
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/driver/worker_calls.cc: what a worker tells this driver beside CUDA's calls: where in
+// the mapped parts of a reservation the allocations of its tenants are, so that checked kernels
+// keep to them; and who gets what kernels of a stream print. device/driver/driver_loader.h looks
+// for these functions by name. Any thread.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "device/cpu/driver/state.h"
+
+using namespace consort::cpu;
+
+extern "C" {
+
+[[gnu::visibility("default")]] void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes);
+[[gnu::visibility("default")]] void consort_cpu_allocation_gone(uint64_t address);
+[[gnu::visibility("default")]] void consort_cpu_stream_output(
+    CUstream stream, void (*write)(void* owner, int descriptor, const char* text, size_t bytes),
+    void* owner);
+
+void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes) {
+  State* const state = GetState();
+  if (state != nullptr) state->address_space.NotePlaced(address, bytes);
+}
+
+void consort_cpu_allocation_gone(uint64_t address) {
+  State* const state = GetState();
+  if (state != nullptr) state->address_space.NoteGone(address);
+}
+
+void consort_cpu_stream_output(CUstream stream,
+                               void (*write)(void* owner, int descriptor, const char* text,
+                                             size_t bytes),
+                               void* owner) {
+  WithStream(stream, [&](State&, const std::shared_ptr<Stream>& found) {
+    found->SetOutput({write, owner});
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"
