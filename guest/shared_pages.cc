@@ -74,6 +74,22 @@ bool AllMapped(uint64_t start, uint64_t bytes, Matches matches) {
   return reached >= start + bytes;
 }
 
+// The mapping's file. By its name, unless another file has that by now; else by the mapping itself,
+// which takes a privilege (proc(5), /proc/pid/map_files).
+int OpenMapped(const Mapping& mapping) {
+  struct statx about;
+  int file = open(mapping.name, O_RDWR | O_CLOEXEC);
+  if (file >= 0 && statx(file, "", AT_EMPTY_PATH, STATX_INO, &about) == 0 &&
+      about.stx_ino == mapping.inode && about.stx_dev_major == mapping.device_major &&
+      about.stx_dev_minor == mapping.device_minor) {
+    return file;
+  }
+  if (file >= 0) close(file);
+  char name[64];
+  snprintf(name, sizeof name, "/proc/self/map_files/%lx-%lx", mapping.start, mapping.end);
+  return open(name, O_RDWR | O_CLOEXEC);
+}
+
 bool IsShared(const SharedRange& range) {
   return AllMapped(range.start, range.bytes, [](const Mapping& mapping) {
     return strcmp(mapping.permissions, "rw-s") == 0 && strncmp(mapping.name, "/memfd:", 7) == 0;
@@ -125,16 +141,10 @@ int OpenSharedFile(uint64_t start, uint64_t bytes, uint64_t* offset) {
   const bool mapped = AllMapped(start, bytes, [&](const Mapping& mapping) {
     if (strcmp(mapping.permissions, "rw-s") != 0 || mapping.end < start + bytes) return false;
     *offset = mapping.offset + (start - mapping.start);
-    file = open(mapping.name, O_RDWR | O_CLOEXEC);
-    // Another file may have the name by now.
-    struct statx about;
-    return file >= 0 && statx(file, "", AT_EMPTY_PATH, STATX_INO, &about) == 0 &&
-           about.stx_ino == mapping.inode && about.stx_dev_major == mapping.device_major &&
-           about.stx_dev_minor == mapping.device_minor;
+    file = OpenMapped(mapping);
+    return file >= 0;
   });
-  if (mapped || file < 0) return file;
-  close(file);
-  return -1;
+  return mapped ? file : -1;
 }
 
 bool HasThreads() {

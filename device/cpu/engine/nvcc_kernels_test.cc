@@ -241,9 +241,9 @@ TEST_P(NvccKernels, MathLibrary) {
 }
 
 TEST_P(NvccKernels, Print) {
-  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
   Run("Print", Shape(1, 4), 5);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "thread 1 of 4:  1.25 text x 1099511627776\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "thread 1 of 4:  1.25 text x 1099511627776\n");
 }
 
 TEST_P(NvccKernels, LastBlockSumsWithCompareAndSwap) {
