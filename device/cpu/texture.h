@@ -12,6 +12,7 @@
 #define CONSORT_DEVICE_CPU_TEXTURE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/units.h"
@@ -70,6 +71,25 @@ std::array<uint32_t, 4> SampleTexture(const TextureObject& object, const Texture
 // tld4: one channel of the four texels that a bilinear fetch would mix.
 std::array<uint32_t, 4> GatherTexture(const TextureObject& object, const TextureQuery& query,
                                       uint32_t channel);
+
+// As many fetches of one object as a warp has threads: each of `bits` is an array of theirs.
+struct TextureQueries {
+  Geometry geometry = Geometry::k2D;
+  bool integers = false;
+  std::array<const uint32_t*, 4> bits = {};  // null: zeros
+
+  TextureQuery Of(uint32_t fetch) const {
+    TextureQuery query{geometry, integers, {}};
+    for (size_t i = 0; i < bits.size(); ++i)
+      query.bits[i] = bits[i] != nullptr ? bits[i][fetch] : 0;
+    return query;
+  }
+};
+
+// SampleTexture for each fetch that `here` has a bit of; a channel of fetch f goes to
+// results[channel * stride + f]. No other elements of the arrays are touched.
+void SampleTextures(const TextureObject& object, const TextureQueries& queries, uint32_t here,
+                    uint32_t* results, uint32_t stride);
 
 enum class SurfaceBounds : uint8_t { kTrap, kClamp, kZero };
 

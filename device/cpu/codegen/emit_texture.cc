@@ -87,21 +87,6 @@ Value* At(Step& step, Value* buffer, uint32_t offset) {
   return step.ir().CreateConstGEP1_64(step.ir().getInt8Ty(), buffer, offset);
 }
 
-void WriteFour(Step& step, Value* buffer) {
-  const ptx::Operand& to = step.operand(0);
-  if (to.kind != ptx::OperandKind::kVector || to.elements.size() != 4) {
-    return step.f.FailSyntax("a vector of four is wanted");
-  }
-  std::vector<Value*> values;
-  for (uint32_t i = 0; i < 4; ++i) {
-    values.push_back(
-        step.ir().CreateAlignedLoad(step.f.IntType(32), At(step, buffer, 4 * i), llvm::Align(4)));
-  }
-  for (uint32_t i = 0; i < 4; ++i) {
-    step.f.Write(to.elements[i], step.type(), step.f.Cast(values[i], step.f.IrType(step.type())));
-  }
-}
-
 void EmitFetch(Step& step, uint32_t flags) {
   const GeometryRow* const row = GeometryOf(step);
   const bool is_integer = step.types[1] == Type::kS32;
@@ -109,15 +94,22 @@ void EmitFetch(Step& step, uint32_t flags) {
       (!is_integer && step.types[1] != Type::kF32)) {
     return step.Unsupported();
   }
-  std::vector<Value*> arguments = {step.f.context()};
-  Value* const buffer = ResultBuffer(step);
-  arguments.push_back(buffer);
   if (is_integer) flags |= kTextureIntegers;
-  arguments.push_back(step.ir().getInt32(flags | static_cast<uint32_t>(row->geometry)));
+  std::vector<Value*> arguments = {
+      step.f.context(), step.ir().getInt32(flags | static_cast<uint32_t>(row->geometry))};
   if (!ReadPlace(step, step.operand(1), *row, &arguments)) return;
-  CheckObject(step, arguments[3], /*is_surface=*/false);
-  step.f.CallRuntime("consort_rt_texture", step.ir().getVoidTy(), arguments);
-  WriteFour(step, buffer);
+  CheckObject(step, arguments[2], /*is_surface=*/false);
+  const ptx::Operand& to = step.operand(0);
+  if (to.kind != ptx::OperandKind::kVector || to.elements.size() != 4) {
+    return step.f.FailSyntax("a vector of four is wanted");
+  }
+  Value* const texel = step.f.CallRuntime(
+      "consort_rt_texture", llvm::FixedVectorType::get(step.f.IntType(32), 4), arguments);
+  for (uint32_t i = 0; i < 4; ++i) {
+    step.f.Write(to.elements[i], step.type(),
+                 step.f.Cast(step.ir().CreateExtractElement(texel, uint64_t{i}),
+                             step.f.IrType(step.type())));
+  }
 }
 
 uint32_t BoundsOf(const Step& step) {

@@ -48,6 +48,7 @@ CallKind KindOf(const llvm::CallInst& call) {
       .Cases("consort_rt_shuffle", "consort_rt_match", "consort_rt_warp_reduce",
              "consort_rt_matrix", CallKind::kCollective)
       .Case("consort_rt_active_mask", CallKind::kActiveMask)
+      .Case("consort_rt_texture", CallKind::kTexture)
       .Cases("consort_rt_exit", "consort_rt_yield", "consort_rt_frame", "consort_rt_done",
              CallKind::kUnknown)
       .Default(callee->isDeclaration() && !callee->isVarArg() ? CallKind::kEachLane
@@ -249,6 +250,8 @@ void LaneEmitter::EmitCall(llvm::CallInst& call) {
       made->copyIRFlags(&call);
       return Define(call, made);
     }
+    case CallKind::kTexture:
+      return Define(call, EmitTexture(call));
     case CallKind::kEachLane:
     case CallKind::kUnknown: {
       if (!call.getType()->isVoidTy() && shape.IsScalar()) return EmitScalar(call);
@@ -326,6 +329,44 @@ void LaneEmitter::EmitMatrix(llvm::CallInst& call) {
   CallRuntime("consort_rt_group_matrix", ir_.getVoidTy(),
               {Scalar(call.getArgOperand(1)), Scalar(call.getArgOperand(2)),
                ir_.getInt64(static_cast<uint64_t>(shape.stride)), Bits(MaskOf(block_))});
+}
+
+// consort_rt_texture(context, what, handle, four coordinates): together where the lanes have one
+// object.
+Value* LaneEmitter::EmitTexture(llvm::CallInst& call) {
+  const auto what = llvm::cast<llvm::ConstantInt>(call.getArgOperand(1))->getZExtValue();
+  if (!shapes_.Of(call.getArgOperand(2)).IsUniform() || (what & kTextureGather) != 0) {
+    return EachLane(call);
+  }
+  ReleaseScratch();
+  llvm::AllocaInst* results = Scratch(VectorType(call.getType()));
+  std::vector<Value*> arguments = {out_.getArg(0), results, Scalar(call.getArgOperand(1)),
+                                   Scalar(call.getArgOperand(2))};
+  for (unsigned i = 3; i < call.arg_size(); ++i) {
+    Value* coordinate = call.getArgOperand(i);
+    const auto* constant = llvm::dyn_cast<llvm::Constant>(coordinate);
+    arguments.push_back(constant != nullptr && constant->isNullValue()
+                            ? llvm::ConstantPointerNull::get(ir_.getPtrTy())
+                            : Spill(Vector(coordinate), coordinate->getType()));
+  }
+  arguments.push_back(ir_.getInt32(lanes_));
+  arguments.push_back(ir_.CreateZExtOrTrunc(Bits(MaskOf(block_)), ir_.getInt32Ty()));
+  CallRuntime("consort_rt_group_texture", ir_.getVoidTy(), arguments);
+  // From a channel after the other to a lane after the other, which is undone where a channel is
+  // used.
+  llvm::Type* channel = VectorType(ir_.getInt32Ty());
+  auto pair = [&](uint32_t first) {
+    Value* both[2];
+    for (uint32_t i = 0; i < 2; ++i) {
+      both[i] = ir_.CreateLoad(
+          channel, ir_.CreateConstGEP1_64(ir_.getInt32Ty(), results, (first + i) * lanes_));
+    }
+    return llvm::concatenateVectors(ir_, both);
+  };
+  std::vector<int> from;
+  for (uint32_t i = 0; i < 4 * lanes_; ++i)
+    from.push_back(static_cast<int>(i % 4 * lanes_ + i / 4));
+  return ir_.CreateShuffleVector(pair(0), pair(2), from);
 }
 
 }  // namespace consort::cpu

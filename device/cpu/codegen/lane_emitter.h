@@ -40,6 +40,7 @@ enum class CallKind {
   kVote,
   kCollective,  // of a warp, through arrays in memory
   kActiveMask,
+  kTexture,
 };
 
 CallKind KindOf(const llvm::CallInst& call);
@@ -146,6 +147,7 @@ class LaneEmitter {
   llvm::Value* EmitVote(llvm::CallInst& call);
   llvm::Value* EmitCollective(llvm::CallInst& call);
   void EmitMatrix(llvm::CallInst& call);
+  llvm::Value* EmitTexture(llvm::CallInst& call);
   llvm::Value* Spill(llvm::Value* vector, llvm::Type* element);
   // Memory until the next call of ReleaseScratch, so that a thousand atomics share one place.
   llvm::AllocaInst* Scratch(llvm::Type* type);

@@ -199,17 +199,32 @@ const TextureObject& ObjectOf(ThreadContext* context, uint64_t handle, bool is_s
   return *object;
 }
 
-void Texture(ThreadContext* context, uint32_t* results, uint32_t what, uint64_t handle, uint32_t c0,
-             uint32_t c1, uint32_t c2, uint32_t c3) {
+// As generated code has vectors of four words.
+using FourWords = __m128i;
+
+FourWords Texture(ThreadContext* context, uint32_t what, uint64_t handle, uint32_t c0, uint32_t c1,
+                  uint32_t c2, uint32_t c3) {
   const TextureObject& object = ObjectOf(context, handle, /*is_surface=*/false);
   TextureQuery query;
   query.geometry = static_cast<Geometry>(what & kTextureGeometryMask);
   query.integers = (what & kTextureIntegers) != 0;
   query.bits = {c0, c1, c2, c3};
-  const std::array<uint32_t, 4> texel =
+  return std::bit_cast<FourWords>(
       (what & kTextureGather) != 0 ? GatherTexture(object, query, what >> kTextureChannelShift & 3)
-                                   : SampleTexture(object, query);
-  std::memcpy(results, texel.data(), sizeof(texel));
+                                   : SampleTexture(object, query));
+}
+
+// The same, but for tld4, for a group of `lanes` threads with one object. Coordinates, null where
+// they are zeros, by arrays with an element a lane, and so the four channels of results.
+void GroupTexture(ThreadContext* context, uint32_t* results, uint32_t what, uint64_t handle,
+                  const uint32_t* c0, const uint32_t* c1, const uint32_t* c2, const uint32_t* c3,
+                  uint32_t lanes, uint32_t here) {
+  if (here == 0) return;
+  TextureQueries queries;
+  queries.geometry = static_cast<Geometry>(what & kTextureGeometryMask);
+  queries.integers = (what & kTextureIntegers) != 0;
+  queries.bits = {c0, c1, c2, c3};
+  SampleTextures(ObjectOf(context, handle, /*is_surface=*/false), queries, here, results, lanes);
 }
 
 uint32_t TextureSize(ThreadContext* context, uint64_t handle, uint32_t dimension) {
@@ -480,6 +495,7 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_checked_malloc", &CheckedMalloc),
       Row("consort_rt_checked_free", &CheckedFree),
       Row("consort_rt_texture", &Texture),
+      Row("consort_rt_group_texture", &GroupTexture),
       Row("consort_rt_texture_size", &TextureSize),
       Row("consort_rt_surface_load", &SurfaceLoad),
       Row("consort_rt_surface_store", &SurfaceStore),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "device/cpu/engine/texture_rules.h"
 
 namespace consort::cpu {
 namespace {
@@ -103,10 +104,6 @@ float SrgbToLinear(float value) {
   return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f);
 }
 
-bool GivesFloats(const TextureObject& object) {
-  return object.grid.kind == ChannelKind::kFloat || object.normalised_reads;
-}
-
 uint32_t RawChannel(const TexelGrid& grid, const uint8_t* at) {
   switch (grid.channel_bytes) {
     case 1:
@@ -126,17 +123,12 @@ uint32_t RawChannel(const TexelGrid& grid, const uint8_t* at) {
   }
 }
 
-// A texel as bits: floats, or integers.
-using Texel = std::array<uint32_t, 4>;
-
 uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
 float Float(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-Texel Missing(const TextureObject& object) { return {0, 0, 0, GivesFloats(object) ? Bits(1) : 1}; }
-
 Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z) {
   const TexelGrid& grid = object.grid;
-  Texel texel = Missing(object);
+  Texel texel = MissingChannels(object);
   const uint8_t* at = reinterpret_cast<const uint8_t*>(grid.base + z * grid.slice_bytes +
                                                        y * grid.pitch + x * grid.texel_bytes());
   if (grid.kind == ChannelKind::kFloat && grid.channel_bytes == sizeof(float)) {
@@ -166,15 +158,6 @@ Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z)
   return texel;
 }
 
-Texel Border(const TextureObject& object) {
-  Texel texel;
-  for (size_t i = 0; i < texel.size(); ++i) {
-    texel[i] = GivesFloats(object) ? Bits(object.border[i])
-                                   : static_cast<uint32_t>(static_cast<int64_t>(object.border[i]));
-  }
-  return texel;
-}
-
 // The index that `mode` makes of `index`, one of 0 to size - 1; -1: the border.
 int64_t Place(AddressMode mode, int64_t index, int64_t size) {
   switch (mode) {
@@ -192,13 +175,6 @@ int64_t Place(AddressMode mode, int64_t index, int64_t size) {
       return index >= 0 && index < size ? index : -1;
   }
   return -1;
-}
-
-// Wrapping and mirroring are for normalised coordinates only, clamping takes their place.
-AddressMode ModeOf(const TextureObject& object, size_t dimension) {
-  const AddressMode mode = object.address[dimension];
-  const bool repeats = mode == AddressMode::kWrap || mode == AddressMode::kMirror;
-  return repeats && !object.normalised ? AddressMode::kClamp : mode;
 }
 
 // Where a fetch goes: coordinates in texels, and a slice where the geometry chooses one.

@@ -3,9 +3,13 @@
 // Programming Guide, "Texture Fetching", computed here by hand; and the instructions.
 #include "device/cpu/texture.h"
 
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cpu/program.h"
@@ -206,6 +210,90 @@ TEST(TextureHandleTest, ForgottenOnesAreRefused) {
   }
 }
 
+// All formats, addresses and filters, each with coordinates inside, at the edges, far away and not
+// numbers.
+TEST(TexturesOfAGroupTest, ComputeWhatEachFetchDoes) {
+  constexpr uint32_t kFetches = 32;
+  constexpr uint32_t kNone = 0xEEEE'EEEE;
+  std::mt19937 random(20261122);
+  std::vector<uint32_t> texels(16 * 1024);
+  const std::array<float, 16> edges = {0,   -0.0f, 0.5f, 1,    -1,     12,  12.5f,    13,
+                                       -13, 4e6f,  5e6f, 3e9f, -7e30f, NAN, INFINITY, -0.4999f};
+  size_t cases = 0;
+  for (const ChannelKind kind :
+       {ChannelKind::kUnsigned, ChannelKind::kSigned, ChannelKind::kFloat}) {
+    for (uint32_t bits = 0; bits < 9 * 4 * 4 * 2 * 2 * 4 * 2; ++bits) {
+      uint32_t rest = bits;
+      auto one_of = [&](uint32_t count) { return std::exchange(rest, rest / count) % count; };
+      TextureObject object;
+      object.grid = {.base = reinterpret_cast<uintptr_t>(texels.data()),
+                     .width = 13,
+                     .height = 11,
+                     .slices = 2,
+                     .pitch = 256,
+                     .slice_bytes = 256 * 11,
+                     .kind = kind};
+      object.grid.channel_bytes = static_cast<uint8_t>(1u << one_of(3));
+      object.grid.channels = static_cast<uint8_t>(1u << one_of(3));
+      object.address[0] = static_cast<AddressMode>(one_of(4));
+      object.address[1] = static_cast<AddressMode>(one_of(4));
+      object.normalised = one_of(2) != 0;
+      object.linear_filter = one_of(2) != 0;
+      const uint32_t geometry = one_of(4);
+      const bool integers = one_of(2) != 0;
+      if (kind == ChannelKind::kFloat && object.grid.channel_bytes == 1) continue;
+      object.normalised_reads = object.grid.channel_bytes < 4 && random() % 2 == 0;
+      object.srgb = random() % 8 == 0;
+      object.is_buffer = integers && geometry == 0 && random() % 2 == 0;
+      object.border = {0.25f, 3, -1, 0.5f};
+      object.grid.base += random() % 3 * object.grid.texel_bytes();
+      for (uint32_t& texel : texels) texel = random();
+      if (kind == ChannelKind::kFloat && object.grid.channel_bytes == 4) {
+        for (uint32_t& texel : texels) {
+          texel = std::bit_cast<uint32_t>(static_cast<float>(random()) / 65536 - 1000);
+        }
+        texels[64 * 5 + 3] = std::bit_cast<uint32_t>(INFINITY);
+      }
+      constexpr Geometry kGeometries[] = {Geometry::k1D, Geometry::k2D, Geometry::k3D,
+                                          Geometry::kLayered2D};
+      std::array<std::array<uint32_t, kFetches>, 4> coordinates;
+      const bool far = random() % 4 == 0;
+      for (auto& values : coordinates) {
+        for (uint32_t& value : values) {
+          const auto place = static_cast<int32_t>(random() % 60) - 20;
+          if (integers) {
+            value = static_cast<uint32_t>(far && random() % 9 == 0 ? place * 70000000 : place);
+          } else {
+            const float part = static_cast<float>(random() % 4096) / 4096;
+            const float inside = static_cast<float>(place) + (random() % 4 == 0 ? 0.5f : part);
+            value = std::bit_cast<uint32_t>(far && random() % 9 == 0 ? edges[random() % 16]
+                                            : object.normalised      ? inside / 13
+                                                                     : inside);
+          }
+        }
+      }
+      TextureQueries queries{kGeometries[geometry], integers, {}};
+      for (size_t i = 0; i < 4; ++i) queries.bits[i] = coordinates[i].data();
+      if (geometry == 0) queries.bits[1] = queries.bits[2] = queries.bits[3] = nullptr;
+      const uint32_t here = random() % 2 == 0 ? ~0u : random() & random();
+      std::array<uint32_t, 4 * kFetches> results;
+      results.fill(kNone);
+      SampleTextures(object, queries, here, results.data(), kFetches);
+      ++cases;
+      for (uint32_t fetch = 0; fetch < kFetches; ++fetch) {
+        std::array<uint32_t, 4> expected = {kNone, kNone, kNone, kNone};
+        if ((here >> fetch & 1) != 0) expected = SampleTexture(object, queries.Of(fetch));
+        for (uint32_t channel = 0; channel < 4; ++channel) {
+          ASSERT_EQ(results[channel * kFetches + fetch], expected[channel])
+              << "kind " << static_cast<int>(kind) << " case " << bits << " fetch " << fetch
+              << " channel " << channel;
+        }
+      }
+    }
+  }
+  EXPECT_GT(cases, 10000u);
+}
+
 // A kernel of `count` threads in a row with a 64-bit object and a pointer; `body` may use %r1 (the
 // thread's number), %f1 (the same as a float), %rd1 (the object) and %rd3 (its 16 bytes of output).
 std::string KernelOf(const std::string& body) {
@@ -236,7 +324,7 @@ LaunchFault RunKernel(const std::string& body, uint64_t object, void* out, uint3
   return (*program)->Run(0, shape, params, 2);
 }
 
-TEST(TextureInstructionTest, FetchesLaneByLane) {
+TEST(TextureInstructionTest, FetchesOfManyThreads) {
   std::vector<float> texels(64);
   for (size_t i = 0; i < texels.size(); ++i) texels[i] = static_cast<float>(i * i);
   const uint64_t handle = AddTexture({.grid = FloatGrid(texels, 64)});
@@ -272,6 +360,48 @@ TEST(TextureInstructionTest, FetchesLaneByLane) {
   EXPECT_EQ(
       RunKernel("tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}];", handle, out.data(), 1),
       LaunchFault::kIllegalAddress);
+}
+
+TEST(TextureInstructionTest, LanesMayDifferInObjectAndNumber) {
+  std::vector<float> low(8 * 8), high(8 * 8);
+  for (size_t i = 0; i < low.size(); ++i) {
+    low[i] = static_cast<float>(i * 3);
+    high[i] = low[i] + 1000;
+  }
+  TextureObject object{.grid = FloatGrid(low, 8, 8)};
+  object.linear_filter = true;
+  const uint64_t first = AddTexture(object);
+  object.grid.base = reinterpret_cast<uintptr_t>(high.data());
+  const uint64_t second = AddTexture(object);
+  const uint64_t handles[] = {first, second};
+  // Thread t fetches at (t / 3, t / 16): in a loop of as many turns as the lowest bits of t say,
+  // and of both objects in turn.
+  std::vector<float> out(64 * 4);
+  ASSERT_EQ(RunKernel(R"(.reg .pred %p<4>;
+      ld.global.u64 %rd4, [%rd1]; ld.global.u64 %rd5, [%rd1+8];
+      div.rn.f32 %f2, %f1, 0f40400000; div.rn.f32 %f3, %f1, 0f41800000; mov.f32 %f10, 0f00000000;
+      and.b32 %r2, %r1, 3; and.b32 %r3, %r1, 1; setp.ne.u32 %p1, %r3, 0; mov.u32 %r4, 0;
+      selp.b64 %rd6, %rd5, %rd4, %p1;
+      AGAIN: setp.ge.u32 %p2, %r4, %r2; @%p2 bra OUT;
+      tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%rd4, {%f2, %f3}]; add.f32 %f10, %f10, %f4;
+      add.u32 %r4, %r4, 1; bra AGAIN;
+      OUT: tex.2d.v4.f32.f32 {%f4, %f5, %f6, %f7}, [%rd6, {%f2, %f3}];
+      st.global.v4.f32 [%rd3], {%f10, %f4, %f5, %f7};)",
+                      reinterpret_cast<uint64_t>(handles), out.data(), 64),
+            LaunchFault::kNone);
+  for (uint32_t t = 0; t < 64; ++t) {
+    const float x = static_cast<float>(t) / 3, y = static_cast<float>(t) / 16;
+    object.grid.base = reinterpret_cast<uintptr_t>(low.data());
+    const float once = First(object, At(Geometry::k2D, {x, y}));
+    float sum = 0;
+    for (uint32_t turn = 0; turn < t % 4; ++turn) sum += once;
+    EXPECT_EQ(out[4 * t], sum) << t;
+    if (t % 2 == 1) object.grid.base = reinterpret_cast<uintptr_t>(high.data());
+    EXPECT_EQ(out[4 * t + 1], First(object, At(Geometry::k2D, {x, y}))) << t;
+    EXPECT_EQ(out[4 * t + 2], 0) << t;
+    EXPECT_EQ(out[4 * t + 3], 1) << t;
+  }
+  for (const uint64_t handle : handles) EXPECT_TRUE(ForgetTexture(handle));
 }
 
 TEST(SurfaceInstructionTest, LoadsAndStores) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/engine/texture_rules.h: what one fetch and many fetches at once have in common.
+#ifndef CONSORT_DEVICE_CPU_ENGINE_TEXTURE_RULES_H_
+#define CONSORT_DEVICE_CPU_ENGINE_TEXTURE_RULES_H_
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu/texture.h"
+
+namespace consort::cpu {
+
+// A texel as bits: floats, or integers.
+using Texel = std::array<uint32_t, 4>;
+
+inline bool GivesFloats(const TextureObject& object) {
+  return object.grid.kind == ChannelKind::kFloat || object.normalised_reads;
+}
+
+// Of the channels that the texture lacks.
+inline Texel MissingChannels(const TextureObject& object) {
+  return {0, 0, 0, GivesFloats(object) ? std::bit_cast<uint32_t>(1.0f) : 1};
+}
+
+inline Texel Border(const TextureObject& object) {
+  Texel texel;
+  for (size_t i = 0; i < texel.size(); ++i) {
+    texel[i] = GivesFloats(object) ? std::bit_cast<uint32_t>(object.border[i])
+                                   : static_cast<uint32_t>(static_cast<int64_t>(object.border[i]));
+  }
+  return texel;
+}
+
+// Wrapping and mirroring are for normalised coordinates only, clamping takes their place.
+inline AddressMode ModeOf(const TextureObject& object, size_t dimension) {
+  const AddressMode mode = object.address[dimension];
+  const bool repeats = mode == AddressMode::kWrap || mode == AddressMode::kMirror;
+  return repeats && !object.normalised ? AddressMode::kClamp : mode;
+}
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_ENGINE_TEXTURE_RULES_H_
