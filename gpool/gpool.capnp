@@ -41,10 +41,11 @@ struct GpuLoad {
 interface Mapper {
   # Who calls is known from the link's certificate.
 
-  place @0 (id :UInt64, tenant :Text, application :Text, vgpus :UInt32, try :Bool)
+  place @0 (id :UInt64, tenant :Text, application :Text, vgpus :UInt32, try :Bool, only :List(UInt32))
       -> (vgpus :List(Vgpu), refusal :Text, later :Bool);
   # GPUs for an application; the first of them counts as used at once. try: nothing counts as used. later: the mapper
-  # has just become that and does not know yet what all nodes use; ask again.
+  # has just become that and does not know yet what all nodes use; ask again. only: the GPUs that the tenant may use,
+  # ascending; none: all.
 
   use @1 (assemblies :List(Assembly), all :Bool) -> ();
   # What these applications use now, in place of what was told before. all: and nothing else of ours is there.

@@ -31,7 +31,7 @@ namespace consort::gpool {
 
 inline constexpr uint32_t kLinkMagic = 0x4C534E43;  // "CNSL"
 // Raised when the hello, a request of gpool.capnp or the meaning of either changes.
-inline constexpr uint32_t kLinkVersion = 1;
+inline constexpr uint32_t kLinkVersion = 2;
 
 enum class LinkKind : uint32_t { kSession = 1, kPool = 2 };
 

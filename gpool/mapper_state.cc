@@ -187,6 +187,7 @@ placement::Application MapperState::Describe(const std::string& node, const Used
   application.id = next_application_++;
   application.program = ProgramOf(who.application);
   application.node = NodeOf(node);
+  application.only = who.only;
   return application;
 }
 
@@ -222,11 +223,12 @@ absl::StatusOr<std::vector<PlacedVgpu>> MapperState::Place(const std::string& no
     // first.
     std::optional<std::tuple<bool, uint32_t, Gid>> best;
     for (const auto& [gid, entry] : gpus_) {
-      if (used.contains(gid)) continue;
+      if (used.contains(gid) || !application.MayUse(gid)) continue;
       const std::tuple<bool, uint32_t, Gid> candidate = {entry.first != node,
                                                          mapper_->pool().Find(gid)->bound(), gid};
       if (!best.has_value() || candidate < *best) best = candidate;
     }
+    if (!best.has_value()) break;
     const auto [remote, bound, gid] = *best;
     used.insert(gid);
     placed.push_back({gid, absl::StrCat(remote ? "on another node, " : "near, ", bound,

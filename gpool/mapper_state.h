@@ -49,6 +49,8 @@ struct UsedAssembly {
   std::string tenant;
   std::string application;
   std::vector<Gid> gids;
+  // Of Place: the only ones that its tenant may use, ascending; empty: all.
+  std::vector<Gid> only = {};
 };
 
 struct FeedbackRecord {

@@ -74,6 +74,21 @@ TEST_F(MapperStateTest, AnApplicationGetsDifferentGpusAsFarAsThereAreSoMany) {
   EXPECT_THAT(Bound(), ElementsAre(1, 0, 1));  // of each its first only
 }
 
+TEST_F(MapperStateTest, ATenantGetsOnlyWhatItMayUse) {
+  const auto place = [this](uint64_t id, uint32_t vgpus, std::vector<Gid> only) {
+    std::vector<Gid> gids;
+    const auto placed =
+        state_->Place("a", {id, "t", "app", {}, std::move(only)}, vgpus, false, kNow);
+    if (!placed.ok()) return gids;
+    for (const PlacedVgpu& one : *placed) gids.push_back(one.gid);
+    return gids;
+  };
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_THAT(place(id, 1, {3}), ElementsAre(3));
+  EXPECT_THAT(place(5, 64, {2, 3}), ElementsAre(2, 3));
+  EXPECT_THAT(Bound(), ElementsAre(0, 1, 4));
+  EXPECT_THAT(place(6, 1, {7}), ElementsAre());
+}
+
 TEST_F(MapperStateTest, ATrialChangesNothing) {
   EXPECT_THAT(Place("a", 1, 3, /*trial=*/true), UnorderedElementsAre(1, 2, 3));
   EXPECT_THAT(Bound(), ElementsAre(0, 0, 0));

@@ -54,6 +54,7 @@ struct PlaceRequest {
   std::string application;  // the guest's word
   std::string tenant;
   uint32_t vgpus = 1;
+  std::vector<Gid> only = {};  // that the tenant may use, ascending; empty: all
 };
 
 class Pool {

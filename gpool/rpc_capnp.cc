@@ -75,8 +75,13 @@ class MapperServer final : public rpc::Mapper::Server {
       results.setLater(true);
       return kj::READY_NOW;
     }
-    const UsedAssembly who = {
+    UsedAssembly who = {
         request.getId(), Text(request.getTenant()), Text(request.getApplication()), {}};
+    for (const Gid gid : request.getOnly()) who.only.push_back(gid);
+    if (!std::is_sorted(who.only.begin(), who.only.end())) {
+      results.setRefusal("the GPUs that it may use are not in order");
+      return kj::READY_NOW;
+    }
     const auto placed = service_->state->Place(peer_, who, request.getVgpus(), request.getTry(),
                                                service_->clock->Unix());
     if (!placed.ok()) {
@@ -368,6 +373,8 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
       request.setApplication(one.who.application);
       request.setVgpus(one.vgpus);
       request.setTry(one.trial);
+      auto only = request.initOnly(static_cast<unsigned>(one.who.only.size()));
+      for (unsigned i = 0; i < only.size(); ++i) only.set(i, one.who.only[i]);
       auto shared = std::make_shared<Waiting>(std::move(one));
       const Nanos left = std::max<Nanos>(shared->deadline - clock->Monotonic(), 0);
       kj::Promise<capnp::Response<rpc::Mapper::PlaceResults>> answer = request.send();

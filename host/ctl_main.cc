@@ -28,6 +28,7 @@
 #include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
 #include "host/ctl/tables.h"
+#include "host/ctl/tenant_commands.h"
 #include "host/ctl/vm_commands.h"
 #include "host/limits.h"
 
@@ -47,7 +48,7 @@ struct Options {
   std::string node;
   std::string policy;
   std::string tenant;
-  uint32_t weight = 0;
+  TenantOptions set;
   bool once = false;
   std::string account = "/var/log/consort/account.jsonl";
   ReportOptions report;
@@ -140,12 +141,15 @@ int ListTenants(const Options& options) {
   return EXIT_SUCCESS;
 }
 
-// No weight: that of the file.
 int SetTenant(const Options& options) {
-  nlohmann::ordered_json body = {{"tenant", options.tenant}};
-  body["weight"] = nullptr;
-  if (options.weight != 0) body["weight"] = options.weight;
-  return Done(AdminPut(options.paths.admin_socket, "/api/v1/tenants", body));
+  const auto body = TenantSetBody(options.set);
+  if (!body.ok()) return Fail(body.status());
+  return Done(AdminPut(options.paths.admin_socket, "/api/v1/tenants", *body));
+}
+
+int ResetTenant(const Options& options) {
+  return Done(
+      AdminPut(options.paths.admin_socket, "/api/v1/tenants", TenantResetBody(options.tenant)));
 }
 
 // A part of consortd's state: as JSON, or as a table.
@@ -344,10 +348,18 @@ int Main(int argc, char** argv) {
   tenant->fallthrough();
   CLI::App* tenants = tenant->add_subcommand("list", "those that are known");
   CLI::App* set = tenant->add_subcommand("set", "changes a tenant; holds after a restart too");
-  set->add_option("tenant", options.tenant, "its name")->required();
-  set->add_option("--weight", options.weight, "its part of a device, beside the others' weights")
-      ->check(CLI::Range(uint32_t{1}, kTenantWeightMax))
-      ->required();
+  set->add_option("tenant", options.set.tenant, "its name")->required();
+  set->add_option("--weight", options.set.weight,
+                  "its part of a device, beside the others' weights")
+      ->check(CLI::Range(uint32_t{1}, kTenantWeightMax));
+  set->add_option("--gpus", options.set.gpus,
+                  "the GPUs that it may use, with commas between: numbers (in a pool gids), UUIDs, "
+                  "models; or all")
+      ->delimiter(',');
+  set->add_option("--max-launches-per-second", options.set.launches,
+                  "kernels that it may launch on each device, or none");
+  set->add_option("--max-copy-bytes-per-second", options.set.copies,
+                  "what it may copy between host and each device, such as 2GiB, or none");
   CLI::App* reset = tenant->add_subcommand("reset", "back to what consortd's file says");
   reset->add_option("tenant", options.tenant, "its name")->required();
   CLI::App* vm = app.add_subcommand("vm", "which virtual machines of libvirt have vGPUs");
@@ -416,7 +428,8 @@ int Main(int argc, char** argv) {
   if (top->parsed()) return Top(options);
   if (policy->parsed()) return Policy(options);
   if (tenants->parsed()) return ListTenants(options);
-  if (set->parsed() || reset->parsed()) return SetTenant(options);
+  if (set->parsed()) return SetTenant(options);
+  if (reset->parsed()) return ResetTenant(options);
   if (all_tenants->parsed()) return ListTenants(options);
   if (apps->parsed()) return ShowApplications(options);
   if (vms->parsed()) return ShowMachines(options);

@@ -190,8 +190,9 @@ inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
 // A tenant's weight. Beyond, the smallest share is less than any batch.
 inline constexpr uint32_t kTenantWeightMax = 10000;
 
-// Weights that were set at run time, over those of the file. A state file of some ten KiB.
-inline constexpr uint32_t kSetWeightsMax = 256;
+// Tenants of which a weight, say, was set at run time, over those of the file. A state file of some
+// ten KiB.
+inline constexpr uint32_t kSetTenantsMax = 256;
 
 // Scheduling (host/scheduler, host/session/work_gate). A batch is what is submitted in one turn:
 // closed when it has so many requests or so much time by estimate, so that two events and a turn
@@ -231,6 +232,21 @@ inline constexpr Nanos kSchedulerLag = 100 * kMillisecond;
 inline constexpr Nanos kActiveFor = 50 * kMillisecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
+
+// Rate limits of tenants (host/session/rate_limit.h). What a tenant did not use of its rates for so
+// long it may use at once: short enough that others do not notice.
+inline constexpr Nanos kRateBurst = 100 * kMillisecond;
+// One huge copy under a small limit keeps its tenant's next ones waiting no longer than this.
+inline constexpr Nanos kRateDebtMax = 3600 * kSecond;
+// A session that waits for its rate looks this often whether the limit was lifted.
+inline constexpr Nanos kRatePoll = 5 * kMillisecond;
+// The least that a limit may be: below, it would be a way to stop a tenant.
+inline constexpr uint64_t kLaunchRateLeast = 1;
+inline constexpr Bytes kCopyRateLeast = 64 * kKiB;
+// Names of GPUs that a tenant may use: more than a pool has models, or a host GPUs.
+inline constexpr uint32_t kTenantGpusMax = 64;
+// Of such a name: a model's, as drivers give it, or a UUID.
+inline constexpr uint32_t kGpuNameBytesMax = 255;
 
 // Swapping (host/memory). A pause of device work shorter than this is no CPU phase: who comes back
 // at once would be moved for nothing.

@@ -15,6 +15,7 @@
 //   consortd -> worker   OpenSession    with the connection's descriptor
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
+//                        SetRates       likewise
 //                        Calibrate      measure how fast the device is, before any session
 //                        Shutdown       end all sessions and exit
 //
@@ -44,6 +45,7 @@ enum class MessageKind : uint64_t {
   kSetScheduler = 18,
   kSetWeight = 19,
   kCalibrate = 20,
+  kSetRates = 21,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -71,6 +73,14 @@ struct PartitionRange {
 };
 inline constexpr uint32_t kPartitionWhole = 10000;
 
+// How fast a tenant may work on each device. 0: no bound.
+struct TenantRates {
+  uint64_t launches_per_second = 0;    // kernels and fills
+  uint64_t copy_bytes_per_second = 0;  // between host and device, both ways together
+
+  friend bool operator==(const TenantRates&, const TenantRates&) = default;
+};
+
 struct OpenSession {
   static constexpr MessageKind kKind = MessageKind::kOpenSession;
   uint64_t session = 0;
@@ -83,6 +93,7 @@ struct OpenSession {
   uint64_t memory_wait_ms = 0;   // for memory; 0: refused at once
   uint32_t stream_priority = 1;  // of the tenant: a PriorityLevel (host/session/stream_priority.h)
   PartitionRange partition;
+  TenantRates rates;  // of the tenant
   wire::Hello hello;
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
@@ -128,6 +139,7 @@ struct SessionUsage {
   uint64_t timed_bytes_to_device = 0;  // that were copied in to_device_nanos
   uint64_t timed_bytes_to_host = 0;    // likewise
   uint64_t queued_nanos = 0;
+  uint64_t rate_waited_nanos = 0;            // in which work waited for its tenant's rates
   uint64_t memory_byte_seconds = 0;          // as in SessionEnded
   uint64_t batches = 0;                      // that asked for a turn
   uint64_t delays[kQueueDelayBuckets] = {};  // batches, by kQueueDelayBounds
@@ -195,6 +207,12 @@ struct SetWeight {
   static constexpr MessageKind kKind = MessageKind::kSetWeight;
   char tenant[64] = {};
   uint64_t weight = 1;
+};
+
+struct SetRates {
+  static constexpr MessageKind kKind = MessageKind::kSetRates;
+  char tenant[64] = {};
+  TenantRates rates;
 };
 
 struct Calibrate {

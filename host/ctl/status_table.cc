@@ -173,13 +173,4 @@ Json TopJson(const Json& status) {
   return out;
 }
 
-std::string TenantTable(const Json& status) {
-  std::vector<std::vector<std::string>> rows;
-  for (const Json& tenant : status.value("tenants", Json::array())) {
-    rows.push_back({Text(tenant, "tenant"), absl::StrCat(Number(tenant, "weight")),
-                    absl::StrCat(Number(tenant, "sessions"))});
-  }
-  return Table({"TENANT", "WEIGHT ", "SESSIONS "}, rows);
-}
-
 }  // namespace consort::host

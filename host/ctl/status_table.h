@@ -27,9 +27,6 @@ std::string TopTables(const nlohmann::ordered_json& status);
 // Of the same state, what TopTables shows.
 nlohmann::ordered_json TopJson(const nlohmann::ordered_json& status);
 
-// Tenants and their weights.
-std::string TenantTable(const nlohmann::ordered_json& status);
-
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_CTL_STATUS_TABLE_H_

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -17,7 +16,6 @@
 #include "host/daemon/metrics_text.h"
 #include "host/daemon/page.h"
 #include "host/daemon/status_json.h"
-#include "host/limits.h"
 
 namespace consort::host {
 namespace {
@@ -53,16 +51,8 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
     return Done(actions->SetPolicy(policy, who));
   }
   if (request.path == "/api/v1/tenants") {
-    if (!has("tenant") || !body["tenant"].is_string() || !has("weight") ||
-        !(body["weight"].is_number_unsigned() || body["weight"].is_null())) {
-      return bad(R"({"tenant": "web-1", "weight": 4})");
-    }
-    std::optional<uint32_t> weight;
-    if (!body["weight"].is_null()) {
-      weight = static_cast<uint32_t>(
-          std::min<uint64_t>(body["weight"].get<uint64_t>(), uint64_t{kTenantWeightMax} + 1));
-    }
-    return Done(actions->SetWeight(body["tenant"].get<std::string>(), weight, who));
+    const absl::StatusOr<TenantChange> change = ParseTenantChange(request.body);
+    return Done(change.ok() ? actions->SetTenant(*change, who) : change.status());
   }
   return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler and /api/v1/tenants\n"};
 }

@@ -6,7 +6,7 @@
 //   admin socket (UNIX)      the same and
 //                            GET /api/v1/status
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
-//                            PUT /api/v1/tenants    {"tenant": "web-1", "weight": 4}, likewise
+//                            PUT /api/v1/tenants    as in tenant_change.h
 //                            who may open the file may read and write
 //
 // Owned by consortd's loop.
@@ -24,6 +24,7 @@
 #include "host/daemon/options.h"
 #include "host/daemon/page.h"
 #include "host/daemon/status.h"
+#include "host/daemon/tenant_change.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -36,11 +37,10 @@ class AdminActions {
   // What the page asks for, as PageJson gives it.
   virtual std::string Page(const PageRequest& request) const = 0;
   // No value: as the files say. `who`: for the log and the state file. kInvalidArgument: no such
-  // policy or weight. Others: it could not be kept, and nothing has changed.
+  // policy or value. Others: it could not be kept, and nothing has changed.
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
                                  const std::string& who) = 0;
-  virtual absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
-                                 const std::string& who) = 0;
+  virtual absl::Status SetTenant(const TenantChange& change, const std::string& who) = 0;
 };
 
 class AdminDoors {

@@ -4,9 +4,11 @@
 #define CONSORT_HOST_DAEMON_CONNECTION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/unique_fd.h"
+#include "host/control/messages.h"
 #include "host/daemon/window_pool.h"
 
 namespace consort::host {
@@ -22,6 +24,7 @@ struct Connection {
   std::string peer;                   // for people: "uid 1000 pid 4711", "port 1025"
   bool shares_memory = false;         // descriptors can be passed
   uint32_t weight = 0;                // of the tenant; 0: as our own files say
+  std::optional<TenantRates> rates;   // likewise; no value: as our own files say
   SlotSet slots_taken = {};           // by other sessions of the application
   uint64_t assembly = 0;              // of ours, that it belongs to; 0: none
 };

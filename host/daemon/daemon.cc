@@ -22,7 +22,31 @@
 namespace consort::host {
 namespace {
 
+// No device and no GPU of a pool has it.
+constexpr uint32_t kNoNumber = UINT32_MAX;
+
+// Which devices a program was shown, as the bits of the number that its sessions say again
+// (wire::Welcome::assembly): what it calls device 1 stays that, whatever its tenant may use later.
+static_assert(kDevicesMax <= 64);
+uint64_t ChoiceOf(const std::vector<uint32_t>& devices) {
+  uint64_t choice = 0;
+  for (const uint32_t index : devices) choice |= uint64_t{1} << index;
+  return choice;
+}
+
+std::vector<uint32_t> DevicesOf(uint64_t choice) {
+  std::vector<uint32_t> devices;
+  for (uint32_t index = 0; index < kDevicesMax; ++index) {
+    if ((choice >> index & 1) != 0) devices.push_back(index);
+  }
+  return devices;
+}
+
 constexpr WindowLayout kWindowLayout = {kWindowBase, kWindowSlotBytes, kWindowSlots};
+
+std::string RateText(uint64_t per_second) {
+  return per_second == 0 ? "none" : absl::StrCat(per_second);
+}
 
 std::string HostName() {
   char name[256] = {};
@@ -344,6 +368,7 @@ absl::Status Daemon::JoinPool() {
     greeter_.Answer(std::move(connection), std::move(bytes));
   };
   hooks.weight = [this](const Connection& connection) { return WeightOf(connection); };
+  hooks.tenant = [this](const std::string& tenant) { return settings_.Find(tenant); };
   hooks.answer_alone = [this](Connection connection) {
     AnswerQuery(std::move(connection), /*status=*/false);
   };
@@ -382,16 +407,16 @@ absl::Status Daemon::ReloadTenants() {
   if (absl::IsNotFound(file.status()) && settings_.tenants().tenants.empty()) file = TenantsFile();
   RETURN_IF_ERROR(file.status());
   const std::string policy = settings_.policy();
-  std::map<std::string, uint32_t> weights = settings_.Weights();
+  std::map<std::string, Tenant> tenants = settings_.Tenants();
   settings_.Replace(*std::move(file));
   if (settings_.policy() != policy) {
     LOG(INFO) << "the policy is " << settings_.policy() << " now (was " << policy << ")";
     for (const auto& [worker, running] : workers_) SendSettings(worker);
   }
-  for (const auto& [tenant, weight] : settings_.Weights()) weights.try_emplace(tenant, 1);
-  for (const auto& [tenant, before] : weights) {
-    if (settings_.WeightOf(tenant) != before) SendWeight(tenant);
+  for (const auto& [name, now] : settings_.Tenants()) {
+    tenants.try_emplace(name, TenantsFile().Find(name));
   }
+  for (const auto& [name, before] : tenants) SendTerms(before, settings_.Find(name));
   return OpenTenantDoors();
 }
 
@@ -459,8 +484,23 @@ void Daemon::Reload() {
             << vm_doors_->vms().size() << " VMs";
 }
 
-uint32_t Daemon::DevicesFor(const Connection& connection) const {
-  return std::min(static_cast<uint32_t>(devices_.size()), connection.devices_max);
+bool Daemon::MayUse(const std::string& tenant, const Device& device) const {
+  const GpuList list = settings_.Find(tenant).gpus;
+  if (list.all()) return true;
+  std::optional<uint32_t> number = device.index;
+  if (pool_ != nullptr) number = pool_->GidOf(device.index);
+  const wire::DeviceSnapshot& snapshot = device.info->snapshot;
+  return list.Has(number.value_or(kNoNumber), UuidText(snapshot.uuid),
+                  PrintableName(GetText(snapshot.name)));
+}
+
+std::vector<uint32_t> Daemon::DevicesFor(const Connection& connection) const {
+  std::vector<uint32_t> shown;
+  for (const auto& device : devices_) {
+    if (shown.size() >= connection.devices_max) break;
+    if (MayUse(connection.tenant, *device)) shown.push_back(device->index);
+  }
+  return shown;
 }
 
 void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
@@ -566,16 +606,35 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
                   absl::StrCat("unknown purpose ", hello.purpose));
   }
   if (pool_ != nullptr && hello.assembly != 0) return pool_->Open(std::move(connection), hello);
-  OpenOn(hello.device, std::move(connection), hello);
+  OpenShown(std::move(connection), hello);
+}
+
+void Daemon::OpenShown(Connection connection, const wire::Hello& hello) {
+  const std::vector<uint32_t> now = DevicesFor(connection);
+  const std::vector<uint32_t> shown = hello.assembly != 0 ? DevicesOf(hello.assembly) : now;
+  if (hello.device >= shown.size()) {
+    return Refuse(std::move(connection), wire::kWelcomeNoDevice,
+                  absl::StrCat("no device ", hello.device, "; there are ", shown.size()));
+  }
+  const uint32_t index = shown[hello.device];
+  if (std::find(now.begin(), now.end(), index) == now.end()) {
+    return Refuse(std::move(connection), wire::kWelcomeRefused,
+                  absl::StrCat("device ", hello.device,
+                               " is not this program's any more; start the program again"));
+  }
+  OpenOn(index, std::move(connection), hello);
 }
 
 void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& hello) {
-  // Who belongs to an assembly was shown other nodes' devices too.
-  const uint32_t count =
-      connection.assembly != 0 ? static_cast<uint32_t>(devices_.size()) : DevicesFor(connection);
-  if (index >= count) {
+  if (index >= devices_.size()) {
     return Refuse(std::move(connection), wire::kWelcomeNoDevice,
-                  absl::StrCat("no device ", index, "; there are ", count));
+                  absl::StrCat("no device ", index, "; there are ", devices_.size()));
+  }
+  if (!MayUse(connection.tenant, *devices_[index])) {
+    const std::string text =
+        MayNotUseText(connection.tenant, settings_.Find(connection.tenant).gpus,
+                      absl::StrCat("device ", index, " of host ", node_));
+    return Refuse(std::move(connection), wire::kWelcomeRefused, text);
   }
   Slot* slot = SlotOf(devices_[index].get(), connection.tenant);
   if (!slot->ready()) {
@@ -592,8 +651,17 @@ void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& he
 }
 
 void Daemon::AnswerQuery(Connection connection, bool status) {
+  const std::vector<uint32_t> shown = DevicesFor(connection);
+  if (shown.empty() && !devices_.empty() && connection.devices_max != 0) {
+    const std::string text = MayNotUseText(
+        connection.tenant, settings_.Find(connection.tenant).gpus, "a GPU of this host");
+    return Refuse(std::move(connection), wire::kWelcomeNoDevice, text);
+  }
   wire::Welcome welcome;
-  welcome.device_count = DevicesFor(connection);
+  welcome.device_count = static_cast<uint32_t>(shown.size());
+  // In a pool a number is an assembly of the pool's; who is answered without it goes by what holds
+  // when a session begins.
+  if (pool_ == nullptr) welcome.assembly = ChoiceOf(shown);
   if (!devices_.empty()) {
     const Ready& driver = *devices_[0]->info;
     welcome.driver_version = driver.driver_version;
@@ -604,8 +672,8 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
   std::vector<wire::DeviceUse> uses;
   std::vector<wire::ProcessUse> processes;
   if (status) {
-    uses = UsesOf(connection);
-    processes = ProcessesOf(connection);
+    uses = UsesOf(connection, shown);
+    processes = ProcessesOf(connection, shown);
     welcome.process_count = static_cast<uint32_t>(processes.size());
   }
   std::string bytes;
@@ -614,7 +682,7 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
   };
   append(welcome);
   const Bytes quota = settings_.tenants().Find(connection.tenant).memory_hard;
-  for (uint32_t index = 0; index < welcome.device_count; ++index) {
+  for (const uint32_t index : shown) {
     wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
     if (quota != 0) snapshot.total_bytes = quota;
     // Behind a guest's proxy, a program sees a UNIX socket and cannot know.
@@ -628,23 +696,24 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
   greeter_.Answer(std::move(connection), std::move(bytes));
 }
 
-std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const {
+std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection,
+                                            const std::vector<uint32_t>& shown) const {
   const Nanos now = MonotonicNow();
-  std::vector<wire::DeviceUse> uses(DevicesFor(connection));
-  std::vector<uint64_t> used_by_all(uses.size());
+  std::vector<wire::DeviceUse> of_device(devices_.size());
+  std::vector<uint64_t> used_by_all(devices_.size());
   for (const auto& [id, session] : sessions_) {
     const uint32_t index = session.identity.device_index;
-    if (index >= uses.size()) continue;
     const uint64_t bytes = usage_.Latest(id).memory_bytes;
     used_by_all[index] += bytes;
     if (session.identity.tenant != connection.tenant) continue;
-    uses[index].used_bytes += bytes;
-    uses[index].busy_percent =
-        std::min(100u, uses[index].busy_percent + session.recent.BusyPercent(now));
+    of_device[index].used_bytes += bytes;
+    of_device[index].busy_percent =
+        std::min(100u, of_device[index].busy_percent + session.recent.BusyPercent(now));
   }
   const Bytes quota = settings_.tenants().Find(connection.tenant).memory_hard;
-  for (size_t index = 0; index < uses.size(); ++index) {
-    wire::DeviceUse& use = uses[index];
+  std::vector<wire::DeviceUse> uses;
+  for (const uint32_t index : shown) {
+    wire::DeviceUse& use = uses.emplace_back(of_device[index]);
     const Bytes device_bytes = devices_[index]->info->snapshot.total_bytes;
     use.total_bytes = quota != 0 ? quota : device_bytes;
     // With swapping there can be more in use than the device has.
@@ -654,18 +723,20 @@ std::vector<wire::DeviceUse> Daemon::UsesOf(const Connection& connection) const 
   return uses;
 }
 
-std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection) const {
+std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection,
+                                                  const std::vector<uint32_t>& shown) const {
   static_assert(kWindowSlots <= kProcessUsesMax);  // a tenant's sessions have a window each
   const Nanos now = MonotonicNow();
   const std::string& vm = connection.vm.empty() ? connection.tenant : connection.vm;
   std::vector<wire::ProcessUse> processes;
   for (const auto& [id, session] : sessions_) {
+    const auto device = std::find(shown.begin(), shown.end(), session.identity.device_index);
     if (session.identity.tenant != connection.tenant || session.identity.vm != vm ||
-        session.identity.device_index >= DevicesFor(connection)) {
+        device == shown.end()) {
       continue;
     }
     wire::ProcessUse& process = processes.emplace_back();
-    process.device = session.identity.device_index;
+    process.device = static_cast<uint32_t>(device - shown.begin());
     process.pid = session.identity.pid;
     process.memory_bytes = usage_.Latest(id).memory_bytes;
     process.busy_percent = session.recent.BusyPercent(now);
@@ -704,13 +775,14 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   open.session = next_session_++;
   SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
-  const Tenant tenant = settings_.tenants().Find(connection.tenant);
+  const Tenant tenant = settings_.Find(connection.tenant);
   open.weight = WeightOf(connection);
   open.priority = tenant.priority;
   open.memory_soft = tenant.memory_soft;
   open.memory_hard = tenant.memory_hard;
   open.memory_wait_ms = tenant.memory_wait_ms;
   open.stream_priority = static_cast<uint32_t>(tenant.stream_priority);
+  open.rates = connection.rates.value_or(tenant.rates);
   open.partition = settings_.tenants().PartitionOf(connection.tenant);
   open.hello = hello;
   // What passes descriptors ends at this daemon, whatever the guest believes.
@@ -852,29 +924,47 @@ absl::Status Daemon::SetPolicy(const std::optional<std::string>& policy, const s
   return absl::OkStatus();
 }
 
-absl::Status Daemon::SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
-                               const std::string& who) {
-  const uint32_t before = settings_.WeightOf(tenant);
-  RETURN_IF_ERROR(settings_.SetWeight(tenant, weight, who, static_cast<uint64_t>(time(nullptr))));
-  const uint32_t now = settings_.WeightOf(tenant);
-  LOG(INFO) << who << " set the weight of " << PrintableName(tenant) << " to " << now << " (was "
-            << before << ")";
-  events_.Add(EventLevel::kInfo, absl::StrCat("the weight of ", PrintableName(tenant), " is ", now,
-                                              ", was ", before, "; set by ", who));
-  SendWeight(tenant);
+absl::Status Daemon::SetTenant(const TenantChange& change, const std::string& who) {
+  const Tenant before = settings_.Find(change.tenant);
+  RETURN_IF_ERROR(settings_.SetTenant(change, who, static_cast<uint64_t>(time(nullptr))));
+  const Tenant now = settings_.Find(change.tenant);
+  const auto tell = [&](const char* what, const auto& is, const auto& was) {
+    const std::string name = PrintableName(change.tenant);
+    LOG(INFO) << who << " set the " << what << " of " << name << " to " << is << " (was " << was
+              << ")";
+    events_.Add(EventLevel::kInfo, absl::StrCat("the ", what, " of ", name, " is ", is, ", was ",
+                                                was, "; set by ", who));
+  };
+  if (change.weight.has_value()) tell("weight", now.weight, before.weight);
+  if (change.gpus.has_value()) tell("list of GPUs", now.gpus.Text(), before.gpus.Text());
+  if (change.launches_per_second.has_value()) {
+    tell("limit of launches a second", RateText(now.rates.launches_per_second),
+         RateText(before.rates.launches_per_second));
+  }
+  if (change.copy_bytes_per_second.has_value()) {
+    tell("limit of bytes copied a second", RateText(now.rates.copy_bytes_per_second),
+         RateText(before.rates.copy_bytes_per_second));
+  }
+  SendTerms(before, now);
   return absl::OkStatus();
 }
 
-void Daemon::SendWeight(const std::string& tenant) {
-  host::SetWeight message;
-  SetText(message.tenant, tenant);
-  message.weight = settings_.WeightOf(tenant);
+void Daemon::SendTerms(const Tenant& before, const Tenant& now) {
+  host::SetWeight weight;
+  SetText(weight.tenant, now.name);
+  weight.weight = now.weight;
+  SetRates rates;
+  SetText(rates.tenant, now.name);
+  rates.rates = now.rates;
   for (auto& [id, session] : sessions_) {
-    if (session.identity.tenant == tenant) session.weight = settings_.WeightOf(tenant);
+    if (session.identity.tenant == now.name) session.weight = now.weight;
   }
   for (const auto& [worker, running] : workers_) {
-    const absl::Status sent = worker->control().Send(message);
-    LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told a weight: " << sent;
+    absl::Status sent = absl::OkStatus();
+    if (before.weight != now.weight) sent.Update(worker->control().Send(weight));
+    if (before.rates != now.rates) sent.Update(worker->control().Send(rates));
+    LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid()
+                              << " was not told a tenant's terms: " << sent;
   }
 }
 
@@ -970,7 +1060,10 @@ DaemonStatus Daemon::Status() const {
   if (pool_ != nullptr) status.pool = pool_->Status();
   for (const auto& device : devices_) AddShares(*device, &status);
   status.policy = settings_.policy();
-  status.weights = settings_.Weights();
+  for (auto& [name, tenant] : settings_.Tenants()) {
+    status.weights[name] = tenant.weight;
+    status.limits[name] = {std::move(tenant.gpus), tenant.rates};
+  }
   for (const SessionStatus& session : status.sessions) {
     status.weights.try_emplace(session.tenant, session.weight);
   }

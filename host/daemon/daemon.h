@@ -136,16 +136,23 @@ class Daemon final : private AdminActions {
   // Makes the tenants' sockets those of the file.
   absl::Status OpenTenantDoors();
   absl::Status ReloadTenants();
-  void SendWeight(const std::string& tenant);
+  // Tells the workers what has changed of a tenant.
+  void SendTerms(const Tenant& before, const Tenant& now);
   absl::Status JoinPool();
-  uint32_t DevicesFor(const Connection& connection) const;
+  bool MayUse(const std::string& tenant, const Device& device) const;
+  // What a connection is shown, by index: its device 0, 1, ...
+  std::vector<uint32_t> DevicesFor(const Connection& connection) const;
 
   void OnHello(Connection connection, const wire::Hello& hello);
   // kPurposeQuery, and kPurposeStatus with `status`.
   void AnswerQuery(Connection connection, bool status);
   // What a kPurposeStatus is told beyond the snapshots.
-  std::vector<wire::DeviceUse> UsesOf(const Connection& connection) const;
-  std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection) const;
+  std::vector<wire::DeviceUse> UsesOf(const Connection& connection,
+                                      const std::vector<uint32_t>& shown) const;
+  std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection,
+                                            const std::vector<uint32_t>& shown) const;
+  // On the device that the program calls `hello.device`.
+  void OpenShown(Connection connection, const wire::Hello& hello);
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
@@ -159,8 +166,7 @@ class Daemon final : private AdminActions {
   // The policy and weights as they are set, to a worker that runs.
   void SendSettings(WorkerProcess* worker);
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
-  absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
-                         const std::string& who) override;
+  absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void SampleHistory();

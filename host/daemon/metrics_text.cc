@@ -318,6 +318,11 @@ void AddScheduling(const DaemonStatus& status, Families* families) {
     of.back().second = "to_host";
     families->Sample(of, static_cast<double>(totals.used.to_host_nanos) / 1e9);
   }
+  families->Counter("consort_rate_wait_seconds_total",
+                    "Time for which work waited for its tenant's rate limits.");
+  for (const auto& [who, totals] : status.usage) {
+    families->Sample(UserLabels(who), static_cast<double>(totals.used.rate_waited_nanos) / 1e9);
+  }
   families->Histogram("consort_queueing_delay_seconds",
                       "How long batches of device work waited for their turns.");
   std::map<std::pair<std::string, uint32_t>, SessionUsage> delays;

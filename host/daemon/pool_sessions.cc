@@ -43,6 +43,13 @@ std::optional<GpuDescription> Describe(const gpool::Vgpu& vgpu) {
   return description;
 }
 
+// What a tenant may use can change between a program's start and its use of a GPU.
+bool MayUse(const GpuList& list, const gpool::Vgpu& vgpu) {
+  const std::optional<GpuDescription> description = Describe(vgpu);
+  return description.has_value() && list.Has(vgpu.gid, UuidText(description->snapshot.uuid),
+                                             PrintableName(GetText(description->snapshot.name)));
+}
+
 // What a program tells devices apart by: two vGPUs may be one GPU, GPUs of two hosts may be in the
 // same slot, and CPU devices of all hosts are equal.
 class Names {
@@ -147,6 +154,7 @@ absl::StatusOr<UniqueFd> PoolSessions::OnLink(const std::string& peer,
   connection->front_door = "pool";
   connection->peer = absl::StrCat("node ", peer);
   connection->weight = std::min(request.weight, kTenantWeightMax);
+  connection->rates = request.rates;
   connection->slots_taken = request.slots_taken;
   loop_->Post([this, alive = alive_, connection, request] {
     if (*alive) OnRemoteSession(std::move(*connection), request);
@@ -172,7 +180,24 @@ void PoolSessions::Query(Connection connection, const wire::Hello& hello) {
   gpool::PlaceRequest request;
   request.application = PrintableName(GetText(hello.application));
   request.tenant = connection.tenant;
-  const size_t all = pool_->member().map()->gpu_count();
+  const std::shared_ptr<const gpool::Gmap> map = pool_->member().map();
+  size_t all = map->gpu_count();
+  const GpuList may_use = hooks_.tenant(connection.tenant).gpus;
+  if (!may_use.all()) {
+    for (const auto& [name, node] : map->nodes) {
+      for (const gpool::GpuRecord& gpu : node.gpus) {
+        if (may_use.Has(gpu.gid, gpu.uuid, gpu.model)) request.only.push_back(gpu.gid);
+      }
+    }
+    std::sort(request.only.begin(), request.only.end());
+    all = request.only.size();
+    if (all == 0) {
+      if (!pool_->member().joined()) return hooks_.answer_alone(std::move(connection));
+      const std::string tenant = connection.tenant;
+      return hooks_.refuse(std::move(connection), wire::kWelcomeNoDevice,
+                           MayNotUseText(tenant, may_use, "a GPU of the pool"));
+    }
+  }
   request.vgpus = std::min(connection.devices_max, options_.vgpus.value_or(all));
   request.vgpus = std::clamp<uint32_t>(request.vgpus, 1, kVgpusMax);
   request.id = NewAssemblyId();
@@ -263,6 +288,12 @@ void PoolSessions::Open(Connection connection, const wire::Hello& hello) {
         absl::StrCat("no device ", hello.device, "; there are ", assembly.vgpus.size()));
   }
   const gpool::Vgpu& vgpu = assembly.vgpus[hello.device];
+  if (const GpuList may_use = hooks_.tenant(connection.tenant).gpus; !MayUse(may_use, vgpu)) {
+    const std::string tenant = connection.tenant;
+    return hooks_.refuse(
+        std::move(connection), wire::kWelcomeRefused,
+        MayNotUseText(tenant, may_use, absl::StrCat("GPU ", vgpu.gid, " of the pool")));
+  }
   connection.assembly = hello.assembly;
   connection.slots_taken = assembly.slots;
   TellUse(hello.assembly, vgpu.gid);
@@ -280,6 +311,7 @@ void PoolSessions::OpenRemote(uint64_t id, const gpool::Vgpu& vgpu, Connection c
   RemoteSessionRequest request;
   request.device = vgpu.device;
   request.weight = hooks_.weight(connection);
+  request.rates = hooks_.tenant(connection.tenant).rates;
   SetText(request.tenant, connection.tenant);
   SetText(request.vm, connection.vm);
   request.slots_taken = connection.slots_taken;
@@ -402,6 +434,16 @@ void PoolSessions::Sweep() {
       pool_->Release(id);
     }
   }
+}
+
+std::optional<gpool::Gid> PoolSessions::GidOf(uint32_t device) const {
+  const std::shared_ptr<const gpool::Gmap> map = pool_->member().map();
+  const auto node = map->nodes.find(options_.pool.node);
+  if (node == map->nodes.end()) return std::nullopt;
+  for (const gpool::GpuRecord& gpu : node->second.gpus) {
+    if (gpu.device == device) return gpu.gid;
+  }
+  return std::nullopt;
 }
 
 PoolStatus PoolSessions::Status() const {

@@ -31,6 +31,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
 #include "host/daemon/status.h"
+#include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -48,6 +49,7 @@ struct GpuDescription {
 struct RemoteSessionRequest {
   uint32_t device = 0;  // of the node that is asked
   uint32_t weight = 0;  // of the tenant
+  TenantRates rates;    // likewise
   char tenant[64] = {};
   char vm[64] = {};
   SlotSet slots_taken = {};  // by other sessions of the application
@@ -69,6 +71,8 @@ class PoolSessions {
     std::function<void(Connection, uint32_t status, const std::string& text)> refuse;
     std::function<void(Connection, std::string bytes)> answer;
     std::function<uint32_t(const Connection&)> weight;
+    // With what was set at run time.
+    std::function<Tenant(const std::string& tenant)> tenant;
     // What a program is shown while the pool cannot place it: our own devices.
     std::function<void(Connection)> answer_alone;
   };
@@ -97,6 +101,8 @@ class PoolSessions {
   std::optional<uint32_t> WeightOf(const std::string& tenant) const {
     return pool_->member().WeightOf(tenant);
   }
+  // Of our own device; none: the pool has not told yet.
+  std::optional<gpool::Gid> GidOf(uint32_t device) const;
   PoolStatus Status() const;
 
  private:

@@ -289,6 +289,62 @@ TEST_F(ProcessTest, StartsServesAndStopsCleanly) {
   EXPECT_THAT(account, HasSubstr("\"vm\":\"local\""));
 }
 
+// What it calls device 1 stays that, or is refused.
+TEST_F(ProcessTest, AProgramsDevicesKeepTheirNumbersWhenItsTenantMayUseFewer) {
+  const std::string devices = folder_ + "/devices";
+  std::ofstream(devices) << "name=Zero\nname=One\nname=Two memory=32MiB\n";
+  const std::string tenants = folder_ + "/tenants.toml";
+  const auto allow = [&](const std::string& gpus) {
+    std::ofstream(tenants) << "[[tenant]]\nname = \"local\"\ngpus = " << gpus << "\n";
+  };
+  allow("[1, \"Two\"]");
+  Start({"--devices=" + devices, "--tenants=" + tenants});
+  std::array<wire::DeviceSnapshot, 4> shown;
+  DialResult before;
+  consort::QueryDevices(Options(), &before, shown);
+  ASSERT_EQ(before.error, DialError::kNone) << before.text;
+  ASSERT_EQ(before.welcome.device_count, 2u);
+  EXPECT_STREQ(shown[0].name, "One");
+  EXPECT_STREQ(shown[1].name, "Two");
+
+  allow("[\"Two\"]");
+  kill(pid_, SIGHUP);
+  DialResult now;
+  const Nanos deadline = MonotonicNow() + kPatience;
+  do {
+    consort::QueryDevices(Options(), &now, shown);
+    ASSERT_LT(MonotonicNow(), deadline) << Log();
+  } while (now.welcome.device_count != 1);
+  EXPECT_STREQ(shown[0].name, "Two");
+  const auto open = [this](uint32_t device, uint64_t assembly, DialResult* result) {
+    DialOptions options = Options();
+    options.device = device;
+    options.assembly = assembly;
+    options.handshake_timeout = kPatience;
+    std::unique_ptr<Channel> channel;
+    consort::OpenSession(options, result, &channel);
+    return channel;
+  };
+  DialResult result;
+  EXPECT_EQ(open(0, before.welcome.assembly, &result), nullptr);
+  EXPECT_THAT(result.text, HasSubstr("device 0 is not this program's any more"));
+  EXPECT_NE(open(1, before.welcome.assembly, &result), nullptr) << result.text;
+  EXPECT_NE(open(0, now.welcome.assembly, &result), nullptr) << result.text;
+  // Made up: what it was never shown.
+  EXPECT_EQ(open(0, 1, &result), nullptr);
+  EXPECT_EQ(open(1, 7, &result), nullptr);
+  EXPECT_EQ(open(0, uint64_t{1} << 63, &result), nullptr);
+
+  allow("[\"No such\"]");
+  kill(pid_, SIGHUP);
+  do {
+    consort::QueryDevices(Options(), &now, shown);
+    ASSERT_LT(MonotonicNow(), deadline) << Log();
+  } while (now.error == DialError::kNone);
+  EXPECT_EQ(now.error, DialError::kNoDevice);
+  EXPECT_THAT(now.text, HasSubstr("tenant local may not use a GPU of this host, only No such"));
+}
+
 TEST_F(ProcessTest, ReplacesAWorkerThatWasKilled) {
   Start();
   const std::vector<pid_t> before = Workers();

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -26,6 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
+constexpr char kCopyRateKey[] = "max_copy_bytes_per_second";
 
 bool IsPolicy(std::string_view name) {
   return name == kNoScheduler || !schedule::PolicyPromise(name).empty();
@@ -37,9 +40,44 @@ bool IsTenantName(const std::string& name) {
 
 bool IsWeight(uint64_t weight) { return weight >= 1 && weight <= kTenantWeightMax; }
 
+// What may be set of a tenant, and how the state file has it.
+absl::Status Check(const char* key, uint32_t weight) {
+  if (IsWeight(weight)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a ", key, " is a whole number from 1 to ", kTenantWeightMax));
+}
+
+absl::Status Check(const char*, const GpuList& gpus) { return CheckGpuList(gpus); }
+
+absl::Status Check(const char* key, uint64_t rate) {
+  const bool copies = absl::string_view(key) == kCopyRateKey;
+  if (copies ? IsCopyRate(rate) : IsLaunchRate(rate)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, " is 0 (no limit) or at least ", copies ? kCopyRateLeast : Bytes{kLaunchRateLeast}));
+}
+
+Json ValueJson(uint64_t number) { return number; }
+Json ValueJson(const GpuList& gpus) { return gpus.names; }
+
+bool FromJson(const Json& json, GpuList* gpus) {
+  if (!json.is_array()) return false;
+  for (const Json& name : json) {
+    if (!name.is_string()) return false;
+    gpus->names.push_back(name.get<std::string>());
+  }
+  return true;
+}
+
+template <class T>
+bool FromJson(const Json& json, T* number) {
+  if (!json.is_number_unsigned()) return false;
+  *number = static_cast<T>(std::min<uint64_t>(json.get<uint64_t>(), std::numeric_limits<T>::max()));
+  return true;
+}
+
 template <class T>
 Json SaidJson(const char* key, const T& said) {
-  return {{key, said.value}, {"by", said.by}, {"at", said.at}};
+  return {{key, ValueJson(said.value)}, {"by", said.by}, {"at", said.at}};
 }
 
 // The whole file or nothing of it is there after a crash.
@@ -58,6 +96,14 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+template <class S, class F>
+absl::Status Settings::ForEachKind(S* state, F with) {
+  RETURN_IF_ERROR(with("weights", "weight", &state->weights));
+  RETURN_IF_ERROR(with("gpus", "gpus", &state->gpus));
+  RETURN_IF_ERROR(with("launch_rates", "max_launches_per_second", &state->launch_rates));
+  return with("copy_rates", kCopyRateKey, &state->copy_rates);
+}
 
 absl::StatusOr<Settings> Settings::Load(TenantsFile tenants, std::string policy,
                                         std::string state_path) {
@@ -96,16 +142,20 @@ absl::Status Settings::Read() {
     if (!name.is_string() || !IsPolicy(name.get<std::string>())) return wrong("no such policy");
     state.policy = {name.get<std::string>(), by(*it), at(*it)};
   }
-  const Json weights = json.value("weights", Json::object());
-  if (!weights.is_object()) return wrong("weights is no object");
-  for (const auto& [tenant, said] : weights.items()) {
-    const Json weight = said.is_object() ? said.value("weight", Json()) : Json();
-    if (!IsTenantName(tenant) || !weight.is_number_unsigned() ||
-        !IsWeight(weight.get<uint64_t>())) {
-      return wrong(absl::StrCat("no weight of a tenant: ", tenant));
-    }
-    state.weights[tenant] = {weight.get<uint32_t>(), by(said), at(said)};
-  }
+  RETURN_IF_ERROR(ForEachKind(
+      &state, [&]<class T>(const char* kind, const char* key, SaidOf<T>* said) -> absl::Status {
+        const Json all = json.value(kind, Json::object());
+        if (!all.is_object()) return wrong(absl::StrCat(kind, " is no object"));
+        for (const auto& [tenant, entry] : all.items()) {
+          T value = T();
+          if (!IsTenantName(tenant) || !entry.is_object() ||
+              !FromJson(entry.value(key, Json()), &value) || !Check(key, value).ok()) {
+            return wrong(absl::StrCat("no ", key, " of a tenant: ", tenant));
+          }
+          (*said)[tenant] = {std::move(value), by(entry), at(entry)};
+        }
+        return absl::OkStatus();
+      }));
   state_ = std::move(state);
   return absl::OkStatus();
 }
@@ -114,11 +164,16 @@ absl::Status Settings::Take(State state) {
   if (keeps()) {
     Json json;
     json["schema"] = kSchema;
-    if (state.policy.has_value()) json["policy"] = SaidJson("name", *state.policy);
-    json["weights"] = Json::object();
-    for (const auto& [tenant, said] : state.weights) {
-      json["weights"][tenant] = SaidJson("weight", said);
+    if (state.policy.has_value()) {
+      json["policy"] = {
+          {"name", state.policy->value}, {"by", state.policy->by}, {"at", state.policy->at}};
     }
+    RETURN_IF_ERROR(ForEachKind(
+        &state, [&]<class T>(const char* kind, const char* key, SaidOf<T>* said) -> absl::Status {
+          json[kind] = Json::object();
+          for (const auto& [tenant, one] : *said) json[kind][tenant] = SaidJson(key, one);
+          return absl::OkStatus();
+        }));
     // Names are the operator's words; what is no UTF-8 is written as a question mark.
     RETURN_IF_ERROR(
         WriteWhole(state_path_, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
@@ -133,10 +188,7 @@ std::string Settings::policy() const {
   return tenants_.scheduler.empty() ? kDefaultPolicy : tenants_.scheduler;
 }
 
-uint32_t Settings::WeightOf(std::string_view tenant) const {
-  const auto it = state_.weights.find(std::string(tenant));
-  return it != state_.weights.end() ? it->second.value : tenants_.Find(tenant).weight;
-}
+uint32_t Settings::WeightOf(std::string_view tenant) const { return Find(tenant).weight; }
 
 std::optional<uint32_t> Settings::SetWeightOf(std::string_view tenant) const {
   const auto it = state_.weights.find(std::string(tenant));
@@ -144,11 +196,29 @@ std::optional<uint32_t> Settings::SetWeightOf(std::string_view tenant) const {
   return it->second.value;
 }
 
-std::map<std::string, uint32_t> Settings::Weights() const {
-  std::map<std::string, uint32_t> weights;
-  for (const Tenant& tenant : tenants_.tenants) weights[tenant.name] = tenant.weight;
-  for (const auto& [tenant, said] : state_.weights) weights[tenant] = said.value;
-  return weights;
+Tenant Settings::Find(std::string_view name) const {
+  Tenant tenant = tenants_.Find(name);
+  const auto over = [&]<class T>(const SaidOf<T>& said, T* value) {
+    if (const auto it = said.find(tenant.name); it != said.end()) *value = it->second.value;
+  };
+  over(state_.weights, &tenant.weight);
+  over(state_.gpus, &tenant.gpus);
+  over(state_.launch_rates, &tenant.rates.launches_per_second);
+  over(state_.copy_rates, &tenant.rates.copy_bytes_per_second);
+  return tenant;
+}
+
+std::map<std::string, Tenant> Settings::Tenants() const {
+  std::map<std::string, Tenant> tenants;
+  for (const Tenant& tenant : tenants_.tenants) tenants[tenant.name] = Find(tenant.name);
+  const auto add = [&](const auto& said) {
+    for (const auto& [tenant, one] : said) tenants.try_emplace(tenant, Find(tenant));
+  };
+  add(state_.weights);
+  add(state_.gpus);
+  add(state_.launch_rates);
+  add(state_.copy_rates);
+  return tenants;
 }
 
 absl::Status Settings::SetPolicy(const std::optional<std::string>& policy, const std::string& who,
@@ -167,26 +237,30 @@ absl::Status Settings::SetPolicy(const std::optional<std::string>& policy, const
   return Take(std::move(state));
 }
 
-absl::Status Settings::SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
-                                 const std::string& who, uint64_t at) {
-  if (!IsTenantName(tenant)) {
+absl::Status Settings::SetTenant(const TenantChange& change, const std::string& who, uint64_t at) {
+  if (!IsTenantName(change.tenant)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a tenant's name has 1 to ", sizeof(OpenSession{}.tenant) - 1, " bytes"));
   }
   State state = state_;
-  state.weights.erase(tenant);
-  if (weight.has_value()) {
-    if (!IsWeight(*weight)) {
+  const auto set = [&]<class T>(const char* key, const Change<T>& wanted,
+                                SaidOf<T>* said) -> absl::Status {
+    if (!wanted.has_value()) return absl::OkStatus();
+    said->erase(change.tenant);
+    if (!wanted->has_value()) return absl::OkStatus();
+    RETURN_IF_ERROR(Check(key, **wanted));
+    if (said->size() >= kSetTenantsMax) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a weight is a whole number from 1 to ", kTenantWeightMax));
+          absl::StrCat("at most ", kSetTenantsMax, " tenants have a ", key,
+                       " that was set at run time; write the others into the file"));
     }
-    if (state.weights.size() >= kSetWeightsMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("at most ", kSetWeightsMax,
-                       " weights are set at run time; write the others into the file"));
-    }
-    state.weights[tenant] = {*weight, who, at};
-  }
+    (*said)[change.tenant] = {**wanted, who, at};
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(set("weight", change.weight, &state.weights));
+  RETURN_IF_ERROR(set("gpus", change.gpus, &state.gpus));
+  RETURN_IF_ERROR(set("max_launches_per_second", change.launches_per_second, &state.launch_rates));
+  RETURN_IF_ERROR(set(kCopyRateKey, change.copy_bytes_per_second, &state.copy_rates));
   return Take(std::move(state));
 }
 

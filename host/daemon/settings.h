@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/settings.h: the scheduler's policy and the tenants' weights: those of the operator's
-// files and flags, and over them what was set at run time (consortctl policy, consortctl tenant
-// set).
+// host/daemon/settings.h: the scheduler's policy, and the tenants' weights, GPUs and rates: those
+// of the operator's files and flags, and over them what was set at run time (consortctl policy,
+// consortctl tenant set).
 //
 // What was set at run time is kept in a state file with who set it and when, so that it holds after
 // a restart, until it is set back to what the files say:
 //
 //   {"schema": 1,
 //    "policy": {"name": "las", "by": "uid 0", "at": 1767225600},
-//    "weights": {"web-1": {"weight": 4, "by": "uid 1000", "at": 1767225600}}}
+//    "weights": {"web-1": {"weight": 4, "by": "uid 1000", "at": 1767225600}},
+//    "gpus": {"web-1": {"gpus": ["0"], ...}},
+//    "launch_rates": {"web-1": {"max_launches_per_second": 20000, ...}},
+//    "copy_rates": {"web-1": {"max_copy_bytes_per_second": 1073741824, ...}}}
 //
 // Owned by consortd's loop.
 #ifndef CONSORT_HOST_DAEMON_SETTINGS_H_
@@ -22,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "host/daemon/tenant_change.h"
 #include "host/daemon/tenants.h"
 
 namespace consort::host {
@@ -42,18 +46,20 @@ class Settings {
   uint32_t WeightOf(std::string_view tenant) const;
   // The weight that was set at run time, if one was.
   std::optional<uint32_t> SetWeightOf(std::string_view tenant) const;
+  // As the file says alone.
   const TenantsFile& tenants() const { return tenants_; }
-  // All tenants that a file names or that were set, with their weights.
-  std::map<std::string, uint32_t> Weights() const;
+  // With what was set over it.
+  Tenant Find(std::string_view tenant) const;
+  // All that a file names or that were set, likewise.
+  std::map<std::string, Tenant> Tenants() const;
   bool keeps() const { return !state_path_.empty(); }
 
   // From now on, said by `who` at `at` seconds since 1970; no value: what the files say.
-  // kInvalidArgument: no such policy or weight, or too many are set. Others: it could not be
+  // kInvalidArgument: no such policy or value, or too many are set. Others: it could not be
   // written, and is not in force.
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who,
                          uint64_t at);
-  absl::Status SetWeight(const std::string& tenant, std::optional<uint32_t> weight,
-                         const std::string& who, uint64_t at);
+  absl::Status SetTenant(const TenantChange& change, const std::string& who, uint64_t at);
 
  private:
   template <class T>
@@ -62,10 +68,20 @@ class Settings {
     std::string by;
     uint64_t at = 0;
   };
+  // By tenant.
+  template <class T>
+  using SaidOf = std::map<std::string, Said<T>>;
   struct State {
     std::optional<Said<std::string>> policy;
-    std::map<std::string, Said<uint32_t>> weights;
+    SaidOf<uint32_t> weights;
+    SaidOf<GpuList> gpus;
+    SaidOf<uint64_t> launch_rates;
+    SaidOf<uint64_t> copy_rates;
   };
+  // Calls `with` for each kind of what is set of tenants: its name in the file, its key there, what
+  // of `state` it is.
+  template <class S, class F>
+  static absl::Status ForEachKind(S* state, F with);
 
   Settings(TenantsFile tenants, std::string policy, std::string state_path)
       : tenants_(std::move(tenants)),

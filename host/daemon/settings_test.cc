@@ -16,8 +16,16 @@ namespace consort::host {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+
+TenantChange Weight(const std::string& tenant, std::optional<uint32_t> weight) {
+  TenantChange change;
+  change.tenant = tenant;
+  change.weight.emplace(weight);
+  return change;
+}
 
 class SettingsTest : public ::testing::Test {
  protected:
@@ -60,23 +68,55 @@ TEST_F(SettingsTest, WhatIsSetHoldsAfterARestartWithWhoAndWhen) {
     auto settings = Load();
     ASSERT_TRUE(settings.ok());
     EXPECT_TRUE(settings->SetPolicy("las", "uid 7", 1000).ok());
-    EXPECT_TRUE(settings->SetWeight("web", 5, "uid 8", 1001).ok());
-    EXPECT_TRUE(settings->SetWeight("other", 3, "uid 8", 1002).ok());
+    EXPECT_TRUE(settings->SetTenant(Weight("web", 5), "uid 8", 1001).ok());
+    EXPECT_TRUE(settings->SetTenant(Weight("other", 3), "uid 8", 1002).ok());
     EXPECT_EQ(settings->WeightOf("web"), 5u);
   }
   auto settings = Load();
   ASSERT_TRUE(settings.ok()) << settings.status();
   EXPECT_EQ(settings->policy(), "las");
-  EXPECT_THAT(settings->Weights(), ElementsAre(Pair("other", 3), Pair("web", 5)));
+  EXPECT_THAT(settings->Tenants(), ElementsAre(Pair("other", Field(&Tenant::weight, 3)),
+                                               Pair("web", Field(&Tenant::weight, 5))));
   EXPECT_THAT(Text(), HasSubstr("uid 7"));
   EXPECT_THAT(Text(), HasSubstr("1001"));
   EXPECT_TRUE(settings->SetPolicy(std::nullopt, "uid 7", 2000).ok());
-  EXPECT_TRUE(settings->SetWeight("web", std::nullopt, "uid 7", 2000).ok());
+  EXPECT_TRUE(settings->SetTenant(Weight("web", std::nullopt), "uid 7", 2000).ok());
   settings = Load();
   ASSERT_TRUE(settings.ok());
   EXPECT_EQ(settings->policy(), "tfs");
   EXPECT_EQ(settings->WeightOf("web"), 2u);
   EXPECT_EQ(settings->WeightOf("other"), 3u);
+}
+
+TEST_F(SettingsTest, GpusAndRatesAreSetBesideEachOtherAndGoBackOneByOne) {
+  {
+    auto settings = Load();
+    ASSERT_TRUE(settings.ok());
+    TenantChange change;
+    change.tenant = "web";
+    change.gpus.emplace(GpuList{{"0", "NVIDIA H200"}});
+    change.launches_per_second.emplace(100);
+    EXPECT_TRUE(settings->SetTenant(change, "uid 7", 1000).ok());
+    change = {};
+    change.tenant = "web";
+    change.copy_bytes_per_second.emplace(kCopyRateLeast);
+    EXPECT_TRUE(settings->SetTenant(change, "uid 8", 1001).ok());
+  }
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  Tenant web = settings->Find("web");
+  EXPECT_EQ(web.weight, 2u);  // of the file
+  EXPECT_THAT(web.gpus.names, ElementsAre("0", "NVIDIA H200"));
+  EXPECT_EQ(web.rates, (TenantRates{100, kCopyRateLeast}));
+  EXPECT_TRUE(settings->tenants().Find("web").gpus.all());
+  TenantChange back;
+  back.tenant = "web";
+  back.gpus.emplace(std::nullopt);
+  back.launches_per_second.emplace(std::nullopt);
+  EXPECT_TRUE(settings->SetTenant(back, "uid 7", 1002).ok());
+  web = settings->Find("web");
+  EXPECT_TRUE(web.gpus.all());
+  EXPECT_EQ(web.rates, (TenantRates{0, kCopyRateLeast}));
 }
 
 TEST_F(SettingsTest, FlagsComeBeforeTheFileAndWhatWasSetBeforeBoth) {
@@ -99,12 +139,23 @@ TEST_F(SettingsTest, WrongValuesChangeNothing) {
   auto settings = Load();
   ASSERT_TRUE(settings.ok());
   EXPECT_TRUE(absl::IsInvalidArgument(settings->SetPolicy("fairest", "x", 1)));
-  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("web", 0, "x", 1)));
-  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("web", kTenantWeightMax + 1, "x", 1)));
-  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("", 2, "x", 1)));
-  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight(std::string(64, 'x'), 2, "x", 1)));
-  EXPECT_TRUE(settings->SetWeight(std::string(63, 'x'), kTenantWeightMax, "x", 1).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetTenant(Weight("web", 0), "x", 1)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(settings->SetTenant(Weight("web", kTenantWeightMax + 1), "x", 1)));
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetTenant(Weight("", 2), "x", 1)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(settings->SetTenant(Weight(std::string(64, 'x'), 2), "x", 1)));
+  EXPECT_TRUE(settings->SetTenant(Weight(std::string(63, 'x'), kTenantWeightMax), "x", 1).ok());
   EXPECT_EQ(settings->policy(), "tfs");
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+  TenantChange change;
+  change.tenant = "web";
+  change.weight.emplace(7);  // good, and beside it one that is not
+  change.copy_bytes_per_second.emplace(kCopyRateLeast - 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetTenant(change, "x", 1)));
+  change.copy_bytes_per_second.reset();
+  change.gpus.emplace(GpuList{{"0", "0"}});
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetTenant(change, "x", 1)));
   EXPECT_EQ(settings->WeightOf("web"), 2u);
 }
 
@@ -112,11 +163,11 @@ TEST_F(SettingsTest, BeyondTheBoundNoMoreWeightsAreSet) {
   TenantsFile none;
   auto settings = Settings::Load(none, "tfs", "");
   ASSERT_TRUE(settings.ok());
-  for (uint32_t i = 0; i < kSetWeightsMax; ++i) {
-    ASSERT_TRUE(settings->SetWeight("t" + std::to_string(i), 2, "x", 1).ok());
+  for (uint32_t i = 0; i < kSetTenantsMax; ++i) {
+    ASSERT_TRUE(settings->SetTenant(Weight("t" + std::to_string(i), 2), "x", 1).ok());
   }
-  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetWeight("more", 2, "x", 1)));
-  EXPECT_TRUE(settings->SetWeight("t0", 3, "x", 1).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(settings->SetTenant(Weight("more", 2), "x", 1)));
+  EXPECT_TRUE(settings->SetTenant(Weight("t0", 3), "x", 1).ok());
 }
 
 TEST_F(SettingsTest, WhatCannotBeWrittenIsNotInForce) {
@@ -131,7 +182,11 @@ TEST_F(SettingsTest, AFileThatIsNoneOfOursIsNamed) {
        {"", "[]", "{}", R"({"schema":2})", R"({"schema":1,"policy":{"name":"fairest"}})",
         R"({"schema":1,"policy":"las"})", R"({"schema":1,"weights":[]})",
         R"({"schema":1,"weights":{"web":{"weight":0}}})",
-        R"({"schema":1,"weights":{"web":{"weight":-1}}})", R"({"schema":1,"weights":{"web":4}})"}) {
+        R"({"schema":1,"weights":{"web":{"weight":-1}}})", R"({"schema":1,"weights":{"web":4}})",
+        R"({"schema":1,"gpus":{"web":{"gpus":"0"}}})",
+        R"({"schema":1,"gpus":{"web":{"gpus":[0]}}})",
+        R"({"schema":1,"launch_rates":{"web":{"max_launches_per_second":-1}}})",
+        R"({"schema":1,"copy_rates":{"web":{"max_copy_bytes_per_second":1}}})"}) {
     Write(text);
     const auto settings = Load();
     EXPECT_TRUE(absl::IsInvalidArgument(settings.status())) << text;

@@ -14,6 +14,7 @@
 
 #include "gpool/gmap.h"
 #include "host/control/messages.h"
+#include "host/daemon/gpu_list.h"
 #include "host/daemon/usage_book.h"
 
 namespace consort::host {
@@ -43,6 +44,11 @@ struct SessionStatus {
   uint64_t started_unix_seconds = 0;
   SessionUsage usage;
   double share = 0;  // of its device's time, over the last kShareWindow
+};
+
+struct TenantLimits {
+  GpuList gpus;
+  TenantRates rates;
 };
 
 // What a tenant has of a device, over the last kShareWindow.
@@ -109,11 +115,12 @@ struct DaemonStatus {
   std::vector<SessionStatus> sessions;  // open ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
-  std::optional<PoolStatus> pool;                     // none: this daemon is in no pool
-  std::string policy;                                 // of the scheduler
-  std::map<std::string, uint32_t> weights;            // of tenants that are known
-  std::vector<TenantShare> shares;                    // of tenants that have sessions
-  bool reload_failed = false;                         // the last reading of the VMs' files
+  std::optional<PoolStatus> pool;              // none: this daemon is in no pool
+  std::string policy;                          // of the scheduler
+  std::map<std::string, uint32_t> weights;     // of tenants that are known
+  std::map<std::string, TenantLimits> limits;  // of tenants that a file names or that were set
+  std::vector<TenantShare> shares;             // of tenants that have sessions
+  bool reload_failed = false;                  // the last reading of the VMs' files
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
   std::map<std::string, uint64_t> refused;            // connections, by reason: see RefusalReason
   std::map<std::string, uint64_t> errors;             // by kind

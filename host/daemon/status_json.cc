@@ -38,6 +38,7 @@ void AddUsage(const SessionUsage& usage, Json* to) {
         static_cast<double>(usage.timed_bytes_to_host) / Seconds(usage.to_host_nanos);
   }
   (*to)["queued_seconds"] = Seconds(usage.queued_nanos);
+  (*to)["rate_waited_seconds"] = Seconds(usage.rate_waited_nanos);
   (*to)["batches"] = usage.batches;
   (*to)["memory_bytes"] = usage.memory_bytes;
   (*to)["memory_byte_seconds"] = usage.memory_byte_seconds;
@@ -99,6 +100,7 @@ Json TenantsJson(const DaemonStatus& status) {
     sum.used.timed_bytes_to_device += totals.used.timed_bytes_to_device;
     sum.used.timed_bytes_to_host += totals.used.timed_bytes_to_host;
     sum.used.queued_nanos += totals.used.queued_nanos;
+    sum.used.rate_waited_nanos += totals.used.rate_waited_nanos;
     sum.used.batches += totals.used.batches;
     sum.used.memory_bytes += totals.used.memory_bytes;
     sum.used.memory_byte_seconds += totals.used.memory_byte_seconds;
@@ -111,6 +113,16 @@ Json TenantsJson(const DaemonStatus& status) {
     tenant["tenant"] = name;
     const auto weight = status.weights.find(name);
     tenant["weight"] = weight == status.weights.end() ? 1 : weight->second;
+    if (const auto limits = status.limits.find(name); limits != status.limits.end()) {
+      const auto& [gpus, rates] = limits->second;
+      if (!gpus.all()) tenant["gpus"] = gpus.names;
+      if (rates.launches_per_second != 0) {
+        tenant["max_launches_per_second"] = rates.launches_per_second;
+      }
+      if (rates.copy_bytes_per_second != 0) {
+        tenant["max_copy_bytes_per_second"] = rates.copy_bytes_per_second;
+      }
+    }
     tenant["sessions"] = totals.sessions_open;
     tenant["sessions_started"] = totals.sessions_begun;
     AddUsage(totals.used, &tenant);

@@ -98,6 +98,26 @@ class Reader {
     return *size;
   }
 
+  absl::StatusOr<GpuList> Gpus(const toml::node& node) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr || array->empty()) {
+      return Error(node.source(),
+                   "gpus wants a list such as [0, \"NVIDIA H200\"]; without gpus they are all");
+    }
+    GpuList list;
+    for (const toml::node& entry : *array) {
+      const std::optional<int64_t> number = entry.value_exact<int64_t>();
+      const std::optional<std::string> text = entry.value_exact<std::string>();
+      if (!text.has_value() && (!number.has_value() || *number < 0)) {
+        return Error(entry.source(), "a GPU is a number from 0 on, or a UUID or model in quotes");
+      }
+      list.names.push_back(text.has_value() ? *text : std::to_string(*number));
+    }
+    const absl::Status checked = CheckGpuList(list);
+    return checked.ok() ? absl::StatusOr<GpuList>(std::move(list))
+                        : Error(node.source(), checked.message());
+  }
+
   absl::StatusOr<Tenant> ReadTenant(const toml::table& table) {
     Tenant tenant;
     for (const auto& [key, node] : table) {
@@ -153,6 +173,21 @@ class Reader {
         tenant.isolation = mode == "process"     ? Isolation::kProcess
                            : mode == "partition" ? Isolation::kPartition
                                                  : Isolation::kPacked;
+      } else if (key == "gpus") {
+        ASSIGN_OR_RETURN(tenant.gpus, Gpus(node));
+      } else if (key == "max_launches_per_second") {
+        const std::optional<int64_t> rate = node.value_exact<int64_t>();
+        if (!rate.has_value() || *rate <= 0 || !IsLaunchRate(static_cast<uint64_t>(*rate))) {
+          return Error(node.source(), absl::StrCat(View(key.str()), " wants a whole number from ",
+                                                   kLaunchRateLeast, " on"));
+        }
+        tenant.rates.launches_per_second = static_cast<uint64_t>(*rate);
+      } else if (key == "max_copy_bytes_per_second") {
+        ASSIGN_OR_RETURN(tenant.rates.copy_bytes_per_second, Size(key, node));
+        if (!IsCopyRate(tenant.rates.copy_bytes_per_second)) {
+          return Error(node.source(), absl::StrCat(View(key.str()), " wants at least ",
+                                                   kCopyRateLeast / kKiB, "KiB"));
+        }
       } else if (key == "socket") {
         ASSIGN_OR_RETURN(tenant.socket_path, Text(key, node));
         if (tenant.socket_path[0] != '/' ||
@@ -164,11 +199,11 @@ class Reader {
           return Error(node.source(), "two tenants have this socket; give each its own");
         }
       } else {
-        return Error(
-            key.source(),
-            absl::StrCat("unknown key ", View(key.str()),
-                         "; a tenant has name, weight, stream_priority, isolation, socket, "
-                         "memory_soft, memory_hard, memory_wait_seconds and priority"));
+        return Error(key.source(),
+                     absl::StrCat("unknown key ", View(key.str()),
+                                  "; a tenant has name, weight, gpus, max_launches_per_second, "
+                                  "max_copy_bytes_per_second, stream_priority, isolation, socket, "
+                                  "memory_soft, memory_hard, memory_wait_seconds and priority"));
       }
     }
     if (tenant.memory_hard != 0 && tenant.memory_soft > tenant.memory_hard) {
@@ -186,6 +221,12 @@ class Reader {
 };
 
 }  // namespace
+
+bool IsLaunchRate(uint64_t per_second) { return per_second == 0 || per_second >= kLaunchRateLeast; }
+
+bool IsCopyRate(uint64_t bytes_per_second) {
+  return bytes_per_second == 0 || bytes_per_second >= kCopyRateLeast;
+}
 
 Tenant TenantsFile::Find(std::string_view name) const {
   for (const Tenant& each : tenants) {

@@ -14,7 +14,11 @@
 //                                            for all; "process": one for this tenant alone;
 //                                            "partition": packed, on multiprocessors of its own, by
 //                                            weight among all such tenants
-//   socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this tenant's
+//   gpus = [0, "NVIDIA H200"]                that it may use (gpu_list.h); all if it is not there
+//   max_launches_per_second = 20000          kernels and fills, on each device; what is over it
+//   waits max_copy_bytes_per_second = "2GiB"       between host and device, on each device,
+//   likewise socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this
+//   tenant's
 //
 // A tenant that is not in the file has weight 1, and so has everybody without a file.
 #ifndef CONSORT_HOST_DAEMON_TENANTS_H_
@@ -28,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "base/units.h"
 #include "host/control/messages.h"
+#include "host/daemon/gpu_list.h"
 #include "host/session/stream_priority.h"
 
 namespace consort::host {
@@ -48,8 +53,14 @@ struct Tenant {
   uint32_t priority = 0;  // among those that wait for memory; higher first
   PriorityLevel stream_priority = PriorityLevel::kNormal;
   Isolation isolation = Isolation::kPacked;
+  GpuList gpus;
+  TenantRates rates;
   std::string socket_path;  // empty: none of its own
 };
+
+// What a rate may be: 0 (none), or at least kLaunchRateLeast, kCopyRateLeast.
+bool IsLaunchRate(uint64_t per_second);
+bool IsCopyRate(uint64_t bytes_per_second);
 
 struct TenantsFile {
   std::string scheduler;  // empty: not said

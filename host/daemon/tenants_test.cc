@@ -11,6 +11,7 @@
 namespace consort::host {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -106,6 +107,43 @@ TEST(Tenants, ErrorsSayWhereAndWhatToDo) {
               HasSubstr("t.toml:3:10: socket wants a path from /"));
   EXPECT_THAT(ErrorOf("[[tenant]]\nname = \"" + std::string(64, 'n') + "\"\n"),
               HasSubstr("t.toml:2:8: name wants at most 63 bytes"));
+}
+
+TEST(Tenants, HaveGpusAndRates) {
+  const auto file = ParseTenants("t.toml", R"(
+[[tenant]]
+name = "a"
+gpus = [0, "GPU-01020304", "NVIDIA H200"]
+max_launches_per_second = 20000
+max_copy_bytes_per_second = "2GiB"
+)");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const Tenant tenant = file->Find("a");
+  EXPECT_THAT(tenant.gpus.names, ElementsAre("0", "GPU-01020304", "NVIDIA H200"));
+  EXPECT_EQ(tenant.rates.launches_per_second, 20000u);
+  EXPECT_EQ(tenant.rates.copy_bytes_per_second, 2 * kGiB);
+  EXPECT_TRUE(file->Find("b").gpus.all());
+  EXPECT_EQ(file->Find("b").rates, TenantRates());
+}
+
+TEST(Tenants, RefuseGpusAndRatesThatMeanNothing) {
+  const std::string tenant = "[[tenant]]\nname = \"a\"\n";
+  for (const char* gpus : {"[]", "0", "\"all\""}) {
+    EXPECT_THAT(ErrorOf(tenant + "gpus = " + gpus),
+                StartsWith("t.toml:3:8: gpus wants a list such as [0, "));
+  }
+  EXPECT_THAT(ErrorOf(tenant + "gpus = [0, -1]"), StartsWith("t.toml:3:12: a GPU is a number"));
+  EXPECT_THAT(ErrorOf(tenant + "gpus = [0, 1.5]"), StartsWith("t.toml:3:12: a GPU is a number"));
+  EXPECT_THAT(ErrorOf(tenant + "gpus = [0, \"0\"]"), StartsWith("t.toml:3:8: gpus names 0 twice"));
+  for (const char* rate : {"0", "-1", "\"10\"", "1.5"}) {
+    EXPECT_THAT(ErrorOf(tenant + "max_launches_per_second = " + rate),
+                StartsWith("t.toml:3:27: max_launches_per_second wants a whole number from 1 on"));
+  }
+  EXPECT_THAT(ErrorOf(tenant + "max_copy_bytes_per_second = 1000"),
+              StartsWith("t.toml:3:29: max_copy_bytes_per_second wants a size"));
+  EXPECT_THAT(ErrorOf(tenant + "max_copy_bytes_per_second = \"63KiB\""),
+              StartsWith("t.toml:3:29: max_copy_bytes_per_second wants at least 64KiB"));
+  EXPECT_TRUE(ParseTenants("t.toml", tenant + "max_copy_bytes_per_second = \"64KiB\"").ok());
 }
 
 TEST(Tenants, AMissingFileIsNoBadFile) {

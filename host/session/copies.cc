@@ -64,6 +64,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   CUresult result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   account_.bytes_to_device += bytes;
+  work_bytes_ += bytes;
   NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
 
   const bool contiguous = IsContiguous(request.dst_pitch, request.width, request.rows);
@@ -201,6 +202,7 @@ CUresult Session::SubmitPiece() {
     return result;
   }
   pending_.Add(std::move(item));
+  work_bytes_ += bytes;
   copy.offset += bytes;
   copy.active = copy.offset < copy.width * copy.rows;
   return CUDA_SUCCESS;
@@ -222,6 +224,7 @@ CUresult Session::CopyRows(const wire::FrameHeader& header, const wire::CopyRows
     const bool to_host = shared_host_->Contains(request.dst, 1);
     if (from_host && !to_host) account_.bytes_to_device += bytes;
     if (to_host && !from_host) account_.bytes_to_host += bytes;
+    if (from_host != to_host) work_bytes_ += bytes;
   }
   if (IsContiguous(request.dst_pitch, request.width, request.rows) &&
       IsContiguous(request.src_pitch, request.width, request.rows)) {

@@ -45,7 +45,8 @@ void SleepFor(Nanos nanos) {
 }  // namespace
 
 Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
-                 MemoryBroker* broker, const OpenSession& open, UniqueFd connection)
+                 RateLimit* rate, MemoryBroker* broker, const OpenSession& open,
+                 UniqueFd connection)
     : device_(device),
       driver_(device.driver()),
       health_(health),
@@ -59,7 +60,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       modules_(driver_, device.device(), device.capability(), &images_),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
-      gate_(driver_, scheduler, &streams_),
+      gate_(driver_, scheduler, rate, &streams_),
       device_time_(driver_),
       pending_(driver_, this) {}
 
@@ -355,7 +356,7 @@ bool Session::DispatchWork(const Frame& frame) {
   // In the middle of a copy to the host only what is no device work comes through.
   if (in_work_ != RequestCost::kNone) return Dispatch(frame, driver_, *this);
   in_work_ = CostOf(frame.header.opcode);
-  bytes_before_ = account_.bytes_to_device + account_.bytes_to_host;
+  work_bytes_ = 0;
   gate_.BeginRequest(in_work_);
   const bool dispatched = Dispatch(frame, driver_, *this);
   if (!copy_to_host_.active) EndDeviceWork();
@@ -368,13 +369,13 @@ void Session::EndDeviceWork() {
     estimate = static_cast<Nanos>(device_time_.latest_nanos());
     if (!gate_.measures()) untracked_kernel_nanos_ += device_time_.latest_nanos();
   } else if (in_work_ != RequestCost::kNone) {
-    const uint64_t bytes = account_.bytes_to_device + account_.bytes_to_host - bytes_before_;
     // 10 GB/s: a bus does more, so a batch of copies gets smaller than it might.
-    estimate += static_cast<Nanos>(bytes / 10);
-    if (gate_.measures() && in_work_ == RequestCost::kToDevice) timed_bytes_to_device_ += bytes;
-    if (gate_.measures() && in_work_ == RequestCost::kToHost) timed_bytes_to_host_ += bytes;
+    estimate += static_cast<Nanos>(work_bytes_ / 10);
+    if (gate_.measures() && in_work_ == RequestCost::kToDevice)
+      timed_bytes_to_device_ += work_bytes_;
+    if (gate_.measures() && in_work_ == RequestCost::kToHost) timed_bytes_to_host_ += work_bytes_;
   }
-  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate);
+  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate, work_bytes_);
 }
 
 void Session::Wait() {
@@ -382,14 +383,16 @@ void Session::Wait() {
     channel_->Wait(Channel::kReadable, 0, kGatePoll);
     return;
   }
-  if (gate_.waiting()) {
+  if (gate_.waiting() && !gate_.over_rate()) {
     gate_.Await(std::min(sleep_, kGatePoll));
     sleep_ = std::min(2 * sleep_, kPollSleepLast);
     return;
   }
   const Nanos sleep_max = std::min(gate_.sleep_max(), MemorySleepMax());
   // The outbox may have become empty since requests were last looked at.
-  if ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())) return;
+  if (!gate_.over_rate() &&
+      ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())))
+    return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = MonotonicNow() - last_progress_ < kPollSpin;
@@ -495,6 +498,7 @@ void Session::PublishUsage() {
   published_.untracked_kernel_nanos.store(untracked_kernel_nanos_, kRelaxed);
   published_.timed_bytes_to_device.store(timed_bytes_to_device_, kRelaxed);
   published_.timed_bytes_to_host.store(timed_bytes_to_host_, kRelaxed);
+  published_.rate_waited_nanos.store(static_cast<uint64_t>(gate_.rate_waited()), kRelaxed);
   published_.phase.store(static_cast<uint32_t>(gate_.phase()), kRelaxed);
   const Bytes held = window_->used_bytes() + virtual_memory_->memory_bytes();
   if (held != memory_held_) {
@@ -516,6 +520,7 @@ SessionUsage Session::Usage() const {
   usage.device_nanos = published_.untracked_kernel_nanos.load(kRelaxed);
   usage.timed_bytes_to_device = published_.timed_bytes_to_device.load(kRelaxed);
   usage.timed_bytes_to_host = published_.timed_bytes_to_host.load(kRelaxed);
+  usage.rate_waited_nanos = published_.rate_waited_nanos.load(kRelaxed);
   usage.phase = published_.phase.load(kRelaxed);
   const MemoryMeter::Reading memory = memory_meter_.Read(MonotonicNow());
   usage.memory_bytes = memory.held;

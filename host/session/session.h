@@ -68,8 +68,8 @@ void AddScheduling(const ApplicationUsage& scheduled, SessionUsage* usage);
 class Session final : private Handlers, private PendingSink {
  public:
   // For the guest behind `connection`, whose Hello was read and accepted by consortd. `device`,
-  // `health`, `scheduler` and `broker` are borrowed for the session's life.
-  Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler,
+  // `health`, `scheduler`, `rate` (of its tenant) and `broker` are borrowed for the session's life.
+  Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler, RateLimit* rate,
           MemoryBroker* broker, const OpenSession& open, UniqueFd connection);
   ~Session() override;
 
@@ -389,7 +389,7 @@ class Session final : private Handlers, private PendingSink {
   // Of held_, taken out and not carried out: its memory was not on the device.
   std::optional<HeldWork::Request> held_next_;
   RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted
-  uint64_t bytes_before_ = 0;                 // copied before it
+  uint64_t work_bytes_ = 0;                   // that it copies between host and device
   uint64_t untracked_kernel_nanos_ = 0;       // by samples, while nobody else was active
   uint64_t timed_bytes_to_device_ = 0;        // copied while the gate measured
   uint64_t timed_bytes_to_host_ = 0;          // likewise
@@ -421,6 +421,7 @@ class Session final : private Handlers, private PendingSink {
     std::atomic<uint64_t> untracked_kernel_nanos = 0;
     std::atomic<uint64_t> timed_bytes_to_device = 0;
     std::atomic<uint64_t> timed_bytes_to_host = 0;
+    std::atomic<uint64_t> rate_waited_nanos = 0;
     std::atomic<uint32_t> phase = 0;
   } published_;
   Bytes memory_held_ = 0;  // as the meter was told

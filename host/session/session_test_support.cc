@@ -72,6 +72,11 @@ Scheduler* NoScheduler() {
   return scheduler;
 }
 
+RateLimit* NoRate() {
+  static auto* const rate = new RateLimit();
+  return rate;
+}
+
 MemoryBroker* NoBroker() {
   static auto* const broker = [] {
     MemoryRules rules;
@@ -116,7 +121,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   open.window_bytes = kWindowSlotBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
-  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler,
+  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler, options.rate,
                                        options.broker, open, std::move(accepted->socket));
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);

@@ -29,6 +29,9 @@ const WorkerDevice& CpuDevice();
 // Lets everybody go; kept.
 Scheduler* NoScheduler();
 
+// Likewise.
+RateLimit* NoRate();
+
 // Limits nobody; kept.
 MemoryBroker* NoBroker();
 
@@ -45,6 +48,7 @@ struct PeerOptions {
   bool rings = true;
   Bytes shared_host_bytes = 64 * kMiB;
   Scheduler* scheduler = NoScheduler();  // borrowed for the peer's life
+  RateLimit* rate = NoRate();            // likewise
   MemoryBroker* broker = NoBroker();     // likewise
   Bytes memory_soft = 0;
   Bytes memory_hard = 0;

@@ -31,8 +31,9 @@ schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
   return schedule::Phase::kNone;
 }
 
-WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, Streams* streams)
-    : driver_(driver), scheduler_(scheduler), streams_(streams), events_(driver, 0) {
+WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, RateLimit* rate,
+                   Streams* streams)
+    : driver_(driver), scheduler_(scheduler), rate_(rate), streams_(streams), events_(driver, 0) {
   streams_->set_observer(this);
 }
 
@@ -60,6 +61,18 @@ void WorkGate::Leave() {
   in_flight_.clear();
   idle_fence_.reset();
   if (base_ != nullptr) events_.Return(std::exchange(base_, nullptr));
+}
+
+bool WorkGate::WithinRate(RequestCost cost) {
+  const Nanos now = MonotonicNow();
+  if (over_rate()) rate_waited_ += now - rate_since_;
+  rate_since_ = now;
+  rate_wait_ = rate_->WaitOf(cost, now);
+  return !over_rate();
+}
+
+void WorkGate::ChargeRate(RequestCost cost, uint64_t bytes) {
+  rate_->Charge(cost, bytes, MonotonicNow());
 }
 
 bool WorkGate::AdmitSlowly(RequestCost cost) {
@@ -286,6 +299,7 @@ void WorkGate::GoIdle(Nanos now) {
 void WorkGate::Await(Nanos timeout) { scheduler_->Await(*id_, timeout); }
 
 Nanos WorkGate::sleep_max() const {
+  if (over_rate()) return std::min(rate_wait_, kRatePoll);
   if (waiting_ || batch_.has_value() || !in_flight_.empty()) return kGatePoll;
   return active_ ? kActiveFor : kNoLimit;
 }

@@ -9,6 +9,9 @@
 //      ▲                               │ so many requests, so much time, or nothing more to do
 //      └─ at most some in flight ◀─ closed: an event behind each part ─▶ Turn sees them pass
 //
+// Before that a request waits for its tenant's rates (rate_limit.h); one that has asked for a turn
+// has been through there, so no turn is held meanwhile.
+//
 // Requests that are no device work pass always, so order within the session is the caller's: what
 // comes after a request that waits must wait too. Owned by the session loop, which never blocks
 // here but in Await. Calls need the worker's context.
@@ -27,6 +30,7 @@
 #include "host/scheduler/scheduler.h"
 #include "host/scheduler/timeline.h"
 #include "host/session/event_pool.h"
+#include "host/session/rate_limit.h"
 #include "host/session/streams.h"
 
 namespace consort::host {
@@ -34,7 +38,8 @@ namespace consort::host {
 class WorkGate final : public WorkObserver {
  public:
   // All are borrowed for the gate's life.
-  WorkGate(const device::DriverTable& driver, Scheduler* scheduler, Streams* streams);
+  WorkGate(const device::DriverTable& driver, Scheduler* scheduler, RateLimit* rate,
+           Streams* streams);
   ~WorkGate() override;
   WorkGate(const WorkGate&) = delete;
   WorkGate& operator=(const WorkGate&) = delete;
@@ -47,6 +52,7 @@ class WorkGate final : public WorkObserver {
   // Whether a request may be carried out now; if not, ask again later, for the same request.
   bool Admit(RequestCost cost) {
     if (cost == RequestCost::kNone) return true;
+    if ((rate_->limited() || rate_wait_ != 0) && !waiting_ && !WithinRate(cost)) return false;
     if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended()) {
       worked_ = untracked_ = true;
       latest_ = cost;
@@ -55,13 +61,14 @@ class WorkGate final : public WorkObserver {
     return AdmitSlowly(cost);
   }
   // Around carrying one out: work put on streams in between belongs to the open batch.
-  // `estimate`: of its device time, 0 if nothing is known.
+  // `estimate`: of its device time, 0 if nothing is known. `bytes`: copied between host and device.
   void BeginRequest(RequestCost cost) {
     in_request_ = cost != RequestCost::kNone;
     if (in_request_ && batch_.has_value()) phase_ = PhaseOf(cost);
   }
-  void EndRequest(RequestCost cost, Nanos estimate) {
+  void EndRequest(RequestCost cost, Nanos estimate, uint64_t bytes) {
     in_request_ = false;
+    if (cost != RequestCost::kNone && rate_->limited()) ChargeRate(cost, bytes);
     if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate);
   }
   // Whether the device time of such work is measured.
@@ -72,8 +79,11 @@ class WorkGate final : public WorkObserver {
   // Looks at what has passed. `quiet`: the session has nothing to do; `awaited`: its guest waits
   // for the device. True: batches have finished, so there may be room for what waits.
   bool Turn(bool quiet, bool awaited) { return active_ && TurnActive(quiet, awaited); }
-  // A request was refused and waits.
-  bool waiting() const { return waiting_; }
+  // A request was refused and waits: for its turn, or for its tenant's rates.
+  bool waiting() const { return waiting_ || over_rate(); }
+  bool over_rate() const { return rate_wait_ != 0; }
+  // Time in which requests waited for rates.
+  Nanos rate_waited() const { return rate_waited_; }
   // Until its turn may have come.
   void Await(Nanos timeout);
   // How long the session may sleep at most; kNoLimit: as long as it likes.
@@ -107,6 +117,8 @@ class WorkGate final : public WorkObserver {
   };
 
   static schedule::Phase PhaseOf(RequestCost cost);
+  bool WithinRate(RequestCost cost);
+  void ChargeRate(RequestCost cost, uint64_t bytes);
   bool AdmitSlowly(RequestCost cost);
   // Puts the event behind a part. Its stream may have another one after it.
   void ClosePart(Part* part);
@@ -125,6 +137,7 @@ class WorkGate final : public WorkObserver {
 
   const device::DriverTable& driver_;
   Scheduler* const scheduler_;
+  RateLimit* const rate_;
   Streams* const streams_;
   EventPool events_;  // with timing
   std::optional<Scheduler::Id> id_;
@@ -146,6 +159,9 @@ class WorkGate final : public WorkObserver {
   Nanos last_look_ = 0;
   Nanos last_progress_ = 0;
   std::shared_ptr<Fence> idle_fence_;
+  Nanos rate_wait_ = 0;   // that is left of a request's wait for its tenant's rates
+  Nanos rate_since_ = 0;  // when the wait was last looked at
+  Nanos rate_waited_ = 0;
 
   Timeline timeline_;
   CUevent base_ = nullptr;

@@ -106,6 +106,14 @@ bool Worker::HandlePacket() {
                           MonotonicNow());
     return true;
   }
+  SetRates rates;
+  if (packet.As(&rates)) {
+    // Of a tenant without a session here the next one brings them.
+    if (const auto it = rates_.find(GetText(rates.tenant)); it != rates_.end()) {
+      it->second->Set(rates.rates);
+    }
+    return true;
+  }
   Calibrate calibrate;
   if (packet.As(&calibrate)) {
     MeasureSpeed();
@@ -139,12 +147,17 @@ void Worker::WriteTrace() {
 }
 
 void Worker::Open(const OpenSession& open, UniqueFd connection) {
-  auto session = std::make_unique<Session>(*device_, &health_, scheduler_, broker_, open,
-                                           std::move(connection));
+  const std::string tenant = GetText(open.tenant);
+  std::unique_ptr<RateLimit>& rate = rates_[tenant];
+  if (rate == nullptr) rate = std::make_unique<RateLimit>();
+  rate->Set(open.rates);
+  auto session = std::make_unique<Session>(*device_, &health_, scheduler_, rate.get(), broker_,
+                                           open, std::move(connection));
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];
   running.session = std::move(session);
+  running.tenant = tenant;
   running.thread = std::thread([this, borrowed, id = open.session] { RunSession(borrowed, id); });
 }
 
@@ -275,6 +288,13 @@ void Worker::ReapEnded() {
       sessions_.erase(it);
     }
     ended_.clear();
+    if (rates_.size() > kUsageTenantsMax) {
+      std::erase_if(rates_, [this](const auto& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return std::none_of(sessions_.begin(), sessions_.end(), [&rate](const auto& session) {
+          return session.second.tenant == rate.first;
+        });
+      });
+    }
   }
   for (std::thread& thread : threads) thread.join();
   ReportMemory();

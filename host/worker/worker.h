@@ -22,6 +22,7 @@
 #include "base/unique_fd.h"
 #include "host/control/control_socket.h"
 #include "host/scheduler/scheduler.h"
+#include "host/session/rate_limit.h"
 #include "host/session/session.h"
 #include "host/session/worker_device.h"
 
@@ -46,6 +47,7 @@ class Worker {
     std::unique_ptr<Session> session;  // null once it serves no more
     // Its account once it serves no more, until it has been sent.
     std::optional<SessionEnded> account;
+    std::string tenant;
     std::thread thread;
     SessionUsage reported;  // that consortd has been told
   };
@@ -82,6 +84,9 @@ class Worker {
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;
+  // By tenant; kept when its last session has left, so that a new one does not begin with nothing
+  // owed. The main thread's; sessions use what they were given.
+  std::map<std::string, std::unique_ptr<RateLimit>> rates_;
 
   absl::Mutex mutex_;
   std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);

@@ -45,6 +45,12 @@ class EveryPolicy : public ::testing::TestWithParam<std::string_view> {
     if (random->Below(2) == 0) {
       application.sensitivity = static_cast<double>(random->Below(50)) / 100;
     }
+    if (random->Below(3) == 0) {
+      // Some of all GPUs, and perhaps of those that are not there.
+      for (Gid gid = 1; gid <= kPerNode * kNodes; ++gid) {
+        if (random->Below(4) == 0) application.only.push_back(gid);
+      }
+    }
     return application;
   }
 
@@ -71,11 +77,14 @@ TEST_P(EveryPolicy, ChoosesAGpuThatMayBeChosenWheneverThereIsOne) {
     const Decision decision = mapper->Place(application, now);
     bool some = false;
     bool some_local = false;
+    uint32_t of_node = 0;  // that it may use, by local device
     for (const Slot slot : mapper->pool().AllGpus()) {
       const GpuState& state = mapper->pool().at(slot);
-      if (state.free() < application.memory) continue;
+      if (!application.MayUse(state.gpu.gid)) continue;
       const bool local = state.gpu.node == application.node;
-      some |= !IsStatic() || (local && state.gpu.local_device == application.device);
+      const uint32_t ordinal = local ? of_node++ : 0;
+      if (state.free() < application.memory) continue;
+      some |= !IsStatic() || (local && ordinal == application.device);
       some_local |= local;
     }
     ASSERT_EQ(decision.outcome == Decision::Outcome::kPlaced, some) << "application " << id;
@@ -83,6 +92,7 @@ TEST_P(EveryPolicy, ChoosesAGpuThatMayBeChosenWheneverThereIsOne) {
       const GpuState* chosen = mapper->pool().Find(decision.gid);
       ASSERT_NE(chosen, nullptr);
       ASSERT_GE(chosen->free(), application.memory);
+      ASSERT_TRUE(application.MayUse(decision.gid));
       ASSERT_EQ(chosen->gpu.node, decision.node);
       ASSERT_EQ(chosen->gpu.local_device, decision.local_device);
       ASSERT_EQ(decision.local, decision.node == application.node);

@@ -38,14 +38,21 @@ Choice IndexedPolicy::Choose(const Request& request) const {
   Best local;
   for (const Slot slot : pool_->GpusOf(application.node)) {
     const GpuState& state = pool_->at(slot);
-    if (state.free() < application.memory) continue;
+    if (state.free() < application.memory || !application.MayUse(state.gpu.gid)) continue;
     const Profile profile = profile_on(state.gpu.model);
     local.Consider(slot, state.gpu.gid,
                    Score(index_.KeyOf(slot, KeyFor(profile)), profile, /*slowdown=*/1));
   }
   Best best;
-  if (request.scope == Scope::kAnywhere) {
-    const double slowdown = 1 + application.sensitivity;
+  const double slowdown = 1 + application.sensitivity;
+  if (request.scope == Scope::kAnywhere && !application.only.empty()) {
+    for (const Gid gid : application.only) {
+      const Slot slot = pool_->SlotOf(gid);
+      if (slot == GpuIndex::kNone || pool_->at(slot).free() < application.memory) continue;
+      const Profile profile = profile_on(pool_->at(slot).gpu.model);
+      best.Consider(slot, gid, Score(index_.KeyOf(slot, KeyFor(profile)), profile, slowdown));
+    }
+  } else if (request.scope == Scope::kAnywhere) {
     for (const ModelId model : pool_->models()) {
       const Profile profile = profile_on(model);
       const uint32_t key = KeyFor(profile);

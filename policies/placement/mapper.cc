@@ -88,7 +88,7 @@ Scope Mapper::ScopeOf(const Application& application) const {
   bool short_queue = false;
   for (const Slot slot : pool_.GpusOf(application.node)) {
     const GpuState& state = pool_.at(slot);
-    if (state.free() < application.memory) continue;
+    if (state.free() < application.memory || !application.MayUse(state.gpu.gid)) continue;
     fits = true;
     short_queue |= state.bound() < options_.offload_threshold;
   }

@@ -69,9 +69,10 @@ struct Application {
 class Question {
  public:
   virtual const Application& application() const = 0;
-  // The GPUs that may be chosen now, by ascending gid: they have the memory, and those of other
-  // nodes are among them only if the application may be remote. The first call costs a look at all
-  // GPUs of the pool; a policy that keeps an order of its own uses Find.
+  // The GPUs that may be chosen now, by ascending gid: the tenant may use them, they have the
+  // memory, and those of other nodes are among them only if the application may be remote. The
+  // first call costs a look at all GPUs of the pool; a policy that keeps an order of its own uses
+  // Find.
   virtual size_t candidate_count() const = 0;
   virtual const Gpu& candidate(size_t i) const = 0;
   // Null: no such GPU, or it may not be chosen.

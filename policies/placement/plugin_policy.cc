@@ -66,7 +66,7 @@ class AskedQuestion final : public plugin::Question {
   }
 
   bool Allowed(const GpuState& state) const {
-    return state.free() >= application_.memory &&
+    return state.free() >= application_.memory && request_.application.MayUse(state.gpu.gid) &&
            (request_.scope == Scope::kAnywhere || state.gpu.node == application_.node);
   }
   const std::vector<plugin::Gpu>& candidates() const {

@@ -31,9 +31,13 @@ uint32_t Step(double part, uint32_t steps) {
 }  // namespace
 
 Choice Static::Choose(const Request& request) const {
+  // Who may use only some counts those.
+  const bool counts = !request.application.only.empty();
+  uint32_t ordinal = 0;
   for (const Slot slot : pool_->GpusOf(request.application.node)) {
     const GpuState& state = pool_->at(slot);
-    if (state.gpu.local_device != request.application.device) continue;
+    if (!request.application.MayUse(state.gpu.gid)) continue;
+    if ((counts ? ordinal++ : state.gpu.local_device) != request.application.device) continue;
     if (state.free() < request.application.memory) {
       return Choice{.outcome = Decision::Outcome::kNoMemory};
     }

@@ -3,11 +3,14 @@
 // (PoolWatcher), asked for a choice.
 //
 // Promises of every policy, held by conformance_test.cc:
-//   - It chooses a GPU that is there, has the memory, and lies in the request's scope; and it
-//     chooses one wherever there is such a GPU (`static`: if it is the one asked for).
+//   - It chooses a GPU that is there, that the application may use, that has the memory, and lies
+//   in
+//     the request's scope; and it chooses one wherever there is such a GPU (`static`: if it is the
+//     one asked for).
 //   - Of GPUs that it holds equal it takes one of the application's node, else the lowest gid.
 //   - The same state and request bring the same choice, however the state came about.
-// A choice is O(models * log GPUs + GPUs of the node). Thread compatible.
+// A choice is O(models * log GPUs + GPUs of the node); of an application that may use only some
+// GPUs, O(those). Thread compatible.
 // docs/howto/add_a_placement_policy.md says how to add one, in the tree or as a shared object.
 #ifndef CONSORT_POLICIES_PLACEMENT_POLICY_H_
 #define CONSORT_POLICIES_PLACEMENT_POLICY_H_

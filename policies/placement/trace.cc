@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kOutcomes[] = {"placed", "no-gpu", "no-memory"};
 constexpr std::string_view kNone = "-";
+constexpr std::string_view kOnly = "only=";
 
 // Words onto a line.
 class Words {
@@ -73,6 +74,21 @@ class Reader {
     good_ = good_ && *instant.nanos >= 0 && *instant.nanos <= std::numeric_limits<Nanos>::max() / 2;
     return *this;
   }
+  // The GPUs that an application may use, where the line has them: ascending.
+  Reader& ReadOnly(std::vector<Gid>* only) {
+    if (!text_.starts_with(kOnly)) return *this;
+    std::string_view list = Word().substr(kOnly.size());
+    do {
+      const size_t comma = list.find(',');
+      Reader number(list.substr(0, comma));
+      Gid gid = 0;
+      number >> gid;
+      good_ = good_ && number.Over() && (only->empty() || only->back() < gid);
+      only->push_back(gid);
+      list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+    } while (good_ && !list.empty());
+    return *this;
+  }
   // Everything was read, and there is no more.
   bool Over() const { return good_ && text_.empty(); }
 
@@ -113,8 +129,16 @@ void TraceWriter::Recorded(const Feedback& feedback, Nanos now) {
 }
 
 void TraceWriter::Placed(const Application& application, Nanos now, const Decision& decision) {
-  line_(Words("place") << now << application << kOutcomes[static_cast<int>(decision.outcome)]
-                       << decision.gid << decision.policy);
+  Words words("place");
+  words << now << application << kOutcomes[static_cast<int>(decision.outcome)] << decision.gid
+        << decision.policy;
+  if (!application.only.empty()) {
+    std::string only(kOnly);
+    for (const Gid gid : application.only) only += std::to_string(gid) + ",";
+    only.pop_back();
+    words << std::string_view(only);
+  }
+  line_(words);
 }
 
 void TraceWriter::Bound(const Application& application, Gid gid, Nanos now) {
@@ -188,7 +212,7 @@ Replay::Result Replay::Line(std::string_view line) {
     const std::string_view outcome = words.Word();
     words >> gid;
     const std::string_view policy = words.Word();
-    if (!words.Over()) return Result::kBadLine;
+    if (!words.ReadOnly(&application.only).Over()) return Result::kBadLine;
     decision_ = mapper_->Place(application, now);
     ++decisions_;
     const bool same = kOutcomes[static_cast<int>(decision_.outcome)] == outcome &&

@@ -14,10 +14,12 @@
 //   weight GID WEIGHT
 //   feedback NOW PROGRAM MODEL RUNTIME GPU_TIME TRANSFER_TIME TRANSFERRED BANDWIDTH SENSITIVITY
 //   place NOW APPLICATION PROGRAM TENANT NODE MEMORY DEVICE SENSITIVITY OUTCOME GID POLICY
+//         [only=GID,GID,...]
 //   bind NOW APPLICATION PROGRAM TENANT NODE MEMORY DEVICE SENSITIVITY GID
 //   unbind APPLICATION
 //
-// Times in nanoseconds, sizes in bytes, OUTCOME placed, no-gpu or no-memory. Thread compatible.
+// only: of an application that may use only these. Times in nanoseconds, sizes in bytes, OUTCOME
+// placed, no-gpu or no-memory. Thread compatible.
 #ifndef CONSORT_POLICIES_PLACEMENT_TRACE_H_
 #define CONSORT_POLICIES_PLACEMENT_TRACE_H_
 

@@ -26,13 +26,18 @@ std::vector<std::string> RecordedLife(std::string_view policy, uint64_t seed) {
   for (uint32_t i = 0; i < 12; ++i) mapper->AddGpu(TestGpu(i, 3, 3));
   for (ApplicationId id = 1; id <= 400; ++id) {
     const auto now = static_cast<Nanos>(id) * 37 * kMillisecond;
-    const Application application{.id = id,
-                                  .program = random.Below(6),
-                                  .tenant = static_cast<TenantId>(random.Below(3)),
-                                  .node = static_cast<NodeId>(random.Below(5)),
-                                  .memory = random.Below(5) * kGiB,
-                                  .device = static_cast<uint32_t>(random.Below(4)),
-                                  .sensitivity = random.Below(2) == 0 ? -1 : 1.0 / 3};
+    Application application{.id = id,
+                            .program = random.Below(6),
+                            .tenant = static_cast<TenantId>(random.Below(3)),
+                            .node = static_cast<NodeId>(random.Below(5)),
+                            .memory = random.Below(5) * kGiB,
+                            .device = static_cast<uint32_t>(random.Below(4)),
+                            .sensitivity = random.Below(2) == 0 ? -1 : 1.0 / 3};
+    if (random.Below(4) == 0) {
+      for (Gid gid = 1; gid <= 12; ++gid) {
+        if (random.Below(3) == 0) application.only.push_back(gid);
+      }
+    }
     const Decision decision = mapper->Place(application, now);
     if (decision.outcome == Decision::Outcome::kPlaced)
       mapper->Bind(application, decision.gid, now);

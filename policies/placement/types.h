@@ -5,8 +5,10 @@
 #ifndef CONSORT_POLICIES_PLACEMENT_TYPES_H_
 #define CONSORT_POLICIES_PLACEMENT_TYPES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/units.h"
 
@@ -66,6 +68,12 @@ struct Application {
   // How much a GPU on another node would slow it down (sensitivity.h); negative: not known, taken
   // from the program's history, and 0 where there is none.
   double sensitivity = -1;
+  // The only GPUs that its tenant may use, ascending; empty: all.
+  std::vector<Gid> only = {};
+
+  bool MayUse(Gid gid) const {
+    return only.empty() || std::binary_search(only.begin(), only.end(), gid);
+  }
 };
 
 // What was measured of one application that ended, or of a part of its life.

@@ -151,6 +151,23 @@ class RemoteVgpus(unittest.TestCase):
         for daemon, devices in ((near, {0}), (far, {0, 1})):
             daemon.wait_for_account(lambda all, devices=devices: devices == {
                 line["device_index"] for line in all if line["application"] == "many_devices"})
+        # A tenant's GPUs: the program's host has it placed on those alone, and the GPU's own host agrees or not.
+        gids = {(gpu["node"], gpu["device"]): gpu["gid"] for gpu in gpus}
+        before = len(far.account())
+        ctl(near, "tenant", "set", "local", "--gpus", f"{gids['b', 1]},{gids['a', 0]}")
+        done = run(near, "many_devices")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + near.log_tail() + far.log_tail())
+        self.assertIn("2 devices", done.stdout)
+        used = far.wait_for_account(lambda all: len(all) > before)[before:]
+        self.assertEqual([line["device_index"] for line in used], [1])
+        ctl(far, "tenant", "set", "local", "--gpus", str(gids["b", 0]))
+        done = run(near, "many_devices")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("tenant local may not use device 1 of host", far.log())
+        ctl(near, "tenant", "set", "local", "--gpus", "NVIDIA H200")
+        done = run(near, "vector_add")
+        self.assertIn("cudaErrorNoDevice", done.stderr)
+        self.assertIn("tenant local may not use a GPU of the pool, only NVIDIA H200", near.log())
 
     def test_a_host_that_dies_ends_the_program_with_an_error(self):
         hosts = Hosts(self, 2, members=1)
