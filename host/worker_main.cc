@@ -12,12 +12,15 @@
 
 #include "absl/strings/numbers.h"
 #include "base/log.h"
+#include "base/log_descriptor.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "host/control/control_socket.h"
+#include "host/limits.h"
 #include "host/memory/memory_broker.h"
 #include "host/scheduler/scheduler.h"
+#include "host/session/shared_output.h"
 #include "host/session/worker_device.h"
 #include "host/worker/worker.h"
 #include "memmgr/swap_store.h"
@@ -128,6 +131,14 @@ int Run(const WorkerMainOptions& options) {
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);
   if (!device.ok()) return Fail(&control, device.status());
+  if (driver->set_stream_output == nullptr) {
+    auto shared = SharedOutput::Capture();
+    if (!shared.ok()) return Fail(&control, shared.status());
+    SendLogTo((*shared)->log_descriptor());
+    (*device)->set_shared_output(*std::move(shared));
+    // Now, as it is fixed from the first kernel on that prints. A driver that refuses has its own.
+    driver->table.cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, kDeviceOutputBytesMax);
+  }
   std::unique_ptr<schedule::Policy> policy;
   if (!MakeSchedulerPolicy(options.scheduler, &policy)) {
     return Fail(&control, absl::InvalidArgumentError("no scheduler " + options.scheduler));

@@ -131,6 +131,7 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
 void Session::EndReply() { outbox_->End(); }
 
 void Session::SendOutput() {
+  print_turn_.Collect();
   for (const DeviceOutput::Text& text : output_.Take()) {
     const auto bytes = std::as_bytes(std::span(text.bytes.data(), text.bytes.size()));
     for (size_t at = 0; at < bytes.size(); at += wire::kBulkBytesMax) {
@@ -148,6 +149,7 @@ void Session::SendOutput() {
 
 void Session::AnnounceFailure() {
   if (std::exchange(failure_announced_, true)) return;
+  print_turn_.CollectFailure();
   SendOutput();  // what an assert has said
   wire::DeviceFailedEvent event;
   event.result = device_result();
@@ -437,6 +439,10 @@ CUresult Session::ContextSetLimit(const wire::FrameHeader& header,
   // The context is shared: other tenants rely on what they asked for.
   if (result == CUDA_SUCCESS && request.value > value) {
     result = driver_.cuCtxSetLimit(limit, request.value);
+    // Refused once any kernel has printed, another tenant's among them: what there is must do.
+    if (result == CUDA_ERROR_INVALID_VALUE && limit == CU_LIMIT_PRINTF_FIFO_SIZE) {
+      result = CUDA_SUCCESS;
+    }
     if (result == CUDA_SUCCESS) result = driver_.cuCtxGetLimit(&value, limit);
   }
   if (result == CUDA_SUCCESS) {
@@ -473,6 +479,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
                                     parameter_bytes != 0 ? extra : nullptr);
   if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream);
+  if (kernel->prints) print_turn_.Launched();
   return result;
 }
 

@@ -60,6 +60,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       modules_(driver_, device.device(), device.capability(), &images_),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
+      print_turn_(driver_, device.shared_output(), &streams_, &output_),
       gate_(driver_, scheduler, rate, &streams_),
       device_time_(driver_),
       pending_(driver_, this) {}
@@ -92,6 +93,7 @@ bool Session::Run(SessionEnded* ended) {
   }
   memory_client_->Retire();
   const bool clean = Drain();
+  print_turn_.End(clean);
   gate_.Leave();
   device_time_.Poll();
   FillAccount(ended);
@@ -210,6 +212,7 @@ void Session::Loop() {
     progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
     if (!progress) signalled_ = false;
     PublishUsage();
+    print_turn_.Tend();
     if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
     if (progress) {
       last_progress_ = MonotonicNow();
@@ -278,7 +281,7 @@ bool Session::ReplayHeld() {
     Frame frame;
     frame.header = held_next_->header;
     frame.body = held_next_->body;
-    if (!MemoryReady(frame)) break;
+    if (!MemoryReady(frame) || !MayPrint(frame)) break;
     const HeldWork::Request request = *std::exchange(held_next_, std::nullopt);
     frame.body = request.body;
     any = true;
@@ -299,7 +302,8 @@ bool Session::Receive() {
     Frame frame;
     bool can_process = CanProcess();
     if (can_process && !backlog_.empty())
-      can_process = MemoryReady(backlog_.front()) && MayGo(CostOf(backlog_.front().header.opcode));
+      can_process = MemoryReady(backlog_.front()) && MayPrint(backlog_.front()) &&
+                    MayGo(CostOf(backlog_.front().header.opcode));
     if (can_process && !backlog_.empty()) {
       frame = backlog_.front();
       backlog_.pop_front();
@@ -310,7 +314,9 @@ bool Session::Receive() {
         end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";
         break;
       }
-      if (can_process) can_process = MemoryReady(frame) && MayGo(CostOf(frame.header.opcode));
+      if (can_process) {
+        can_process = MemoryReady(frame) && MayPrint(frame) && MayGo(CostOf(frame.header.opcode));
+      }
       if (!can_process &&
           frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kHostFunctionDone)) {
         backlog_.push_back(frame);
@@ -338,6 +344,17 @@ void Session::Process(const Frame& frame) {
   if (!keep_frame_) channel_->Release(frame);
   keep_frame_ = outer_keep;
   frame_ = outer_frame;
+}
+
+bool Session::MayPrint(const Frame& frame) {
+  if (!print_turn_.needed() || device_result() != CUDA_SUCCESS ||
+      frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) {
+    return true;
+  }
+  wire::LaunchRequest request;
+  wire::Decoder decoder(frame.body);
+  const Kernel* kernel = request.Decode(decoder) ? modules_.FindKernel(request.kernel) : nullptr;
+  return kernel == nullptr || !kernel->prints || print_turn_.MayLaunch();
 }
 
 bool Session::MayGo(RequestCost cost) {
@@ -379,7 +396,7 @@ void Session::EndDeviceWork() {
 }
 
 void Session::Wait() {
-  if (memory_waiting_) {
+  if (memory_waiting_ || print_turn_.waiting()) {
     channel_->Wait(Channel::kReadable, 0, kGatePoll);
     return;
   }
@@ -388,7 +405,7 @@ void Session::Wait() {
     sleep_ = std::min(2 * sleep_, kPollSleepLast);
     return;
   }
-  const Nanos sleep_max = std::min(gate_.sleep_max(), MemorySleepMax());
+  const Nanos sleep_max = std::min({gate_.sleep_max(), MemorySleepMax(), print_turn_.sleep_max()});
   // The outbox may have become empty since requests were last looked at.
   if (!gate_.over_rate() &&
       ((!backlog_.empty() && CanProcess()) || (held_.walking() && CanReplay())))

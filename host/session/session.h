@@ -49,6 +49,7 @@
 #include "host/session/outbox.h"
 #include "host/session/partition.h"
 #include "host/session/pending.h"
+#include "host/session/print_turn.h"
 #include "host/session/residency.h"
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
@@ -104,6 +105,8 @@ class Session final : private Handlers, private PendingSink {
   void Wait();
   // Whether the scheduler lets a request of this cost through.
   bool MayGo(RequestCost cost);
+  // Whether it launches no kernel that prints, or it is the session's turn to do so.
+  bool MayPrint(const Frame& frame);
   // As Dispatch, and tells the gate what work it was; of a copy to the host once all is submitted.
   bool DispatchWork(const Frame& frame);
   void EndDeviceWork();
@@ -369,6 +372,7 @@ class Session final : private Handlers, private PendingSink {
   Modules modules_;
   std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
+  PrintTurn print_turn_;
   WorkGate gate_;
   DeviceTime device_time_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;

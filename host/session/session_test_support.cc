@@ -54,13 +54,20 @@ uint64_t NextWindow() {
 
 }  // namespace
 
+const device::LoadedDriver& CpuDriver() {
+  static const auto* const driver = [] {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    auto loaded = device::LoadDriver(device::DriverKind::kCpu,
+                                     (self.parent_path().parent_path() / "lib").string());
+    CHECK(loaded.ok()) << loaded.status();
+    return new device::LoadedDriver(*std::move(loaded));
+  }();
+  return *driver;
+}
+
 const WorkerDevice& CpuDevice() {
   static const WorkerDevice* const device = [] {
-    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-    const auto driver = device::LoadDriver(device::DriverKind::kCpu,
-                                           (self.parent_path().parent_path() / "lib").string());
-    CHECK(driver.ok()) << driver.status();
-    auto opened = WorkerDevice::Open(*driver, 0);
+    auto opened = WorkerDevice::Open(CpuDriver(), 0);
     CHECK(opened.ok()) << opened.status();
     return opened->release();
   }();
@@ -121,8 +128,9 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   open.window_bytes = kWindowSlotBytes;
   open.shared_host_bytes = options.shared_host_bytes;
   health_ = std::make_unique<DeviceHealth>([this](const std::string&) { ++retired_; });
-  session_ = std::make_unique<Session>(CpuDevice(), health_.get(), options.scheduler, options.rate,
-                                       options.broker, open, std::move(accepted->socket));
+  session_ =
+      std::make_unique<Session>(*options.device, health_.get(), options.scheduler, options.rate,
+                                options.broker, open, std::move(accepted->socket));
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {
@@ -186,6 +194,11 @@ bool SessionPeer::Take() {
     wire::RunHostFunctionEvent event;
     EXPECT_TRUE(event.Decode(decoder));
     host_functions_.push_back(event.callback);
+  } else if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kDeviceOutput)) {
+    wire::DeviceOutputEvent event;
+    EXPECT_TRUE(event.Decode(decoder));
+    EXPECT_EQ(event.descriptor, 1u);
+    printed_.append(reinterpret_cast<const char*>(event.text.data()), event.text.size());
   } else if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kDeviceFailed)) {
     wire::DeviceFailedEvent event;
     EXPECT_TRUE(event.Decode(decoder));

@@ -23,6 +23,9 @@
 
 namespace consort::host {
 
+// The process's CPU driver, loaded when first asked for.
+const device::LoadedDriver& CpuDriver();
+
 // The process's CPU device, opened when first asked for and kept: a driver is never unloaded.
 const WorkerDevice& CpuDevice();
 
@@ -54,6 +57,7 @@ struct PeerOptions {
   Bytes memory_hard = 0;
   uint64_t memory_wait_ms = 0;
   uint32_t priority = 0;
+  const WorkerDevice* device = &CpuDevice();  // likewise
   std::string tenant = "test";
   uint32_t weight = 1;
 };
@@ -109,6 +113,8 @@ class SessionPeer {
   // Bytes of a transfer, in the order of their offsets; those of later frames are there after
   // Await.
   std::vector<std::byte> Transfer(uint64_t transfer);
+  // What kernels have printed on stdout, as far as frames were taken in.
+  const std::string& printed() const { return printed_; }
   // Takes the number of a host function that is to run; waits for it.
   std::optional<uint64_t> AwaitHostFunction();
   struct Failure {
@@ -147,6 +153,7 @@ class SessionPeer {
   std::map<uint32_t, Reply> replies_;
   std::map<uint64_t, std::map<uint64_t, std::vector<std::byte>>> transfers_;
   std::vector<uint64_t> host_functions_;
+  std::string printed_;
   std::vector<Failure> failures_;
 };
 

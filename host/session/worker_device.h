@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
 #include "host/session/exports.h"
+#include "host/session/shared_output.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -56,6 +57,12 @@ class WorkerDevice {
 
   const device::DriverTable& driver() const { return driver_; }
   const device::AllocationNotes& allocation_notes() const { return notes_; }
+  // Catches what the driver prints for all sessions; null: it tells them apart, or nobody cares.
+  // Set before there are sessions.
+  void set_shared_output(std::unique_ptr<SharedOutput> shared) {
+    shared_output_ = std::move(shared);
+  }
+  SharedOutput* shared_output() const { return shared_output_.get(); }
   device::SetStreamOutput* set_stream_output() const { return set_stream_output_; }
   CUdevice device() const { return device_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
@@ -81,6 +88,7 @@ class WorkerDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
+  std::unique_ptr<SharedOutput> shared_output_;
   mutable Exports exports_;  // thread safe, and no property of the device
 };
 
