@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/engine/matrix.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -86,43 +88,76 @@ struct Place {
   uint32_t shift;
 };
 
-// Lanes are counted in groups of four; a lane has neighbouring elements of one row.
-Place PlaceOfA(const MatrixOperation& operation, uint32_t row, uint32_t column) {
-  const uint32_t elements = ElementsOf(operation.a);
-  if (operation.kind == MatrixKind::kWmma) {
-    const uint32_t count = WmmaCount(operation.a, operation.m * operation.k);
-    const uint32_t at = row * operation.k + column;
-    const uint32_t in_lane = at % count;
-    return {at / count, in_lane / elements, in_lane % elements * MatrixTypeBits(operation.a)};
+// The `elements` of a wmma fragment, `count` of them a lane one after the other: use(at, place)
+// with the number that each has by rows.
+template <typename Use>
+void ForEachOfFragment(MatrixType type, uint32_t count, uint32_t elements, Use use) {
+  const uint32_t bits = MatrixTypeBits(type);
+  const uint32_t in_register = ElementsOf(type);
+  for (uint32_t at = 0, lane = 0; at < elements; ++lane) {
+    for (uint32_t i = 0; i < count && at < elements; ++i, ++at) {
+      use(at, Place{lane, i >> Log2(in_register), i % in_register * bits});
+    }
   }
-  const uint32_t chunk = column / (4 * elements);
-  const uint32_t lane = row % 8 * 4 + column / elements % 4;
-  return {lane, chunk * (operation.m / 8) + row / 8,
-          column % elements * MatrixTypeBits(operation.a)};
 }
 
-Place PlaceOfB(const MatrixOperation& operation, uint32_t row, uint32_t column) {
-  const uint32_t elements = ElementsOf(operation.b);
+// The same of the matrices of an operation. Of mma, lanes are counted in groups of four; a lane has
+// neighbouring elements of one row of the first factor, and of one column of the second.
+
+template <typename Use>
+void ForEachOfA(const MatrixOperation& operation, Use use) {
+  const uint32_t elements = operation.m * operation.k;
   if (operation.kind == MatrixKind::kWmma) {
-    const uint32_t count = WmmaCount(operation.b, operation.k * operation.n);
-    const uint32_t at = row * operation.n + column;
-    const uint32_t in_lane = at % count;
-    return {at / count, in_lane / elements, in_lane % elements * MatrixTypeBits(operation.b)};
+    return ForEachOfFragment(operation.a, WmmaCount(operation.a, elements), elements, use);
   }
-  return {column * 4 + row / elements % 4, row / (4 * elements),
-          row % elements * MatrixTypeBits(operation.b)};
+  const uint32_t in_register = ElementsOf(operation.a);
+  const uint32_t tiles = operation.m / 8;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t index = 0; index < elements / kLanes / in_register; ++index) {
+      const uint32_t row = index % tiles * 8 + lane / 4;
+      const uint32_t column = (index / tiles * 4 + lane % 4) * in_register;
+      for (uint32_t i = 0; i < in_register; ++i) {
+        use(row * operation.k + column + i, Place{lane, index, i * MatrixTypeBits(operation.a)});
+      }
+    }
+  }
 }
 
-Place PlaceOfC(const MatrixOperation& operation, MatrixType type, uint32_t row, uint32_t column) {
-  const uint32_t elements = ElementsOf(type);
+template <typename Use>
+void ForEachOfB(const MatrixOperation& operation, Use use) {
+  const uint32_t elements = operation.k * operation.n;
   if (operation.kind == MatrixKind::kWmma) {
-    const uint32_t count = operation.m * operation.n / kLanes;
-    const uint32_t at = row * operation.n + column;
-    const uint32_t in_lane = at % count;
-    return {at / count, in_lane / elements, in_lane % elements * MatrixTypeBits(type)};
+    return ForEachOfFragment(operation.b, WmmaCount(operation.b, elements), elements, use);
   }
-  const uint32_t in_lane = row / 8 * 2 + column % 2;
-  return {row % 8 * 4 + column / 2, in_lane / elements, in_lane % elements * MatrixTypeBits(type)};
+  const uint32_t in_register = ElementsOf(operation.b);
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t index = 0; index < elements / kLanes / in_register; ++index) {
+      const uint32_t row = (index * 4 + lane % 4) * in_register;
+      for (uint32_t i = 0; i < in_register; ++i) {
+        use((row + i) * operation.n + lane / 4,
+            Place{lane, index, i * MatrixTypeBits(operation.b)});
+      }
+    }
+  }
+}
+
+// Of the accumulator or the result, whose elements are of `type`.
+template <typename Use>
+void ForEachOfC(const MatrixOperation& operation, MatrixType type, Use use) {
+  const uint32_t elements = operation.m * operation.n;
+  const uint32_t count = elements / kLanes;
+  if (operation.kind == MatrixKind::kWmma) {
+    return ForEachOfFragment(type, count, elements, use);
+  }
+  const uint32_t in_register = ElementsOf(type);
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t row = i / 2 * 8 + lane / 4;
+      const uint32_t column = lane % 4 * 2 + i % 2;
+      use(row * operation.n + column,
+          Place{lane, i >> Log2(in_register), i % in_register * MatrixTypeBits(type)});
+    }
+  }
 }
 
 uint64_t Cut(uint64_t bits, MatrixType type) {
@@ -147,66 +182,85 @@ void Put(MatrixSlots* const lanes[kLanes], const Place& place, uint64_t bits) {
 
 bool IsFloat(MatrixType type) { return type <= MatrixType::kF64; }
 
+// Both factors by rows; what absent lanes would have is 0.
 template <typename Number, uint32_t kMax, typename Convert>
 struct Factors {
-  Number a[kMax];
-  Number b[kMax];  // by columns
+  Number a[kMax] = {};
+  Number b[kMax] = {};
   Factors(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes], Convert convert) {
-    for (uint32_t row = 0; row < operation.m; ++row) {
-      for (uint32_t at = 0; at < operation.k; ++at) {
-        a[row * operation.k + at] = static_cast<Number>(convert(
-            operation.a, Take(lanes, &MatrixSlots::a, PlaceOfA(operation, row, at), operation.a)));
-      }
-    }
-    for (uint32_t column = 0; column < operation.n; ++column) {
-      for (uint32_t at = 0; at < operation.k; ++at) {
-        b[column * operation.k + at] = static_cast<Number>(
-            convert(operation.b,
-                    Take(lanes, &MatrixSlots::b, PlaceOfB(operation, at, column), operation.b)));
-      }
-    }
+    ForEachOfA(operation, [&](uint32_t at, const Place& place) {
+      a[at] = static_cast<Number>(
+          convert(operation.a, Take(lanes, &MatrixSlots::a, place, operation.a)));
+    });
+    ForEachOfB(operation, [&](uint32_t at, const Place& place) {
+      b[at] = static_cast<Number>(
+          convert(operation.b, Take(lanes, &MatrixSlots::b, place, operation.b)));
+    });
   }
 };
 
-void MultiplyFloats(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
-  const Factors<double, kFloatsMax, decltype(&ToDouble)> factors(operation, lanes, &ToDouble);
-  uint64_t sums[kSumsMax];
-  for (uint32_t row = 0; row < operation.m; ++row) {
+// Adds to the sums the products of a row of `a` and all columns of `b`, one place of the row after
+// the other: eight columns at a time, of which all matrices have a multiple.
+constexpr uint32_t kColumnsTogether = 8;
+
+void AddProducts(const MatrixOperation& operation, const double* a, const double* b, double* sums) {
+  for (uint32_t at = 0; at < operation.k; ++at) {
     for (uint32_t column = 0; column < operation.n; ++column) {
-      double sum = ToDouble(
-          operation.c,
-          Take(lanes, &MatrixSlots::c, PlaceOfC(operation, operation.c, row, column), operation.c));
-      const double* a = factors.a + row * operation.k;
-      const double* b = factors.b + column * operation.k;
-      for (uint32_t at = 0; at < operation.k; ++at) sum = std::fma(a[at], b[at], sum);
-      sums[row * operation.n + column] = FromDouble(operation.d, sum);
-    }
-  }
-  for (uint32_t row = 0; row < operation.m; ++row) {
-    for (uint32_t column = 0; column < operation.n; ++column) {
-      Put(lanes, PlaceOfC(operation, operation.d, row, column), sums[row * operation.n + column]);
+      sums[column] = std::fma(a[at], b[at * operation.n + column], sums[column]);
     }
   }
 }
 
+[[gnu::target("avx512f")]] void AddProductsWide(const MatrixOperation& operation, const double* a,
+                                                const double* b, double* sums) {
+  for (uint32_t column = 0; column < operation.n; column += kColumnsTogether) {
+    __m512d sum = _mm512_loadu_pd(sums + column);
+    for (uint32_t at = 0; at < operation.k; ++at) {
+      const __m512d factor = _mm512_set1_pd(a[at]);
+      sum = _mm512_fmadd_pd(factor, _mm512_loadu_pd(b + at * operation.n + column), sum);
+    }
+    _mm512_storeu_pd(sums + column, sum);
+  }
+}
+
+void MultiplyFloats(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
+  const Factors<double, kFloatsMax, decltype(&ToDouble)> factors(operation, lanes, &ToDouble);
+  double sums[kSumsMax];
+  ForEachOfC(operation, operation.c, [&](uint32_t at, const Place& place) {
+    sums[at] = ToDouble(operation.c, Take(lanes, &MatrixSlots::c, place, operation.c));
+  });
+  const auto add = __builtin_cpu_supports("avx512f") ? &AddProductsWide : &AddProducts;
+  for (uint32_t row = 0; row < operation.m; ++row) {
+    add(operation, factors.a + row * operation.k, factors.b, sums + row * operation.n);
+  }
+  ForEachOfC(operation, operation.d, [&](uint32_t at, const Place& place) {
+    Put(lanes, place, FromDouble(operation.d, sums[at]));
+  });
+}
+
 void MultiplyIntegers(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
   const Factors<int16_t, kIntegersMax, decltype(&ToInteger)> factors(operation, lanes, &ToInteger);
+  const bool is_bits = operation.a == MatrixType::kB1;
+  const bool is_xor = is_bits && !operation.saturates;
+  int64_t sums[kSumsMax];
+  ForEachOfC(operation, operation.c, [&](uint32_t at, const Place& place) {
+    sums[at] = ToInteger(operation.c, Take(lanes, &MatrixSlots::c, place, operation.c));
+  });
   for (uint32_t row = 0; row < operation.m; ++row) {
-    for (uint32_t column = 0; column < operation.n; ++column) {
-      const Place place = PlaceOfC(operation, operation.c, row, column);
-      int64_t sum = ToInteger(operation.c, Take(lanes, &MatrixSlots::c, place, operation.c));
-      const int16_t* a = factors.a + row * operation.k;
-      const int16_t* b = factors.b + column * operation.k;
-      const bool is_bits = operation.a == MatrixType::kB1;
-      for (uint32_t at = 0; at < operation.k; ++at) {
-        sum += is_bits && !operation.saturates ? a[at] ^ b[at] : a[at] * b[at];
+    int64_t* const row_sums = sums + row * operation.n;
+    for (uint32_t at = 0; at < operation.k; ++at) {
+      const int16_t a = factors.a[row * operation.k + at];
+      const int16_t* const b = factors.b + at * operation.n;
+      for (uint32_t column = 0; column < operation.n; ++column) {
+        row_sums[column] += is_xor ? a ^ b[column] : a * b[column];
       }
-      if (operation.saturates && !is_bits) {
-        sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
-      }
-      Put(lanes, place, static_cast<uint32_t>(sum));
     }
   }
+  ForEachOfC(operation, operation.d, [&](uint32_t at, const Place& place) {
+    const bool clamps = operation.saturates && !is_bits;
+    const int64_t sum = clamps ? std::clamp<int64_t>(sums[at], INT32_MIN, INT32_MAX) : sums[at];
+    Put(lanes, place, static_cast<uint32_t>(sum));
+  });
 }
 
 // Eight rows of eight 16-bit elements: lane l has row l / 4, and of it the pair l % 4.
