@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/ptx/instruction_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <iterator>
+
+#include "tests/ptx/effect_rows.h"
 
 namespace consort::ptx_suite {
 namespace {
@@ -80,8 +82,11 @@ constexpr Row kRows[] = {
     {"sub.cc.<u32|s32|u64|s64> %d, %a, %b; subc.$1 %d, %c, %a;", "T T T T"},
     {"sub.cc.<u32|u64> %d, %a, %b; subc.cc.$1 %d, %b, %c; subc.$1 %d, %a, %c;", "T T T T"},
     {"mad.<lo|hi>.cc.<u32|s32|u64|s64> %d, %a, %b, %c; addc.$2 %d, %a, 0;", "T T T T"},
-    {"add.cc.<u32|u64> %d, %a, %b; madc.<lo|hi>.$1 %d, %b, %c, %a;", "T T T T"},
-    {"add.cc.<u32|u64> %d, %a, %b; madc.<lo|hi>.cc.$1 %d, %b, %c, %a; addc.$1 %d, %b, 0;",
+    {"add.cc.<u32|s32|u64|s64> %d, %a, %b; madc.<lo|hi>.$1 %d, %b, %c, %a;", "T T T T"},
+    {"add.cc.<u32|s32|u64|s64> %d, %a, %b; madc.<lo|hi>.cc.$1 %d, %b, %c, %a; addc.$1 %d, %b, 0;",
+     "T T T T"},
+    {"mad.<lo|hi>.cc.<u32|s32|u64|s64> %d, %a, %b, %c; madc.<lo|hi>.cc.$2 %d, %b, %c, %d; "
+     "madc.<lo|hi>.$2 %d, %a, %c, %d;",
      "T T T T"},
     {"mul.<hi|lo>.<u16|u32|u64|s16|s32|s64>", "T T T"},
     {"mul.wide.<u16|u32|s16|s32>", "W T T"},
@@ -113,6 +118,7 @@ constexpr Row kRows[] = {
     {"fma.<rn|rz|rm|rp><|.ftz><|.sat>.f32", "T T T T"},
     {"fma.<rn|rz|rm|rp>.f64", "T T T T"},
     {"mad.<rn|rz|rm|rp>.<f32|f64>", "T T T T"},
+    {"mad.<rn|rz|rm|rp><.ftz|.sat|.ftz.sat>.f32", "T T T T"},
     {"div.<rn|rz|rm|rp><|.ftz>.f32", "T T T"},
     {"div.<rn|rz|rm|rp>.f64", "T T T"},
     {"<abs|neg>.<f32|f64>", "T T"},
@@ -177,9 +183,102 @@ constexpr Row kRows[] = {
     {"set.<lt|geu|nan>.<bf16|u16|u32>.bf16", "S T T"},
     {"set.<lt|geu|nan><|.ftz>.f16x2.f16x2", "S T T"},
     {"set.<lt|geu|nan>.bf16x2.bf16x2", "S T T"},
-    {"selp.<b16|b32|b64|f32|f64>", "T T T pred"},
-    {"slct.<b16|b32|b64|s64>.s32 %d, %a, %b, %c;", "S S S s32"},
-    {"slct<|.ftz>.<u32|f32|f64>.f32 %d, %a, %b, %c;", "S S S f32"},
+    // All comparisons of one pair of types, mixed.
+    {"set.eq.<u32|s32|f32>.<b16|b32|b64> %d, %a, %b; set.ne.$1.$2 %t, %a, %b; "
+     "MIX",
+     "b32 T T"},
+    {"mov.b32 %d, 0; {{comparisons=>set.#.<u32|s32|f32>.<s16|s32|s64> %t, %a, %b; MIX "
+     "set.#.and.$1.$2 %t, %a, %b, %c; MIX set.#.or.$1.$2 %t, %a, %b, %c; MIX set.#.xor.$1.$2 %t, "
+     "%a, %b, !%c; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{unsigned_comparisons=>set.#.<u32|s32|f32>.<u16|u32|u64> %t, %a, %b; MIX "
+     "set.#.and.$1.$2 %t, %a, %b, %c; MIX set.#.or.$1.$2 %t, %a, %b, %c; MIX set.#.xor.$1.$2 %t, "
+     "%a, %b, !%c; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<u32|s32|f32>.<f32|f64> %t, %a, %b; MIX "
+     "set.#.and.$1.$2 %t, %a, %b, %c; MIX set.#.or.$1.$2 %t, %a, %b, %c; MIX set.#.xor.$1.$2 %t, "
+     "%a, %b, !%c; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<u32|s32>.<f16|bf16> %t, %a, %b; MIX "
+     "set.#.and.$1.$2 %t, %a, %b, %c; MIX set.#.or.$1.$2 %t, %a, %b, %c; MIX set.#.xor.$1.$2 %t, "
+     "%a, %b, !%c; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.ftz.<u32|s32|f32>.<f32> %t, %a, %b; MIX "
+     "set.#.and.ftz.$1.$2 %t, %a, %b, %c; MIX set.#.or.ftz.$1.$2 %t, %a, %b, %c; MIX "
+     "set.#.xor.ftz.$1.$2 %t, %a, %b, !%c; MIX }}",
+     "b32 f32 f32 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.ftz.<u32|s32>.<f16> %t, %a, %b; MIX "
+     "set.#.and.ftz.$1.$2 %t, %a, %b, %c; MIX set.#.or.ftz.$1.$2 %t, %a, %b, %c; MIX "
+     "set.#.xor.ftz.$1.$2 %t, %a, %b, !%c; MIX }}",
+     "b32 f16 f16 pred"},
+    {"mov.b32 %d, 0; {{comparisons=>set.#.<f16|bf16>.<s16|s32|s64> %h, %a, %b; cvt.u32.u16 %t, %h; "
+     "MIX set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{unsigned_comparisons=>set.#.<f16|bf16>.<u16|u32|u64> %h, %a, %b; "
+     "cvt.u32.u16 %t, %h; MIX set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{eq|ne=>set.#.<f16|bf16>.<b16|b32|b64> %h, %a, %b; cvt.u32.u16 %t, %h; MIX "
+     "set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<f16>.<f32|f64> %h, %a, %b; cvt.u32.u16 %t, %h; "
+     "MIX set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<bf16>.<f16|f32|f64> %h, %a, %b; cvt.u32.u16 %t, "
+     "%h; MIX set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<u16|s16>.<f16|bf16> %h, %a, %b; cvt.u32.u16 %t, "
+     "%h; MIX set.#.xor.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.ftz.<f16>.<f16|f32> %h, %a, %b; cvt.u32.u16 %t, "
+     "%h; MIX set.#.xor.ftz.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.ftz.<u16|s16>.<f16> %h, %a, %b; cvt.u32.u16 %t, "
+     "%h; MIX set.#.xor.ftz.$1.$2 %h, %a, %b, %c; cvt.u32.u16 %t, %h; MIX }}",
+     "b32 $2 $2 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<f16x2|u32|s32>.f16x2 %t, %a, %b; MIX }}",
+     "b32 f16x2 f16x2"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.ftz.<f16x2|u32|s32>.f16x2 %t, %a, %b; MIX }}",
+     "b32 f16x2 f16x2"},
+    {"mov.b32 %d, 0; {{float_comparisons=>set.#.<bf16x2|u32|s32>.bf16x2 %t, %a, %b; MIX }}",
+     "b32 bf16x2 bf16x2"},
+    // setp joined with a predicate, and of pairs.
+    {"mov.b32 %d, 0; {{comparisons=>setp.#.<s16|s32|s64> %p|%q, %a, %b; MIX_PREDICATES "
+     "setp.#.and.$1 %p|%q, %a, %b, %c; MIX_PREDICATES setp.#.or.$1 %p|%q, %a, %b, !%c; "
+     "MIX_PREDICATES setp.#.xor.$1 %p|%q, %a, %b, %c; MIX_PREDICATES }}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{unsigned_comparisons=>setp.#.<u16|u32|u64> %p|%q, %a, %b; MIX_PREDICATES "
+     "setp.#.and.$1 %p|%q, %a, %b, %c; MIX_PREDICATES setp.#.or.$1 %p|%q, %a, %b, !%c; "
+     "MIX_PREDICATES setp.#.xor.$1 %p|%q, %a, %b, %c; MIX_PREDICATES }}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{eq|ne=>setp.#.<b16|b32|b64> %p|%q, %a, %b; MIX_PREDICATES setp.#.and.$1 "
+     "%p|%q, %a, %b, %c; MIX_PREDICATES setp.#.or.$1 %p|%q, %a, %b, !%c; MIX_PREDICATES "
+     "setp.#.xor.$1 %p|%q, %a, %b, %c; MIX_PREDICATES }}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>setp.#.<f32|f64|f16x2|bf16x2> %p|%q, %a, %b; "
+     "MIX_PREDICATES setp.#.and.$1 %p|%q, %a, %b, %c; MIX_PREDICATES setp.#.or.$1 %p|%q, %a, %b, "
+     "!%c; MIX_PREDICATES setp.#.xor.$1 %p|%q, %a, %b, %c; MIX_PREDICATES }}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>setp.#.<f16|bf16> %p, %a, %b; selp.b32 %t, 1, 0, %p; MIX "
+     "setp.#.and.$1 %p, %a, %b, %c; selp.b32 %t, 1, 0, %p; MIX setp.#.or.$1 %p, %a, %b, !%c; "
+     "selp.b32 %t, 1, 0, %p; MIX setp.#.xor.$1 %p, %a, %b, %c; selp.b32 %t, 1, 0, %p; MIX }}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>setp.#.ftz.<f16> %p, %a, %b; selp.b32 %t, 1, 0, %p; MIX "
+     "setp.#.and.ftz.$1 %p, %a, %b, %c; selp.b32 %t, 1, 0, %p; MIX setp.#.or.ftz.$1 %p, %a, %b, "
+     "!%c; selp.b32 %t, 1, 0, %p; MIX setp.#.xor.ftz.$1 %p, %a, %b, %c; selp.b32 %t, 1, 0, %p; MIX "
+     "}}",
+     "b32 $1 $1 pred"},
+    {"mov.b32 %d, 0; {{float_comparisons=>setp.#.ftz.<f32|f16x2> %p|%q, %a, %b; MIX_PREDICATES "
+     "setp.#.and.ftz.$1 %p|%q, %a, %b, %c; MIX_PREDICATES setp.#.or.ftz.$1 %p|%q, %a, %b, !%c; "
+     "MIX_PREDICATES setp.#.xor.ftz.$1 %p|%q, %a, %b, %c; MIX_PREDICATES }}",
+     "b32 $1 $1 pred"},
+    {"set.<eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan>.<f16.f16|bf16.bf16> %d, %a, %b;",
+     "T T T"},
+    {"set.<eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan>.<and|or|xor>.<f16.f16|bf16.bf16> %d, "
+     "%a, %b, %c;",
+     "T T T pred"},
+    {"selp.<b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64>", "T T T pred"},
+    {"slct.<b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64>.s32 %d, %a, %b, %c;", "S S S s32"},
+    {"slct<|.ftz>.<b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64>.f32 %d, %a, %b, %c;", "S S S f32"},
     // --- 9.7.8 Logic and shift ---
     {"<and|or|xor>.<b16|b32|b64>", "T T T"},
     {"<and|or|xor>.pred", "pred pred pred"},
@@ -191,6 +290,9 @@ constexpr Row kRows[] = {
     {"shr.<b16|b32|b64|u16|u32|u64|s16|s32|s64>", "T T shift"},
     // --- 9.7.9 Data movement and conversion ---
     {"prmt.b32<|.f4e|.b4e|.rc8|.ecl|.ecr|.rc16>", "b32 b32 b32 b32"},
+    {"mov.<b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64|pred>", "T T"},
+    {"mov.b128 %z, {%a, %b}; mov.b128 %w, %z; mov.b128 {%d, %x}, %w; xor.b64 %d, %d, %x;",
+     "b64 b64 b64"},
     {"mov.b32 %d, {%a, %b};", "b32 b16 b16"},
     {"mov.b64 %d, {%a, %b};", "b64 b32 b32"},
     {"mov.b32 {%d, %k}, %a;", "b16 b32"},
@@ -237,7 +339,7 @@ constexpr Row kRows[] = {
     {"cvt.pack.sat.<u16|s16>.s32 %d, %a, %b;", "b32 s32 s32"},
     {"cvt.pack.sat.<u8|s8|u4|s4|u2|s2>.s32.b32 %d, %a, %b, %c;", "b32 s32 s32 b32"},
     // Memory keeps what it is given, of every width; loads extend as their type says.
-    {"st.<global|shared>.<b8|b16|b32> [<%g|%s>], %a; ld.<global|shared>.$2 %d, [$3];", "b32 b32"},
+    {"st.<global|shared>.<b8|b16|b32> [<%g|%s>], %a; ld.$1.$2 %d, [$3];", "b32 b32"},
     {"st.global.b32 [%g], %a; ld.global.<u8|s8|u16|s16> %d, [%g+<0|2>];", "b32 b32"},
     {"st.global.v2.b32 [%g+8], {%a, %b}; ld.global.v4.u16 {%h, %d, %k, %h}, [%g+8];",
      "b16 b32 b32"},
@@ -393,38 +495,6 @@ bool IsType(string_view name) {
   return false;
 }
 
-struct Choice {
-  string text;
-  std::vector<string> chosen;
-};
-
-void Expand(string_view rest, const Choice& so_far, std::vector<Choice>& out) {
-  Choice choice = so_far;
-  while (!rest.empty()) {
-    if (rest[0] == '$') {
-      choice.text += choice.chosen[static_cast<size_t>(rest[1] - '1')];
-      rest.remove_prefix(2);
-    } else if (rest[0] == '<') {
-      const size_t end = rest.find('>');
-      string_view alternatives = rest.substr(1, end - 1);
-      while (true) {
-        const size_t bar = alternatives.find('|');
-        const string one(alternatives.substr(0, bar));
-        Choice next = choice;
-        next.text += one;
-        next.chosen.push_back(one);
-        Expand(rest.substr(end + 1), next, out);
-        if (bar == string_view::npos) return;
-        alternatives.remove_prefix(bar + 1);
-      }
-    } else {
-      choice.text += rest[0];
-      rest.remove_prefix(1);
-    }
-  }
-  out.push_back(choice);
-}
-
 std::vector<string> Split(string_view text, char separator) {
   std::vector<string> parts;
   while (true) {
@@ -435,22 +505,99 @@ std::vector<string> Split(string_view text, char separator) {
   }
 }
 
+struct Choice {
+  string text;
+  std::vector<string> chosen;
+};
+
+// `text` with what was chosen in place of $1, $2, ...
+string Substituted(string_view text, const std::vector<string>& chosen) {
+  string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '$') {
+      result += chosen.at(static_cast<size_t>(text[++i] - '1'));
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+void Expand(string_view rest, const Choice& so_far, std::vector<Choice>& out) {
+  Choice choice = so_far;
+  const size_t begin = rest.find('<');
+  choice.text += Substituted(rest.substr(0, begin), choice.chosen);
+  if (begin == string_view::npos) {
+    out.push_back(choice);
+    return;
+  }
+  const size_t end = rest.find('>', begin);
+  for (const string& each : Split(rest.substr(begin + 1, end - begin - 1), '|')) {
+    const string one = Substituted(each, choice.chosen);
+    Choice next = choice;
+    next.text += one;
+    next.chosen.push_back(one);
+    Expand(rest.substr(end + 1), next, out);
+  }
+}
+
 string Widened(const string& type) {
   return type[0] + std::to_string(2 * std::atoi(type.c_str() + 1));
 }
 
-// Global memory is named by %g and shared memory by %s, and nothing else makes sense.
-bool SpacesFit(const string& code) {
-  const bool global = code.find("global") != string::npos;
-  const bool shared = code.find("shared") != string::npos;
-  const bool names_global = code.find("[%g") != string::npos;
-  const bool names_shared = code.find("[%s]") != string::npos;
-  return !(global && shared) && !(global && names_shared) && !(shared && names_global);
+// Where both the space and the address are chosen, %g is global, %s shared and %l local.
+bool SpacesFit(const std::vector<string>& chosen) {
+  auto chose = [&chosen](string_view text) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [text](const string& each) { return each.starts_with(text); });
+  };
+  return chose("global") >= chose("%g") && chose("shared") >= chose("%s") &&
+         chose("local") >= chose("%l");
+}
+
+// The code with the texts that its words in capitals stand for.
+string Unabbreviated(string_view code) {
+  auto is_of_word = [](char each) {
+    return (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') || each == '_';
+  };
+  string text;
+  while (!code.empty()) {
+    size_t length = 0;
+    while (length < code.size() && is_of_word(code[length])) ++length;
+    text += NamedText(code.substr(0, std::max<size_t>(length, 1)));
+    code.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return text;
+}
+
+// {{a|b=>text}}, see the header.
+string Repeated(string_view code) {
+  string text;
+  while (true) {
+    const size_t begin = code.find("{{");
+    text += code.substr(0, begin);
+    if (begin == string_view::npos) return text;
+    const size_t arrow = code.find("=>", begin);
+    const size_t end = code.find("}}", arrow);
+    const string_view words = code.substr(begin + 2, arrow - begin - 2);
+    for (const string& word : Split(NamedList(words), '|')) {
+      for (const char each : code.substr(arrow + 2, end - arrow - 2)) {
+        if (each == '#') {
+          text += word;
+        } else {
+          text += each;
+        }
+      }
+    }
+    code.remove_prefix(end + 2);
+  }
 }
 
 }  // namespace
 
-std::span<const Row> Rows() { return kRows; }
+bool Instance::EndsThreads() const {
+  return code.find("exit;") != string::npos || code.find("leave_if_odd") != string::npos;
+}
 
 string Instance::Signature() const {
   auto text = [](const Operand& operand) {
@@ -463,23 +610,27 @@ string Instance::Signature() const {
 
 std::vector<Instance> Instances() {
   std::vector<Instance> instances;
-  for (const Row& row : kRows) {
+  std::vector<const Row*> rows;
+  for (const Row& row : kRows) rows.push_back(&row);
+  for (const Row& row : EffectRows()) rows.push_back(&row);
+  for (const Row* row : rows) {
     std::vector<Choice> choices;
-    Expand(row.code, {}, choices);
+    Expand(row->code, {}, choices);
     for (const Choice& choice : choices) {
-      if (!SpacesFit(choice.text)) continue;
+      if (!SpacesFit(choice.chosen)) continue;
       std::vector<string> types;
       for (const string& part : Split(choice.text.substr(0, choice.text.find(' ')), '.')) {
         if (IsType(part)) types.push_back(part);
       }
       Instance instance;
-      instance.row = &row;
-      for (const string& word : Split(row.operands, ' ')) {
+      instance.row = row;
+      for (const string& word : Split(row->operands, ' ')) {
         const size_t star = word.find('*');
         Operand operand;
         operand.type = word.substr(0, star);
         if (star != string::npos) operand.count = static_cast<uint32_t>(std::atoi(&word[star + 1]));
         string& type = operand.type;
+        if (type.starts_with("$")) type = Substituted(type, choice.chosen);
         if (type == "S") type = types[types.size() - 2];
         if (type == "W") type = Widened(types.back());
         if (type == "T" || type.ends_with(":T")) type.replace(type.size() - 1, 1, types.back());
@@ -487,13 +638,14 @@ std::vector<Instance> Instances() {
       }
       instance.result = instance.sources.front();
       instance.sources.erase(instance.sources.begin());
-      instance.code = choice.text;
-      if (instance.code.find('%') == string::npos) {
+      instance.name = choice.text;
+      if (instance.name.find('%') == string::npos) {
         static constexpr const char* kNames[] = {", %a", ", %b", ", %c", ", %e"};
-        instance.code += " %d";
-        for (size_t i = 0; i < instance.sources.size(); ++i) instance.code += kNames[i];
-        instance.code += ";";
+        instance.name += " %d";
+        for (size_t i = 0; i < instance.sources.size(); ++i) instance.name += kNames[i];
+        instance.name += ";";
       }
+      instance.code = Repeated(Unabbreviated(instance.name));
       instances.push_back(std::move(instance));
     }
   }

@@ -7,11 +7,18 @@
 //
 //   %d          the result; %d0 %d1 ... where the operand list says type*count
 //   %a %b %c %e the sources; %a0 %a1 ... likewise
-//   %g %s       32 bytes of this thread in global and in shared memory (64-bit addresses)
-//   %rs         512 bytes of this warp in shared memory, 16 bytes further in each lane
+// {{a|b=>text}} is the text once for each of the two, which stands in it as #; one word may be the
+// name of a list (effect_rows.cc). Words in capitals may stand for more (there, too). $1 and <> are
+// chosen before.
+//
+//   %g %s %l    256 bytes of this thread in global, shared and local memory (64-bit addresses)
+//   %n          those in shared memory of the thread whose number in the block differs by 64
+//   %rw %rs     8 KiB of this warp in shared memory; the same, 16 bytes further in each lane
+//   %i          where this thread's first source lies in global memory, for reading
 //   %t %u .b32, %h %k .b16, %x %y .b64, %z %w .b128, %p %q .pred for use
 //
-// Operands are the type of the result and those of the sources, separated by blanks. T is the last
+// Operands are the type of the result and those of the sources, separated by blanks. $1 is what was
+// chosen, T the last
 // type in the name of the first instruction, S the one before it, W is T with twice the bits. Names
 // that are no types are ranges: n8 (0 to 255), shift (mostly below 70), shuffle (the last operand
 // of shfl), n1 (f32 from 1/2 to 2), f16x2i and the like (whole numbers up to 8), few:T (few
@@ -21,7 +28,6 @@
 #define CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,16 +62,17 @@ struct Operand {
 
 // One instruction with one choice of everything.
 struct Instance {
+  std::string name;  // as in the table, after the choices
   std::string code;  // statements, complete
   Operand result;
   std::vector<Operand> sources;
   const Row* row = nullptr;
 
+  // Whether threads may end in it, so that no other instance can follow in the same kernel.
+  bool EndsThreads() const;
   // "u32 u32 u32": instances of one signature share operands.
   std::string Signature() const;
 };
-
-std::span<const Row> Rows();
 
 // All instances of all rows, in order.
 std::vector<Instance> Instances();

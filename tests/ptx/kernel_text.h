@@ -13,7 +13,7 @@
 namespace consort::ptx_suite {
 
 // Of this thread in global and in shared memory, for instances that name it.
-inline constexpr size_t kThreadBytes = 32;
+inline constexpr size_t kThreadBytes = 256;
 
 // A module with the kernel `run(in, out, memory)`, one thread a tuple of operands. `in` holds u64
 // values: those of the first source for all tuples, then the second's (SourceValues). `out` gets

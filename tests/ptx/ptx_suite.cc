@@ -3,11 +3,15 @@
 // library.
 //
 //   ptx_suite --driver LIB --record FILE [--dump FILE]     writes what the device computes
+//   ptx_suite --driver LIB --record FILE --expect OLD      the same, of rows that OLD lacks; the
+//                                                          others as OLD has them
 //   ptx_suite --driver LIB --expect FILE                   compares with what another one did
 //   ptx_suite --print DIR                                  writes the PTX of each module
 //
 // The same program is run on a GPU, where its results become golden/expected.txt, and on the CPU
 // device.
+// A kernel that fails, or never ends, takes the context and the process with it. While recording,
+// standard output says which module runs; --from N goes on with module N, and adds to FILE.
 // --only TEXT takes the instances whose code has TEXT in it.
 //
 // FILE of --expect: a line that says where the results come from; then a line an instance: its
@@ -47,10 +51,12 @@ struct Options {
   string expect;
   string print;
   string only;
+  string from;
 };
 
 struct Expected {
   bool is_used = false;
+  string line;  // of the file
   string digest;
   std::vector<uint64_t> samples;
 };
@@ -90,7 +96,7 @@ class Suite {
   string OperandText(const Instance& instance, size_t tuple) const;
   void Fail(const Instance& instance, const string& what) {
     ++failures_;
-    std::printf("FAIL  %s\n      %s\n", instance.code.c_str(), what.c_str());
+    std::printf("FAIL  %s\n      %s\n", instance.name.c_str(), what.c_str());
   }
 
   const Options& options_;
@@ -103,6 +109,7 @@ class Suite {
   CUdeviceptr out_ = 0;
   CUdeviceptr memory_ = 0;
   int modules_ = 0;
+  int first_module_ = 0;
   int passed_ = 0;
   int failures_ = 0;
 };
@@ -124,6 +131,7 @@ void Suite::ReadExpected() {
     }
     if (parts.size() < 2) continue;
     Expected& expected = expected_[parts[0]];
+    expected.line = line;
     expected.digest = parts[1];
     for (size_t i = 2; i < parts.size(); ++i) {
       expected.samples.push_back(std::strtoull(parts[i].c_str(), nullptr, 16));
@@ -143,8 +151,10 @@ int Suite::Main() {
     memory_ = driver_->Allocate(kTuplesMax * kThreadBytes);
   }
   if (!options_.record.empty()) {
-    record_.open(options_.record);
-    record_ << "# " << driver_->description() << "; made by tests/ptx/ptx_suite --record\n";
+    first_module_ = std::atoi(options_.from.c_str());
+    record_.open(options_.record, first_module_ > 0 ? std::ios::app : std::ios::trunc);
+    if (first_module_ == 0)
+      record_ << "# " << driver_->description() << "; made by tests/ptx/ptx_suite --record\n";
   }
   if (!options_.dump.empty()) dump_.open(options_.dump, std::ios::binary);
   std::vector<Instance> instances = Instances();
@@ -153,7 +163,7 @@ int Suite::Main() {
   });
   if (!options_.only.empty()) {
     std::erase_if(instances, [this](const Instance& instance) {
-      return instance.code.find(options_.only) == string::npos;
+      return instance.name.find(options_.only) == string::npos;
     });
   }
   for (size_t begin = 0; begin < instances.size();) {
@@ -164,7 +174,7 @@ int Suite::Main() {
     begin = end;
   }
   for (const auto& [code, expected] : expected_) {
-    if (!options_.only.empty() || expected.is_used) continue;
+    if (!options_.only.empty() || expected.is_used || record_.is_open()) continue;
     ++failures_;
     std::printf("FAIL  %s\n      has expected results, but no row\n", code.c_str());
   }
@@ -180,15 +190,33 @@ void Suite::RunGroup(std::span<const Instance> instances) {
       all.insert(all.end(), each.begin(), each.end());
     driver_->Upload(in_, all);
   }
-  for (size_t at = 0; at < instances.size(); at += kModuleInstances) {
-    RunModule(instances.subspan(at, std::min(kModuleInstances, instances.size() - at)));
+  std::vector<Instance> together;
+  auto run = [this, &together] {
+    const int module = modules_++;
+    if (!together.empty() && module >= first_module_) {
+      if (record_.is_open()) std::printf("module %d of %s\n", module, together[0].name.c_str());
+      std::fflush(stdout);
+      RunModule(together);
+    }
+    together.clear();
+  };
+  for (const Instance& instance : instances) {
+    const auto known = expected_.find(instance.name);
+    if (record_.is_open() && known != expected_.end()) {
+      if (first_module_ == 0) record_ << known->second.line << '\n';
+      continue;
+    }
+    if (instance.EndsThreads() || together.size() == kModuleInstances) run();
+    together.push_back(instance);
+    if (instance.EndsThreads()) run();
   }
+  run();
 }
 
 void Suite::RunModule(std::span<const Instance> instances) {
   const string text = KernelText(instances);
   if (!options_.print.empty()) {
-    std::ofstream(options_.print + "/" + std::to_string(modules_++) + ".ptx") << text;
+    std::ofstream(options_.print + "/" + std::to_string(modules_) + ".ptx") << text;
     return;
   }
   string error;
@@ -208,7 +236,7 @@ void Suite::RunModule(std::span<const Instance> instances) {
       driver_->Run(module, tuples / kBlockThreads, kBlockThreads, {in_, out_, memory_});
   if (result != CUDA_SUCCESS) {
     std::printf("FAIL  error %d from the kernel of\n", result);
-    for (const Instance& instance : instances) std::printf("      %s\n", instance.code.c_str());
+    for (const Instance& instance : instances) std::printf("      %s\n", instance.name.c_str());
     std::exit(1);
   }
   driver_->Download(results, out_);
@@ -242,23 +270,23 @@ void Suite::Judge(const Instance& instance, std::span<uint64_t> results) {
   }
   const string digest = Digest(results);
   if (record_.is_open()) {
-    record_ << instance.code << '\t' << digest;
+    record_ << instance.name << '\t' << digest;
     for (size_t i = 0; i < kSamples; ++i)
       record_ << '\t' << Hex(results[SampleAt(i, results.size())]);
-    record_ << '\n';
+    record_ << std::endl;  // what follows may end the process
   }
   if (dump_.is_open()) {
     const auto bytes =
         static_cast<uint32_t>(std::max<uint32_t>(RegisterBits(instance.result.type), 8) / 8);
-    dump_ << instance.code << '\n' << results.size() << ' ' << bytes << '\n';
+    dump_ << instance.name << '\n' << results.size() << ' ' << bytes << '\n';
     for (const uint64_t value : results) dump_.write(reinterpret_cast<const char*>(&value), bytes);
     dump_ << '\n';
   }
-  if (options_.expect.empty()) {
+  if (record_.is_open()) {
     ++passed_;
     return;
   }
-  const auto found = expected_.find(instance.code);
+  const auto found = expected_.find(instance.name);
   if (found == expected_.end()) return Fail(instance, "has no expected results: record them again");
   found->second.is_used = true;
   if (found->second.digest == digest) {
@@ -325,7 +353,7 @@ void Suite::JudgeApproximation(const Instance& instance, std::span<const uint64_
   }
   if (shown == 0) ++passed_;
   if (record_.is_open()) {
-    std::printf("%-28s at most %.3f of the error allowed\n", instance.code.c_str(), worst);
+    std::printf("%-28s at most %.3f of the error allowed\n", instance.name.c_str(), worst);
   }
 }
 
@@ -333,7 +361,8 @@ int Run(int argc, char** argv) {
   Options options;
   const std::map<string, string*> flags = {
       {"--driver", &options.driver}, {"--record", &options.record}, {"--dump", &options.dump},
-      {"--expect", &options.expect}, {"--print", &options.print},   {"--only", &options.only}};
+      {"--expect", &options.expect}, {"--print", &options.print},   {"--only", &options.only},
+      {"--from", &options.from}};
   for (int i = 1; i < argc; i += 2) {
     const auto flag = flags.find(argv[i]);
     if (flag == flags.end() || i + 1 == argc) {

@@ -358,6 +358,12 @@ void EmitIsSpace(Step& step) {
     case ptx::Space::kGlobal:
       result = ir.CreateNot(ir.CreateOr(is_const, ir.CreateOr(is_shared, is_local)));
       break;
+    case ptx::Space::kParam:
+      // Device functions are not told where the kernel's parameters are.
+      if (!step.f.function().is_entry) return step.Unsupported();
+      result = within(ir.CreatePtrToInt(step.f.inputs(), ir.getInt64Ty()),
+                      ir.getInt64(step.f.function_layout().inputs.bytes));
+      break;
     default:
       return step.Unsupported();
   }

@@ -108,6 +108,8 @@ class FunctionEmitter {
   llvm::Value* Field(size_t offset, uint32_t bits);
   llvm::Value* FieldPointer(size_t offset);
   llvm::Value* context() { return context_; }
+  // The parameters' buffer: in an entry, the kernel's.
+  llvm::Value* inputs() { return inputs_; }
   llvm::Value* SharedBase();
   llvm::Value* SpecialRegister(const ptx::Operand& operand);
 

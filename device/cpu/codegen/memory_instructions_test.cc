@@ -81,6 +81,21 @@ TEST(MemoryInstructions, LocalAndSharedAndGenericAddresses) {
   EXPECT_THAT(memory, testing::ElementsAre(11, 22, 22, 0, 7, 0, 0, 0));
 }
 
+TEST(MemoryInstructions, ParametersHaveGenericAddresses) {
+  std::vector<uint32_t> memory(8, 0);
+  ASSERT_EQ(RunOn(Kernel(R"(
+  mov.b64 %rd2, p; cvta.param.u64 %rd3, %rd2; isspacep.param %p1, %rd3;
+  isspacep.param::entry %p2, %rd3; isspacep.param %p3, %rd1; isspacep.shared %p4, %rd3;
+  selp.u32 %r1, 1, 0, %p1; selp.u32 %r2, 2, 0, %p2; selp.u32 %r3, 4, 0, %p3;
+  selp.u32 %r4, 8, 0, %p4;
+  or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %r3; or.b32 %r1, %r1, %r4; st.global.u32 [%rd1], %r1;
+  ld.u64 %rd4, [%rd3]; sub.u64 %rd4, %rd4, %rd1; st.global.u64 [%rd1+8], %rd4;
+)"),
+                  memory),
+            LaunchFault::kNone);
+  EXPECT_THAT(memory, testing::ElementsAre(3, 0, 0, 0, 0, 0, 0, 0));
+}
+
 TEST(MemoryInstructions, VariablesHaveTheirInitialValues) {
   const std::string variables = R"(
 .global .align 4 .u32 words[4] = {1, 0x20, 3};
