@@ -254,6 +254,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   if (result != CUDA_SUCCESS) return result;
   kernel.library = request.library;
   kernel.prints = library->second.printing.May(*name);
+  any_prints_ |= kernel.prints;
   kernel.direct = library->second.direct.contains(*name);
   kernel.time = std::make_shared<DeviceTime::Kernel>();
   layout_.clear();

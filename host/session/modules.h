@@ -69,6 +69,8 @@ class Modules {
   CUresult SetAttribute(const wire::FunctionSetAttributeRequest& request,
                         wire::FunctionSetAttributeReply* reply);
 
+  // Whether there has been a kernel that may print.
+  bool any_prints() const { return any_prints_; }
   // The kernel, or null; until the next call that changes this object.
   const Kernel* FindKernel(uint64_t id) const;
   // Whether [address, address + bytes) lies in one variable that GetGlobal has told of.
@@ -99,6 +101,7 @@ class Modules {
   Bytes image_bytes_ = 0;  // announced, of all images
   absl::flat_hash_map<uint64_t, Library> libraries_;
   absl::flat_hash_map<uint64_t, Kernel> kernels_;
+  bool any_prints_ = false;
   std::map<uint64_t, Bytes> globals_;  // address to size
 
   // What replies point to.

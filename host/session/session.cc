@@ -347,7 +347,7 @@ void Session::Process(const Frame& frame) {
 }
 
 bool Session::MayPrint(const Frame& frame) {
-  if (!print_turn_.needed() || device_result() != CUDA_SUCCESS ||
+  if (!print_turn_.needed() || !modules_.any_prints() || device_result() != CUDA_SUCCESS ||
       frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) {
     return true;
   }
