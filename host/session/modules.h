@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "base/units.h"
 #include "device/image/printing.h"
 #include "gen/device/driver_table.h"
@@ -68,6 +69,28 @@ class Modules {
   CUresult GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalGetReply* reply);
   CUresult SetAttribute(const wire::FunctionSetAttributeRequest& request,
                         wire::FunctionSetAttributeReply* reply);
+
+  // --- Moving to another device
+
+  // Where the images of all libraries are kept. kFailedPrecondition: one is not.
+  struct KeptLibrary {
+    uint64_t library = 0;
+    KeptImage image;
+  };
+  absl::StatusOr<std::vector<KeptLibrary>> KeptLibraries() const;
+  // All variables that the libraries have. kFailedPrecondition: one that the driver does not find.
+  struct Variable {
+    uint64_t library = 0;
+    std::string name;
+    uint64_t address = 0;
+    Bytes bytes = 0;
+    bool told = false;  // the guest knows its address
+  };
+  absl::StatusOr<std::vector<Variable>> Variables() const;
+  // A library's variable; `told` is left as it is.
+  CUresult FindVariable(uint64_t library, const std::string& name, Variable* variable) const;
+  // An image that LibraryLoad names next, whole.
+  void AddImage(uint64_t id, std::vector<std::byte> data);
 
   // The kernel, or null; until the next call that changes this object.
   const Kernel* FindKernel(uint64_t id) const;
