@@ -24,6 +24,7 @@
 #include "host/ctl/admin_client.h"
 #include "host/ctl/command_docs.h"
 #include "host/ctl/debug_bundle.h"
+#include "host/ctl/move_commands.h"
 #include "host/ctl/pool_commands.h"
 #include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
@@ -47,6 +48,8 @@ struct Options {
   std::string certificates = "/etc/consort/pool";
   std::string node;
   std::string policy;
+  std::string application;
+  uint32_t device = 0;
   std::string tenant;
   TenantOptions set;
   bool once = false;
@@ -343,6 +346,19 @@ int Main(int argc, char** argv) {
   policy->add_option("name", options.policy,
                      "a policy (tfs, las, ps, fcfs, sjf, credit, idle), none, or default: as "
                      "consortd's flags and files say");
+  CLI::App* migrate =
+      app.add_subcommand("migrate", "moves a running application to another device of this host");
+  migrate
+      ->add_option("application", options.application,
+                   "its session's number, pid:NUMBER, or its name")
+      ->required();
+  migrate->add_option("--to", options.device, "the device's number")->required();
+  CLI::App* drain =
+      app.add_subcommand("drain", "moves all applications off a device, which takes no new ones");
+  CLI::App* undrain = app.add_subcommand("undrain", "lets a device take applications again");
+  for (CLI::App* command : {drain, undrain}) {
+    command->add_option("device", options.device, "its number")->required();
+  }
   CLI::App* tenant = app.add_subcommand("tenant", "tenants and their weights");
   tenant->require_subcommand(1);
   tenant->fallthrough();
@@ -435,6 +451,14 @@ int Main(int argc, char** argv) {
   if (vms->parsed()) return ShowMachines(options);
   if (events->parsed()) return ShowEvents(options);
   if (report->parsed()) return ShowReport(options);
+  if (migrate->parsed()) {
+    return Done(
+        Migrate(options.paths.admin_socket, options.application, options.device, std::cout));
+  }
+  if (drain->parsed()) {
+    return Done(DrainDevice(options.paths.admin_socket, options.device, std::cout));
+  }
+  if (undrain->parsed()) return Done(UndrainDevice(options.paths.admin_socket, options.device));
   if (bundle->parsed()) return Bundle(options);
   if (completion->parsed()) {
     std::cout << (options.shell == "zsh" ? ZshCompletion(app) : BashCompletion(app));

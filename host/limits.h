@@ -150,6 +150,19 @@ inline constexpr Bytes kKeptImageBytesPerSession = 8 * kGiB;
 // that CUDA has for a context by default (cudaLimitPrintfFifoSize).
 inline constexpr Bytes kDeviceOutputBytesMax = 16 * kMiB;
 
+// Moving a session to another device (host/session/move_out.cc). Contents go through so many pieces
+// of pinned memory that both workers have: enough that both buses stay busy.
+inline constexpr uint32_t kMoveSlots = 8;
+inline constexpr Bytes kMoveSlotBytes = 16 * kMiB;
+// What a session's objects are told by, variables' contents included.
+inline constexpr Bytes kMoveStateBytesMax = 4 * kGiB;
+// A session that is to move takes no new work for at most so long, until what it has is done; and a
+// worker that says nothing for so long has failed.
+inline constexpr Nanos kMoveStopMax = 10 * kSecond;
+inline constexpr Nanos kMoveSilenceMax = 30 * kSecond;
+// Moves that consortd remembers for who asks how they went.
+inline constexpr size_t kMovesRemembered = 64;
+
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
 // Compiler logs that fit one reply beside each other.

@@ -245,6 +245,16 @@ CUresult AddressWindow::AllowAccess(uint64_t address, Bytes bytes) {
 CUresult AddressWindow::MakeExtent(uint64_t granules, uint64_t* first) {
   const std::optional<uint64_t> place = granules_.Take(granules);
   if (!place.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = MakeExtentAt(*place, granules);
+  if (result == CUDA_SUCCESS) {
+    *first = *place;
+  } else {
+    granules_.Return(*place, granules);
+  }
+  return result;
+}
+
+CUresult AddressWindow::MakeExtentAt(uint64_t first, uint64_t granules) {
   Extent extent;
   extent.granules = granules;
   extent.clean_at = extent.used_at = ++clock_;
@@ -252,24 +262,20 @@ CUresult AddressWindow::MakeExtent(uint64_t granules, uint64_t* first) {
   extent.chunks.resize((granules + chunk_granules - 1) / chunk_granules);
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < extent.chunks.size() && result == CUDA_SUCCESS; ++i) {
-    result = MakeChunk(AddressOf(*place, i), ChunkBytes(extent, i), &extent.chunks[i]);
+    result = MakeChunk(AddressOf(first, i), ChunkBytes(extent, i), &extent.chunks[i]);
   }
   if (result == CUDA_SUCCESS) {
-    result = AllowAccess(base_ + *place * kGranuleBytes, granules * kGranuleBytes);
+    result = AllowAccess(base_ + first * kGranuleBytes, granules * kGranuleBytes);
   }
   if (result != CUDA_SUCCESS) {
     for (size_t i = 0; i < extent.chunks.size(); ++i) {
       if (!extent.chunks[i].here) continue;
-      DropChunk(AddressOf(*place, i), ChunkBytes(extent, i), &extent.chunks[i]);
+      DropChunk(AddressOf(first, i), ChunkBytes(extent, i), &extent.chunks[i]);
     }
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !options_.may_be_away) {
-      granules_.Return(*place, granules);
-      return result;
-    }
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !options_.may_be_away) return result;
     away_bytes_ += granules * kGranuleBytes;
   }
-  extents_.emplace(*place, std::move(extent));
-  *first = *place;
+  extents_.emplace(first, std::move(extent));
   return CUDA_SUCCESS;
 }
 
@@ -319,6 +325,105 @@ void AddressWindow::DestroyExtent(uint64_t first) {
 
 void AddressWindow::Trim() {
   while (!cache_ages_.empty()) DestroyExtent(cache_ages_.front());
+}
+
+// --- Moving to another device
+
+AddressWindow::Layout AddressWindow::Describe() const {
+  Layout layout;
+  for (const auto& [first, extent] : extents_) {
+    if (extent.cached) continue;
+    layout.extents.push_back(
+        {base_ + first * kGranuleBytes, extent.granules * kGranuleBytes, extent.units != nullptr});
+  }
+  for (const auto& [address, placed] : allocations_) {
+    layout.allocations.push_back({address, placed.bytes});
+  }
+  return layout;
+}
+
+CUresult AddressWindow::Restore(const Layout& layout) {
+  CHECK(extents_.empty() && allocations_.empty());
+  for (const PlacedExtent& extent : layout.extents) {
+    const CUresult result = RestoreExtent(extent);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  for (const Allocation& allocation : layout.allocations) {
+    const CUresult result = RestoreAllocation(allocation);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  for (const auto& [first, extent] : extents_) {
+    // Nobody would ever free it.
+    if (extent.units != nullptr && extent.units->free_total() == kUnitsPerGranule) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (extent.units != nullptr && extent.units->largest_free() != 0) {
+      shared_free_.emplace(extent.units->largest_free(), first);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult AddressWindow::RestoreExtent(const PlacedExtent& placed) {
+  if (placed.bytes == 0 || placed.bytes % kGranuleBytes != 0 ||
+      placed.address % kGranuleBytes != 0 || !Contains(placed.address, placed.bytes) ||
+      (placed.shared && placed.bytes != kGranuleBytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t first = (placed.address - base_) / kGranuleBytes;
+  const uint64_t granules = placed.bytes / kGranuleBytes;
+  if (!granules_.TakeAt(first, granules)) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (options_.budget->Allot(placed.bytes)) {
+    result = MakeExtentAt(first, granules);
+    if (result != CUDA_SUCCESS) options_.budget->Unallot(placed.bytes);
+  }
+  if (result != CUDA_SUCCESS) {
+    granules_.Return(first, granules);
+    return result;
+  }
+  used_bytes_ += placed.bytes;
+  if (placed.shared) {
+    extents_.at(first).units = std::make_unique<RangeAllocator>(kUnitsPerGranule);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult AddressWindow::RestoreAllocation(const Allocation& allocation) {
+  if (allocation.bytes == 0 || allocation.address % kAllocationAlignment != 0 ||
+      !Contains(allocation.address, allocation.bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto found = FirstOverlapping(allocation.address);
+  if (found == extents_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t begin = base_ + found->first * kGranuleBytes;
+  const Extent& extent = found->second;
+  if (allocation.address < begin ||
+      allocation.address - begin + allocation.bytes > extent.granules * kGranuleBytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t units = AlignUp(allocation.bytes, kAllocationAlignment) / kAllocationAlignment;
+  const bool free =
+      extent.units != nullptr
+          ? extent.units->TakeAt((allocation.address - begin) / kAllocationAlignment, units)
+          : allocation.address == begin && !allocations_.contains(begin);
+  if (!free) return CUDA_ERROR_INVALID_VALUE;
+  allocations_.emplace(allocation.address, Placed{allocation.bytes, found->first});
+  options_.notes.Placed(allocation.address, allocation.bytes);
+  return CUDA_SUCCESS;
+}
+
+std::vector<AddressWindow::Piece> AddressWindow::Pieces() const {
+  std::vector<Piece> pieces;
+  for (const auto& [first, extent] : extents_) {
+    if (extent.cached) continue;
+    for (size_t i = 0; i < extent.chunks.size(); ++i) {
+      const Chunk& chunk = extent.chunks[i];
+      pieces.push_back({AddressOf(first, i), ChunkBytes(extent, i), chunk.here,
+                        chunk.here ? nullptr : chunk.slot.get()});
+    }
+  }
+  return pieces;
 }
 
 // --- Being away

@@ -93,6 +93,32 @@ class AddressWindow {
   // Unmaps and releases all cached memory.
   void Trim();
 
+  // --- Moving to another device
+
+  // What is where, without contents.
+  struct PlacedExtent {
+    uint64_t address = 0;
+    Bytes bytes = 0;
+    bool shared = false;  // by small allocations
+  };
+  struct Layout {
+    std::vector<PlacedExtent> extents;    // in ascending order
+    std::vector<Allocation> allocations;  // likewise
+  };
+  Layout Describe() const;
+  // Gives this window, which is new, another one's layout; what its memory holds is undefined.
+  // CUDA_ERROR_INVALID_VALUE: no window of this place can have it. CUDA_ERROR_OUT_OF_MEMORY: the
+  // device has no room; with may_be_away only if the budget has none. The window is then of no use.
+  CUresult Restore(const Layout& layout);
+  // Where the contents of all extents are, in ascending order.
+  struct Piece {
+    uint64_t address = 0;
+    Bytes bytes = 0;
+    bool here = false;                // on the device
+    SwapStore::Slot* slot = nullptr;  // of what is away; null: never written
+  };
+  std::vector<Piece> Pieces() const;
+
   // --- Being away. Extents are named by their address.
 
   struct Range {
@@ -175,6 +201,10 @@ class AddressWindow {
   AddressWindow(const device::DriverTable& driver, const WindowOptions& options);
   CUresult TakeExtent(uint64_t granules, uint64_t* first);
   CUresult MakeExtent(uint64_t granules, uint64_t* first);
+  // At granules that are taken; undoes nothing but its own.
+  CUresult MakeExtentAt(uint64_t first, uint64_t granules);
+  CUresult RestoreExtent(const PlacedExtent& placed);
+  CUresult RestoreAllocation(const Allocation& allocation);
   void CacheExtent(uint64_t first, Extent* extent);
   void UncacheExtent(uint64_t first, Extent* extent);
   void DestroyExtent(uint64_t first);

@@ -195,6 +195,77 @@ TEST_F(AddressWindowTest, RefusesAddressesThatAreTaken) {
 }
 
 // Random use: allocations never overlap, each keeps its contents, all of the device comes back.
+TEST_F(AddressWindowTest, ANewWindowTakesAnothersLayoutAndGoesOn) {
+  std::mt19937 random(7);
+  std::vector<uint64_t> live;
+  for (int i = 0; i < 300; ++i) {
+    live.push_back(Allocate(random() % 3 == 0 ? 3 * kMiB + random() % kMiB : 1 + random() % 9000));
+    if (i % 3 == 2) {
+      const size_t which = random() % live.size();
+      EXPECT_EQ(window_->Free(live[which]), CUDA_SUCCESS);
+      live[which] = live.back();
+      live.pop_back();
+    }
+  }
+  EXPECT_GT(window_->cached_bytes(), 0u);
+  const AddressWindow::Layout layout = window_->Describe();
+  const Bytes used = window_->used_bytes();
+  ASSERT_EQ(layout.allocations.size(), live.size());
+  window_.reset();
+  ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
+  ASSERT_EQ(window_->Restore(layout), CUDA_SUCCESS);
+  EXPECT_EQ(window_->used_bytes(), used);
+  EXPECT_EQ(window_->cached_bytes(), 0u);
+  Bytes pieces = 0;
+  for (const AddressWindow::Piece& piece : window_->Pieces()) {
+    EXPECT_TRUE(piece.here);
+    pieces += piece.bytes;
+  }
+  EXPECT_EQ(pieces, used);
+  for (const Allocation& allocation : layout.allocations) {
+    const auto found = window_->Find(allocation.address + allocation.bytes - 1);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->address, allocation.address);
+    Touch(allocation.address, 1);
+    Touch(allocation.address + allocation.bytes - 1, 2);
+  }
+  // What comes now overlaps nothing, and everything can be freed.
+  for (int i = 0; i < 100; ++i) live.push_back(Allocate(1 + random() % 9000));
+  std::map<uint64_t, Bytes> all;
+  for (const Allocation& allocation : window_->Describe().allocations) {
+    all.emplace(allocation.address, allocation.bytes);
+  }
+  ASSERT_EQ(all.size(), live.size());
+  uint64_t end = 0;
+  for (const auto& [address, bytes] : all) {
+    EXPECT_GE(address, end);
+    end = address + bytes;
+  }
+  for (const uint64_t address : live) EXPECT_EQ(window_->Free(address), CUDA_SUCCESS);
+  EXPECT_EQ(window_->used_bytes(), 0u);
+}
+
+TEST_F(AddressWindowTest, RefusesALayoutThatCannotBe) {
+  using Layout = AddressWindow::Layout;
+  constexpr Bytes kGranule = kGranuleBytes;
+  const Layout wrong[] = {
+      {{{kBase + 4096, kGranule, false}}, {}},                           // not aligned
+      {{{kBase + kWindowBytes, kGranule, false}}, {}},                   // outside
+      {{{kBase, kGranule, false}, {kBase, kGranule, false}}, {}},        // twice
+      {{{kBase, 2 * kGranule, true}}, {{kBase, 512}}},                   // shared and large
+      {{{kBase, kGranule, true}}, {}},                                   // nobody's
+      {{{kBase, kGranule, false}}, {{kBase + 512, 512}}},                // not at its beginning
+      {{{kBase, kGranule, false}}, {{kBase, kGranule + 1}}},             // too long
+      {{{kBase, kGranule, true}}, {{kBase, 1024}, {kBase + 512, 512}}},  // one in another
+      {{}, {{kBase, 512}}},                                              // without memory
+  };
+  for (const Layout& layout : wrong) {
+    window_.reset();
+    ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
+    EXPECT_EQ(window_->Restore(layout), CUDA_ERROR_INVALID_VALUE) << &layout - wrong;
+  }
+}
+
 TEST_F(AddressWindowTest, KeepsContentsApartUnderRandomUse) {
   const char* given = std::getenv("CONSORT_TEST_SEED");
   const auto seed =

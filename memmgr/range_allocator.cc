@@ -33,6 +33,20 @@ std::optional<uint64_t> RangeAllocator::Take(uint64_t length) {
   return first;
 }
 
+bool RangeAllocator::TakeAt(uint64_t first, uint64_t length) {
+  CHECK_GT(length, 0u);
+  auto range = by_first_.upper_bound(first);
+  if (range == by_first_.begin()) return false;
+  --range;
+  const auto [free_first, free_length] = *range;
+  const uint64_t before = first - free_first;
+  if (before >= free_length || length > free_length - before) return false;
+  RemoveFree(range);
+  if (before != 0) AddFree(free_first, before);
+  if (before + length < free_length) AddFree(first + length, free_length - before - length);
+  return true;
+}
+
 void RangeAllocator::Return(uint64_t first, uint64_t length) {
   CHECK_GT(length, 0u);
   CHECK(first <= length_ && length <= length_ - first);

@@ -24,6 +24,8 @@ class RangeAllocator {
   // Takes `length` > 0 numbers in a row; the first of them, or nothing if no free range is that
   // long.
   std::optional<uint64_t> Take(uint64_t length);
+  // Takes these numbers, length > 0. False: not all of them are free.
+  bool TakeAt(uint64_t first, uint64_t length);
   // Gives back a part of what was taken. Giving back what is free is a bug and CHECKed.
   void Return(uint64_t first, uint64_t length);
 

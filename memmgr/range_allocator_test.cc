@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -62,8 +64,20 @@ TEST(RangeAllocator, AgreesWithAnArrayOfFlagsUnderRandomUse) {
       }
       ASSERT_EQ(ranges.largest_free(), longest);
       ASSERT_EQ(ranges.free_total(), free_total);
-      const auto first = ranges.Take(length);
-      ASSERT_EQ(first.has_value(), longest >= length);
+      const uint64_t wish = random() % kLength;
+      const bool at_wish = random() % 2 == 0;
+      const bool wish_free = wish + length <= kLength &&
+                             std::none_of(taken.begin() + static_cast<ptrdiff_t>(wish),
+                                          taken.begin() + static_cast<ptrdiff_t>(wish + length),
+                                          [](bool is_taken) { return is_taken; });
+      std::optional<uint64_t> first;
+      if (at_wish) {
+        ASSERT_EQ(ranges.TakeAt(wish, length), wish_free);
+        if (wish_free) first = wish;
+      } else {
+        first = ranges.Take(length);
+        ASSERT_EQ(first.has_value(), longest >= length);
+      }
       if (!first.has_value()) continue;
       for (uint64_t i = *first; i < *first + length; ++i) {
         ASSERT_FALSE(taken[i]);

@@ -42,8 +42,10 @@ MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users)/\w")
 SLEEPERS = {
     "device/cpu/driver/stream_api.cc": "a stream waits for a word of memory, and nothing tells when it is written",
     "guest/bulk_copy.cc": "a copy waits for a word of memory that the device writes, and nothing tells when it has",
+    "host/ctl/move_commands.cc": "consortd answers at once, and is asked again until an application has moved",
     "host/ctl/vm_commands.cc": "consortd reads its files on a signal, which has no answer",
     "memmgr/mover.cc": "copies of swapped memory are polled: the driver's own waiting may keep other callers out",
+    "host/session/move_link.cc": "copies of moved variables are polled: the driver's own waiting may keep others out",
     "host/session/session.cc": "a session that leaves polls its last fence: the driver has no wait with a limit",
 }
 # Programs that stand for a user's program keep their own habits.

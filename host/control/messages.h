@@ -12,7 +12,10 @@
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
 //                                       one stays until its last session leaves
-//   consortd -> worker   OpenSession    with the connection's descriptor
+//                        MoveEnded      of MoveOut: the session has gone over, or stays and why
+//   consortd -> worker   OpenSession    with the connection's descriptor; or, of a session that
+//                                       another worker hands over, with the link to that one
+//                        MoveOut        a session is to go to another worker, with the link to it
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
 //                        SetRates       likewise
@@ -40,12 +43,24 @@ enum class MessageKind : uint64_t {
   kUnsupportedCalls = 6,
   kMemoryReport = 7,
   kCalibrated = 8,
+  kMoveEnded = 9,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
   kSetWeight = 19,
   kCalibrate = 20,
   kSetRates = 21,
+  kMoveOut = 22,
+  // Between two workers: host/session/move_link.h.
+  kMoveReady = 32,
+  kMoveState = 33,
+  kMoveDescriptor = 34,
+  kMovePiece = 35,
+  kMovePieceTaken = 36,
+  kMoveContentsEnd = 37,
+  kMoveRestored = 38,
+  kMoveCommit = 39,
+  kMoveFailed = 40,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -98,6 +113,21 @@ struct OpenSession {
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
   uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
+  uint64_t arrives = 0;            // 1: from another worker
+};
+
+struct MoveOut {
+  static constexpr MessageKind kKind = MessageKind::kMoveOut;
+  uint64_t session = 0;
+};
+
+struct MoveEnded {
+  static constexpr MessageKind kKind = MessageKind::kMoveEnded;
+  uint64_t session = 0;
+  uint64_t moved = 0;          // 1: the other worker has it; 0: it goes on here
+  uint64_t stopped_nanos = 0;  // for so long it took no work
+  uint64_t bytes = 0;          // of device memory that were copied
+  char text[256] = {};         // not moved: why, for people
 };
 
 // What a session used. Times: `started` in seconds since 1970, the others in nanoseconds.

@@ -34,6 +34,11 @@ HttpResponse Done(const absl::Status& status) {
           absl::StrCat(status.message(), "\n")};
 }
 
+// A number that is none of a device's where it is too large.
+uint32_t DeviceOf(const Json& body) {
+  return static_cast<uint32_t>(std::min<uint64_t>(body["device"].get<uint64_t>(), UINT32_MAX));
+}
+
 HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
   const Json body = Json::parse(request.body, nullptr, /*allow_exceptions=*/false);
   const auto bad = [&](const char* wanted) {
@@ -54,7 +59,20 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
     const absl::StatusOr<TenantChange> change = ParseTenantChange(request.body);
     return Done(change.ok() ? actions->SetTenant(*change, who) : change.status());
   }
-  return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler and /api/v1/tenants\n"};
+  const auto number = [&](const char* key) {
+    return has(key) && body[key].is_number_unsigned() && body[key].get<uint64_t>() <= INT64_MAX;
+  };
+  if (request.path == "/api/v1/moves") {
+    if (!number("session") || !number("device")) return bad(R"({"session": 12, "device": 1})");
+    return Done(actions->MoveSession(body["session"].get<uint64_t>(), DeviceOf(body), who));
+  }
+  if (request.path == "/api/v1/devices") {
+    if (!number("device") || !has("drained") || !body["drained"].is_boolean()) {
+      return bad(R"({"device": 0, "drained": true})");
+    }
+    return Done(actions->SetDrained(DeviceOf(body), body["drained"].get<bool>(), who));
+  }
+  return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler, tenants, moves and devices\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
@@ -65,6 +83,7 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
   if (admin && path == "/api/v1/status") {
     return {200, "application/json", StatusJson(actions->Status())};
   }
+  if (admin && path == "/api/v1/moves") return {200, "application/json", actions->Moves()};
   if (const auto page = ParsePagePath(path); page.has_value()) {
     return {200, "application/json", actions->Page(*page)};
   }

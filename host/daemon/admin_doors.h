@@ -7,6 +7,9 @@
 //                            GET /api/v1/status
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
 //                            PUT /api/v1/tenants    as in tenant_change.h
+//                            GET /api/v1/moves      applications that went to another device
+//                            PUT /api/v1/moves      {"session": 12, "device": 1}
+//                            PUT /api/v1/devices    {"device": 0, "drained": true}
 //                            who may open the file may read and write
 //
 // Owned by consortd's loop.
@@ -41,6 +44,13 @@ class AdminActions {
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
                                  const std::string& who) = 0;
   virtual absl::Status SetTenant(const TenantChange& change, const std::string& who) = 0;
+  // What is known of moves (moves.h), as JSON.
+  virtual std::string Moves() const = 0;
+  // Tells an application to go to another device; Moves tells how it went. kInvalidArgument: no
+  // such session or device. Others: it cannot go there now.
+  virtual absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) = 0;
+  // A drained device takes no new applications, and those that it has are told to go.
+  virtual absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) = 0;
 };
 
 class AdminDoors {

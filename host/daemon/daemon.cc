@@ -198,10 +198,13 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   UnsupportedCalls unsupported;
   MemoryReport memory;
   Calibrated speed;
+  MoveEnded moved;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
     EndSession(ended);
+  } else if (packet.As(&moved)) {
+    OnMoveEnded(moved);
   } else if (packet.As(&retired)) {
     ++devices_[worker->device_index()]->workers_retired;
     Drain(worker, GetText(retired.reason));
@@ -636,6 +639,14 @@ void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& he
                       absl::StrCat("device ", index, " of host ", node_));
     return Refuse(std::move(connection), wire::kWelcomeRefused, text);
   }
+  if (devices_[index]->drained) {
+    const Device* other = FindPlace(*devices_[index], connection.tenant, /*window=*/nullptr);
+    if (other == nullptr) {
+      return Refuse(std::move(connection), wire::kWelcomeRefused,
+                    absl::StrCat("device ", index, " is drained, and there is no other"));
+    }
+    index = other->index;
+  }
   Slot* slot = SlotOf(devices_[index].get(), connection.tenant);
   if (!slot->ready()) {
     if (slot->waiting.size() >= kSessionsPerWorker) {
@@ -797,6 +808,7 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
                   "the device's worker does not answer; try again");
   }
   Session session;
+  session.open = open;
   session.identity.tenant = connection.tenant;
   session.identity.vm = connection.vm.empty() ? connection.tenant : connection.vm;
   session.identity.front_door = connection.front_door;
@@ -855,6 +867,7 @@ void Daemon::Account(const SessionIdentity& identity, const SessionEnded& used) 
 
 void Daemon::AccountOpenSessions() {
   for (auto& [id, session] : sessions_) {
+    if (session.stage == Session::Stage::kArriving) continue;
     const SessionUsage usage = usage_.Latest(id);
     SessionEnded total = session.told;
     total.started_unix_seconds = session.started_unix_seconds;
@@ -887,18 +900,25 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG(ERROR) << "a worker ended session " << ended.session << ", which is not there";
     return;
   }
-  usage_.End(&ended);
-  const SessionIdentity& identity = it->second.identity;
-  const std::string line = AccountLine(identity, ended);
-  LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
-  Account(identity, AccountSince(ended, it->second.told));
-  devices_[identity.device_index]->windows.Return(it->second.window);
+  if (moves_.Find(ended.session) != nullptr) {
+    EndMove(ended.session, absl::CancelledError("the application has ended"));
+  }
+  const Session& session = it->second;
+  const SessionIdentity& identity = session.identity;
+  // One that never arrived was never here; one that has served was, whoever says so first.
+  if (session.stage != Session::Stage::kArriving || ended.calls != 0) {
+    usage_.End(&ended);
+    const std::string line = AccountLine(identity, ended);
+    LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
+    Account(identity, AccountSince(ended, session.told));
+  }
+  devices_[identity.device_index]->windows.Return(session.window);
   if (pool_ != nullptr) {
-    pool_->LocalEnded(it->second.assembly);
+    pool_->LocalEnded(session.assembly);
     const Device& device = *devices_[identity.device_index];
     pool_->Record(identity.application, {*device.info, *device.speed}, ended);
   }
-  WorkerProcess* worker = it->second.worker;
+  WorkerProcess* worker = session.worker;
   sessions_.erase(it);
   if (const auto running = workers_.find(worker); running != workers_.end()) {
     EndIfUnused(running->second.slot);
@@ -1029,7 +1049,7 @@ DaemonStatus Daemon::Status() const {
     out.index = device->index;
     const WorkerProcess* worker = device->packed.worker;
     const bool ready = device->packed.ready();
-    out.state = ready ? "ready" : "starting";
+    out.state = !ready ? "starting" : device->drained ? "drained" : "ready";
     out.info = device->info;
     out.memory = device->memory;
     out.worker_pid = worker != nullptr ? worker->pid() : 0;
@@ -1038,6 +1058,7 @@ DaemonStatus Daemon::Status() const {
     out.windows_used = kWindowSlots - device->windows.free_slots();
   }
   for (const auto& [id, session] : sessions_) {
+    if (session.stage != Session::Stage::kOpen) continue;
     SessionStatus& out = status.sessions.emplace_back();
     out.id = id;
     out.tenant = session.identity.tenant;

@@ -30,6 +30,7 @@
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/history.h"
+#include "host/daemon/moves.h"
 #include "host/daemon/options.h"
 #include "host/daemon/pool_sessions.h"
 #include "host/daemon/recent_use.h"
@@ -99,12 +100,19 @@ class Daemon final : private AdminActions {
     std::map<std::string, Slot> own;  // by tenant
     ShareWindow shares;
     WindowPool windows;
+    bool drained = false;           // takes no new applications
+    std::deque<uint64_t> to_leave;  // sessions that are still to be moved for that
   };
   struct RunningWorker {
     std::unique_ptr<WorkerProcess> process;
     Slot* slot = nullptr;
   };
   struct Session {
+    // One that moves is two: on its old device until it has left, on the new one from its arrival
+    // on.
+    enum class Stage { kOpen, kArriving, kLeaving };
+    Stage stage = Stage::kOpen;
+    OpenSession open;  // as its worker got it
     SessionIdentity identity;
     Window window;
     uint64_t assembly;
@@ -167,6 +175,18 @@ class Daemon final : private AdminActions {
   void SendSettings(WorkerProcess* worker);
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
   absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
+
+  // --- Applications that move. daemon_moves.cc
+  std::string Moves() const override;
+  absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) override;
+  absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) override;
+  absl::Status BeginMove(uint64_t session, uint32_t device);
+  void OnMoveEnded(const MoveEnded& ended);
+  void EndMove(uint64_t session, const absl::Status& status);
+  void ContinueDrain(uint32_t device);
+  const Device* FindPlace(const Device& from, const std::string& tenant,
+                          const Window* window) const;
+
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void SampleHistory();
@@ -198,6 +218,7 @@ class Daemon final : private AdminActions {
   UsageBook usage_;
   EventLog events_;
   History history_;
+  MoveBook moves_;
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
   std::map<std::string, uint64_t> errors_;             // by kind

@@ -65,6 +65,22 @@ std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except) {
   return Window{layout_.base + *first * layout_.slot_bytes, slots * layout_.slot_bytes};
 }
 
+bool WindowPool::IsFree(const Window& window) const {
+  const auto first =
+      taken_.begin() + static_cast<ptrdiff_t>((window.base - layout_.base) / layout_.slot_bytes);
+  return std::none_of(first, first + static_cast<ptrdiff_t>(window.bytes / layout_.slot_bytes),
+                      [](bool taken) { return taken; });
+}
+
+bool WindowPool::TakeAt(const Window& window) {
+  if (!IsFree(window)) return false;
+  const uint64_t slots = window.bytes / layout_.slot_bytes;
+  const uint64_t first = (window.base - layout_.base) / layout_.slot_bytes;
+  std::fill_n(taken_.begin() + static_cast<ptrdiff_t>(first), slots, true);
+  free_slots_ -= static_cast<uint32_t>(slots);
+  return true;
+}
+
 void WindowPool::Return(const Window& window) {
   const uint64_t slots = window.bytes / layout_.slot_bytes;
   const uint64_t first = (window.base - layout_.base) / layout_.slot_bytes;

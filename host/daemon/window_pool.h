@@ -51,7 +51,10 @@ class WindowPool {
   // A window that nobody has, of `wanted` bytes rounded up to slots, or smaller, and with no slot
   // of `except`; nothing when there is none.
   std::optional<Window> Take(Bytes wanted, const SlotSet& except = {});
-  // Gives back what Take gave.
+  // Takes this very window, of this layout. False: a slot of it is taken.
+  bool TakeAt(const Window& window);
+  bool IsFree(const Window& window) const;
+  // Gives back what Take or TakeAt gave.
   void Return(const Window& window);
 
   uint32_t free_slots() const { return free_slots_; }

@@ -75,6 +75,19 @@ TEST(WindowPool, PassesOverWhatItIsToldTo) {
   EXPECT_TRUE(pool.Take(1).has_value());  // to another application
 }
 
+TEST(WindowPool, GivesTheVeryWindowThatIsAskedForIfItIsFree) {
+  WindowPool pool({0x1000, 0x100, 12});
+  EXPECT_TRUE(pool.IsFree({0x1300, 0x200}));
+  EXPECT_TRUE(pool.TakeAt({0x1300, 0x200}));
+  EXPECT_EQ(pool.free_slots(), 10u);
+  EXPECT_FALSE(pool.TakeAt({0x1400, 0x200}));
+  EXPECT_FALSE(pool.TakeAt({0x1200, 0x200}));
+  EXPECT_FALSE(pool.IsFree({0x1300, 0x100}));
+  EXPECT_TRUE(pool.TakeAt({0x1500, 0x100}));
+  pool.Return({0x1300, 0x200});
+  EXPECT_TRUE(pool.TakeAt({0x1200, 0x300}));
+}
+
 // As if the others were of this device: one tenant gets of all devices what it would of one.
 TEST(WindowPool, CountsWhatASessionMayNotHaveAsUsed) {
   const WindowLayout layout = {0x1000, 0x100, 12};

@@ -147,6 +147,11 @@ void MemoryClient::Redeemed() {
   broker_->changed_.SignalAll();
 }
 
+Bytes MemoryClient::reserved() const {
+  absl::MutexLock lock(&broker_->mutex_);
+  return reserved_;
+}
+
 Bytes MemoryClient::ReserveNeeds(Bytes bytes) const {
   absl::MutexLock lock(&broker_->mutex_);
   const Bytes base = broker_->store_ != nullptr ? allotted_ : device_;

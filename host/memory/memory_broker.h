@@ -127,6 +127,8 @@ class MemoryClient final : public memmgr::MemoryBudget {
   // From here on the client's promise is at least this; it may have to wait (Queue, then again).
   // kNo: refused, and refusal() says why.
   Answer Reserve(Bytes bytes);
+  // What Reserve was last granted; 0: nothing is reserved.
+  Bytes reserved() const;
   // Bytes to Queue for before Reserve.
   Bytes ReserveNeeds(Bytes bytes) const;
 

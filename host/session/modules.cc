@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "device/driver/driver_loader.h"
 #include "device/image/image.h"
+#include "device/image/variables.h"
 #include "host/limits.h"
 #include "host/session/kernel_reach.h"
 
@@ -309,15 +312,76 @@ CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalG
   if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
   const std::optional<std::string> name = NameText(request.name);
   if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
+  Variable found;
+  const CUresult result = FindVariable(request.library, *name, &found);
+  if (result != CUDA_SUCCESS) return result;
+  if (globals_.emplace(found.address, found.bytes).second) {
+    library->second.globals.push_back(found.address);
+  }
+  reply->address = found.address;
+  reply->bytes = found.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::FindVariable(uint64_t library, const std::string& name,
+                               Variable* variable) const {
+  const auto found = libraries_.find(library);
+  if (found == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
   CUdeviceptr address = 0;
   size_t bytes = 0;
   const CUresult result =
-      driver_.cuLibraryGetGlobal(&address, &bytes, library->second.handle, name->c_str());
+      driver_.cuLibraryGetGlobal(&address, &bytes, found->second.handle, name.c_str());
   if (result != CUDA_SUCCESS) return result;
-  if (globals_.emplace(address, bytes).second) library->second.globals.push_back(address);
-  reply->address = address;
-  reply->bytes = bytes;
+  variable->library = library;
+  variable->name = name;
+  variable->address = address;
+  variable->bytes = bytes;
   return CUDA_SUCCESS;
+}
+
+absl::StatusOr<std::vector<Modules::KeptLibrary>> Modules::KeptLibraries() const {
+  std::vector<KeptLibrary> kept;
+  for (const auto& [id, library] : libraries_) {
+    if (!library.image.has_value()) {
+      return absl::FailedPreconditionError(
+          "a module whose image is not kept, as they are too many");
+    }
+    kept.push_back({id, *library.image});
+  }
+  return kept;
+}
+
+absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() const {
+  std::vector<Variable> variables;
+  ASSIGN_OR_RETURN(const std::vector<KeptLibrary> libraries, KeptLibraries());
+  for (const KeptLibrary& library : libraries) {
+    const auto image = ReadKeptImage(kept_->fd(), library.image);
+    if (!image.has_value()) return absl::FailedPreconditionError("a module's image is lost");
+    ASSIGN_OR_RETURN(const image::Variables declared, image::VariablesOf(*image));
+    for (const auto& [name, bytes] : declared) {
+      Variable variable;
+      const CUresult result = FindVariable(library.library, name, &variable);
+      if (result == CUDA_SUCCESS) {
+        variable.told = globals_.contains(variable.address);
+        if (variable.bytes != 0) variables.push_back(std::move(variable));
+        continue;
+      }
+      // Texts that a compiler has made, and tags, which have no state.
+      if (result == CUDA_ERROR_NOT_FOUND &&
+          (name.starts_with('$') || name.starts_with("__unnamed_") || bytes == 1)) {
+        continue;
+      }
+      return absl::FailedPreconditionError(absl::StrCat("the module variable ", name,
+                                                        ", which the driver does not find (",
+                                                        device::ResultName(driver_, result), ")"));
+    }
+  }
+  return variables;
+}
+
+void Modules::AddImage(uint64_t id, std::vector<std::byte> data) {
+  image_bytes_ += data.size();
+  images_[id] = Image{data.size(), std::move(data)};
 }
 
 CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,

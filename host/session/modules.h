@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "base/units.h"
 #include "device/image/printing.h"
 #include "gen/device/driver_table.h"
@@ -71,6 +72,29 @@ class Modules {
 
   // Whether there has been a kernel that may print.
   bool any_prints() const { return any_prints_; }
+
+  // --- Moving to another device
+
+  // Where the images of all libraries are kept. kFailedPrecondition: one is not.
+  struct KeptLibrary {
+    uint64_t library = 0;
+    KeptImage image;
+  };
+  absl::StatusOr<std::vector<KeptLibrary>> KeptLibraries() const;
+  // All variables that the libraries have. kFailedPrecondition: one that the driver does not find.
+  struct Variable {
+    uint64_t library = 0;
+    std::string name;
+    uint64_t address = 0;
+    Bytes bytes = 0;
+    bool told = false;  // the guest knows its address
+  };
+  absl::StatusOr<std::vector<Variable>> Variables() const;
+  // A library's variable; `told` is left as it is.
+  CUresult FindVariable(uint64_t library, const std::string& name, Variable* variable) const;
+  // An image that LibraryLoad names next, whole.
+  void AddImage(uint64_t id, std::vector<std::byte> data);
+
   // The kernel, or null; until the next call that changes this object.
   const Kernel* FindKernel(uint64_t id) const;
   // Whether [address, address + bytes) lies in one variable that GetGlobal has told of.

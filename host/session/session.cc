@@ -91,6 +91,7 @@ bool Session::Run(SessionEnded* ended) {
                  << " not opened: " << opened;
     end_reason_ = std::string(opened.message());
   }
+  RefuseDepartures();
   memory_client_->Retire();
   const bool clean = Drain();
   print_turn_.End(clean);
@@ -108,6 +109,13 @@ void Session::Stop() {
 
 absl::Status Session::Open() {
   absl::Status status = absl::OkStatus();
+  std::optional<MoveLink> link;
+  if (open_.arrives != 0) {
+    link.emplace(std::move(connection_), [this] {
+      absl::MutexLock lock(&channel_mutex_);
+      return stop_;
+    });
+  }
   const uint64_t device_bytes = open_.window_bytes - open_.shared_host_bytes;
   CUresult result = health_->result();
   if (result == CUDA_SUCCESS) result = device_.MakeCurrent();
@@ -148,6 +156,16 @@ absl::Status Session::Open() {
                 << " multiprocessors of its own";
     }
   }
+  if (link.has_value()) {
+    if (status.ok()) status = Arrive(&*link);
+    if (!status.ok()) {
+      MoveFailed failed;
+      SetText(failed.text, std::string(status.message()));
+      // The other worker may have failed itself.
+      (void)link->Send(failed);
+    }
+    return status;
+  }
   if (!status.ok()) {
     // The client may be gone; there is nobody else to tell.
     (void)RefuseClient(connection_.get(), wire::kWelcomeRefused, std::string(status.message()),
@@ -170,6 +188,11 @@ absl::Status Session::OpenChannel() {
   }
   ASSIGN_OR_RETURN(HostChannel opened, OpenHostChannel(std::move(connection_), open_.hello, welcome,
                                                        HostChannelOptions{}));
+  UseChannel(std::move(opened));
+  return absl::OkStatus();
+}
+
+void Session::UseChannel(HostChannel opened) {
   if (!opened.shared_memory.empty()) {
     // Copies to the device are then read straight from the ring.
     const CUresult registered = driver_.cuMemHostRegister_v2(
@@ -185,13 +208,13 @@ absl::Status Session::OpenChannel() {
   absl::MutexLock lock(&channel_mutex_);
   channel_ = std::move(opened.channel);
   if (stop_) channel_->Close();
-  return absl::OkStatus();
 }
 
 void Session::Loop() {
   last_progress_ = MonotonicNow();
   sleep_ = kPollSleepFirst;
   while (!failed()) {
+    if (departs_.load(std::memory_order_relaxed) && TurnDeparture()) break;
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
       device_failure_seen_ = true;
       // Whatever is being moved ends with the same error; handlers may use the window again.
@@ -308,6 +331,8 @@ bool Session::Receive() {
       frame = backlog_.front();
       backlog_.pop_front();
     } else {
+      // A host function's end is behind other requests.
+      if (stopped_to_move() && !held_.active()) break;
       const ChannelStatus received = channel_->TryReceive(&frame);
       if (received == ChannelStatus::kAgain) break;
       if (received != ChannelStatus::kOk) {
@@ -398,6 +423,11 @@ void Session::EndDeviceWork() {
 void Session::Wait() {
   if (memory_waiting_ || print_turn_.waiting()) {
     channel_->Wait(Channel::kReadable, 0, kGatePoll);
+    return;
+  }
+  if (stopped_to_move()) {
+    // What the guest sends meanwhile is no reason to look.
+    SleepFor(kPollSleepFirst);
     return;
   }
   if (gate_.waiting() && !gate_.over_rate()) {

@@ -32,6 +32,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 #include "gen/host/handlers.h"
@@ -46,11 +47,13 @@
 #include "host/session/journal.h"
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
+#include "host/session/move_link.h"
 #include "host/session/outbox.h"
 #include "host/session/partition.h"
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
 #include "host/session/residency.h"
+#include "host/session/session_state.h"
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
 #include "host/session/streams.h"
@@ -60,6 +63,7 @@
 #include "host/session/worker_device.h"
 #include "memmgr/address_window.h"
 #include "vmsock/channel.h"
+#include "vmsock/listen.h"
 
 namespace consort::host {
 
@@ -92,6 +96,11 @@ class Session final : private Handlers, private PendingSink {
 
   // Makes Run return soon. Any thread.
   void Stop();
+
+  // The session is to go to the worker at the link's other end. `on_end` is called once, on the
+  // session's thread: where it moved, Run returns soon; else it goes on as if nothing had been.
+  // Any thread.
+  void MoveOut(UniqueFd link, std::function<void(const MoveEnded&)> on_end);
 
  private:
   // --- Life. session.cc
@@ -130,6 +139,45 @@ class Session final : private Handlers, private PendingSink {
   // Tells the guest that the device is broken, once.
   void AnnounceFailure();
   CUresult device_result() const { return health_->result(); }
+
+  // --- Going to another worker. move_out.cc
+  struct Departure {
+    std::unique_ptr<MoveLink> link;
+    std::function<void(const MoveEnded&)> on_end;
+    std::unique_ptr<MoveSlots> slots;  // null until the other worker is ready
+    Nanos asked_at = 0;
+    Nanos stopped_at = 0;  // since when no new requests are taken; 0: they are
+  };
+  // True: the session has moved.
+  bool TurnDeparture();
+  absl::Status AwaitOther();
+  void EndDeparture(const absl::StatusOr<Bytes>& moved);
+  // The session is over: who asks from now on is told so.
+  void RefuseDepartures();
+  // kFailedPrecondition: something that cannot be made elsewhere, by name.
+  absl::Status CheckMovable();
+  // Why the session cannot leave at this moment; OK: nothing goes on.
+  absl::Status CheckQuiet();
+  // Tells the other worker everything and hands the channel over.
+  absl::StatusOr<Bytes> Depart();
+  absl::Status DescribeTo(SessionState* state, std::vector<std::pair<uint64_t, int>>* descriptors);
+  bool stopped_to_move() const { return departure_.has_value() && departure_->stopped_at != 0; }
+
+  // --- Coming from another worker. move_in.cc
+  struct ArrivedDescriptors {
+    UniqueFd socket;
+    UniqueFd rings;
+    UniqueFd images;
+    std::vector<UniqueFd> shared_host;
+  };
+  absl::Status Arrive(MoveLink* link);
+  absl::Status ReceiveState(MoveLink* link, SessionState* state, ArrivedDescriptors* descriptors);
+  absl::Status RestoreMemory(const SessionState& state, ArrivedDescriptors* descriptors,
+                             MoveLink* link);
+  absl::Status RestoreObjects(const SessionState& state, const ArrivedDescriptors& descriptors,
+                              MoveSlots* slots);
+  CUresult Replay(const JournalEntry& entry);
+  void UseChannel(HostChannel opened);
 
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
@@ -354,6 +402,11 @@ class Session final : private Handlers, private PendingSink {
   absl::Mutex channel_mutex_;  // the channel's making and Stop; the loop itself needs no lock
   std::unique_ptr<Channel> channel_;
   bool stop_ ABSL_GUARDED_BY(channel_mutex_) = false;
+  std::optional<Departure> asked_departure_ ABSL_GUARDED_BY(channel_mutex_);
+  bool over_ ABSL_GUARDED_BY(channel_mutex_) = false;
+  // Relaxed: a hint that one of the two is there.
+  std::atomic<bool> departs_{false};
+  std::optional<Departure> departure_;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
   // Destroyed in reverse: fences return their events to the pool, which goes last.

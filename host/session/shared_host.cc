@@ -40,7 +40,7 @@ SharedHost::SharedHost(const device::DriverTable& driver, uint64_t base, Bytes b
     : driver_(driver), base_(base), bytes_(bytes), pages_(bytes / kPageBytes) {}
 
 SharedHost::~SharedHost() {
-  for (const auto& [address, bytes] : allocations_) {
+  for (const auto& [address, allocation] : allocations_) {
     driver_.cuMemHostUnregister(Pointer(address));
   }
   munmap(Pointer(base_), bytes_);
@@ -75,18 +75,45 @@ CUresult SharedHost::Adopt(int file, Bytes offset, Bytes bytes, uint64_t* addres
 
 CUresult SharedHost::Place(int memory, Bytes offset, Bytes bytes, uint64_t* address) {
   if (bytes > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  UniqueFd kept(fcntl(memory, F_DUPFD_CLOEXEC, 0));
+  if (!kept.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::optional<uint64_t> page = pages_.Take(bytes / kPageBytes);
   if (!page.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t place = base_ + *page * kPageBytes;
-  const CUresult result = MapAndRegister(place, bytes, memory, offset);
+  const CUresult result = Fill(place, {bytes, offset, std::move(kept)});
+  if (result == CUDA_SUCCESS) *address = place;
+  return result;
+}
+
+CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {
+  const CUresult result =
+      MapAndRegister(place, allocation.bytes, allocation.memory.get(), allocation.offset);
   if (result != CUDA_SUCCESS) {
-    Unmap(place, bytes);
+    Unmap(place, allocation.bytes);
     return result;
   }
-  allocations_.emplace(place, bytes);
-  used_bytes_ += bytes;
-  *address = place;
+  used_bytes_ += allocation.bytes;
+  allocations_.emplace(place, std::move(allocation));
   return CUDA_SUCCESS;
+}
+
+std::vector<SharedHost::Share> SharedHost::Shares() const {
+  std::vector<Share> shares;
+  for (const auto& [address, allocation] : allocations_) {
+    shares.push_back({address, allocation.bytes, allocation.offset, allocation.memory.get()});
+  }
+  return shares;
+}
+
+CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {
+  const bool fits = share.bytes != 0 && share.bytes % kPageBytes == 0 &&
+                    share.offset % kPageBytes == 0 && share.address % kPageBytes == 0 &&
+                    Contains(share.address, share.bytes) &&
+                    share.bytes <= kSharedHostBytesPerSession - used_bytes_ && memory.valid();
+  if (!fits || !pages_.TakeAt((share.address - base_) / kPageBytes, share.bytes / kPageBytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Fill(share.address, {share.bytes, share.offset, std::move(memory)});
 }
 
 CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset) {
@@ -120,13 +147,13 @@ bool SharedHost::Covers(uint64_t address, Bytes bytes) const {
   if (it == allocations_.begin()) return false;
   --it;
   const Bytes offset = address - it->first;
-  return offset < it->second && bytes <= it->second - offset;
+  return offset < it->second.bytes && bytes <= it->second.bytes - offset;
 }
 
 CUresult SharedHost::Free(uint64_t address) {
   const auto it = allocations_.find(address);
   if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
-  const Bytes bytes = it->second;
+  const Bytes bytes = it->second.bytes;
   allocations_.erase(it);
   used_bytes_ -= bytes;
   const CUresult result = driver_.cuMemHostUnregister(Pointer(address));

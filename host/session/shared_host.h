@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
@@ -48,13 +49,32 @@ class SharedHost {
   }
   // Whether one allocation holds all of these bytes, as opposed to the addresses being ours.
   bool Covers(uint64_t address, Bytes bytes) const;
+  // An allocation as another worker needs it to give the same memory the same place.
+  struct Share {
+    uint64_t address = 0;
+    Bytes bytes = 0;   // whole pages
+    Bytes offset = 0;  // of its file
+    int memory = -1;   // borrowed
+  };
+  std::vector<Share> Shares() const;
+  // Takes up an allocation of another worker, whose file this is. As Allocate, and
+  // CUDA_ERROR_INVALID_VALUE: its addresses are not free here.
+  CUresult TakeUp(const Share& share, UniqueFd memory);
+
   bool IsAllocation(uint64_t address) const { return allocations_.contains(address); }
 
  private:
+  struct Allocation {
+    Bytes bytes = 0;  // whole pages
+    Bytes offset = 0;
+    UniqueFd memory;
+  };
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
   // Puts whole pages of `memory` into a free place and registers them. CUDA_ERROR_OUT_OF_MEMORY: no
   // place is left, or kSharedHostBytesPerSession.
   CUresult Place(int memory, Bytes offset, Bytes bytes, uint64_t* address);
+  // At pages that are taken; a failure gives them back.
+  CUresult Fill(uint64_t place, Allocation allocation);
   CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset);
   void Unmap(uint64_t address, Bytes bytes);
 
@@ -62,7 +82,7 @@ class SharedHost {
   const uint64_t base_;
   const Bytes bytes_;
   memmgr::RangeAllocator pages_;
-  std::map<uint64_t, Bytes> allocations_;  // address to bytes, whole pages
+  std::map<uint64_t, Allocation> allocations_;  // by address
   Bytes used_bytes_ = 0;
 };
 

@@ -38,6 +38,9 @@ class Textures {
   // As TakeArray. False: this session has no such object.
   bool TakeObject(uint64_t object, bool is_surface);
 
+  // Whether there is no array and no object.
+  bool empty() const { return arrays_.empty() && textures_.empty() && surfaces_.empty(); }
+
   // Destroys what belongs to a context whose work has ended.
   void DestroyContext(uint32_t context);
 

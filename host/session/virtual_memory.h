@@ -58,6 +58,10 @@ class VirtualMemory {
   CUresult Open(std::shared_ptr<PhysicalMemory> memory, uint64_t* address);
   CUresult Close(uint64_t address);
 
+  // Whether the guest has nothing here.
+  bool empty() const {
+    return reservations_.empty() && mappings_.empty() && openings_.empty() && memory_.empty();
+  }
   // Physical memory that Create made and Release has not let go.
   Bytes memory_bytes() const { return memory_bytes_; }
 

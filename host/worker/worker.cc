@@ -95,6 +95,11 @@ bool Worker::HandlePacket() {
     Open(open, std::move(packet.descriptor()));
     return true;
   }
+  MoveOut move;
+  if (packet.As(&move)) {
+    Move(move.session, std::move(packet.descriptor()));
+    return true;
+  }
   SetScheduler policy;
   if (packet.As(&policy)) {
     SwitchPolicy(GetText(policy.name));
@@ -159,6 +164,25 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   running.session = std::move(session);
   running.tenant = tenant;
   running.thread = std::thread([this, borrowed, id = open.session] { RunSession(borrowed, id); });
+}
+
+void Worker::Move(uint64_t session, UniqueFd link) {
+  const auto tell = [this](const MoveEnded& ended) {
+    const absl::Status sent = control_->Send(ended);
+    LOG_IF(ERROR, !sent.ok()) << "telling consortd how a move went: " << sent;
+  };
+  {
+    // Under the lock, so that it is not destroyed meanwhile.
+    absl::MutexLock lock(&mutex_);
+    const auto it = sessions_.find(session);
+    if (it != sessions_.end() && it->second.session != nullptr) {
+      return it->second.session->MoveOut(std::move(link), tell);
+    }
+  }
+  MoveEnded ended;
+  ended.session = session;
+  SetText(ended.text, "the application has ended");
+  tell(ended);
 }
 
 void Worker::RunSession(Session* session, uint64_t id) {

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/image/variables.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "device/image/image.h"
+
+namespace consort::image {
+namespace {
+
+bool IsNameCharacter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%';
+}
+
+std::string_view Strip(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
+}
+
+// Takes the next word, directives with their dot, off `text`; empty: something else comes.
+std::string_view TakeWord(std::string_view* text) {
+  *text = Strip(*text);
+  size_t end = !text->empty() && text->front() == '.' ? 1 : 0;
+  while (end < text->size() && IsNameCharacter((*text)[end])) ++end;
+  const std::string_view word = text->substr(0, end);
+  text->remove_prefix(end);
+  return word;
+}
+
+// ".b8" to 1, ".f64" to 8; 0: no type.
+Bytes TypeBytes(std::string_view word) {
+  if (word == ".pred") return 1;
+  if (word == ".texref" || word == ".surfref" || word == ".samplerref") return 8;
+  if (word.size() < 3 || std::string_view("bufs").find(word[1]) == std::string_view::npos) return 0;
+  const unsigned long bits = std::strtoul(std::string(word.substr(2)).c_str(), nullptr, 10);
+  return bits / 8;
+}
+
+// A statement outside of braces: adds what it declares.
+void AddDeclared(std::string_view statement, Variables* variables) {
+  bool in_memory = false;
+  Bytes element = 0;
+  while (true) {
+    const std::string_view word = TakeWord(&statement);
+    if (word.empty()) return;
+    if (word == ".extern") return;
+    if (word == ".global" || word == ".const") {
+      in_memory = true;
+    } else if (word == ".align" || word == ".v2" || word == ".v4") {
+      if (word == ".align") TakeWord(&statement);
+    } else if (word.front() == '.') {
+      if (element == 0) element = TypeBytes(word);
+    } else if (!in_memory || element == 0) {
+      return;
+    } else {
+      Bytes bytes = element;
+      for (statement = Strip(statement); !statement.empty() && statement.front() == '[';
+           statement = Strip(statement)) {
+        const size_t close = statement.find(']');
+        if (close == std::string_view::npos) break;
+        const std::string count(statement.substr(1, close - 1));
+        bytes *= std::strtoull(count.c_str(), nullptr, 0);
+        statement.remove_prefix(close + 1);
+      }
+      (*variables)[std::string(word)] = std::max<Bytes>(bytes, 1);
+      // ".global .u32 a, b;"
+      if (statement.empty() || statement.front() != ',') return;
+      statement.remove_prefix(1);
+    }
+  }
+}
+
+// Whether the directive has no ';'.
+bool EndsWithItsLine(std::string_view statement) {
+  const std::string_view word = TakeWord(&statement);
+  return word == ".version" || word == ".target" || word == ".address_size" || word == ".file";
+}
+
+template <typename T>
+bool Read(std::span<const std::byte> from, uint64_t at, T* value) {
+  if (at > from.size() || sizeof(T) > from.size() - at) return false;
+  std::memcpy(value, from.data() + at, sizeof(T));
+  return true;
+}
+
+// ELF64, little endian, by offset.
+struct SectionHeader {
+  uint32_t name, type;
+  uint64_t flags, address, offset, bytes;
+  uint32_t link, info;
+  uint64_t alignment, entry_bytes;
+};
+static_assert(sizeof(SectionHeader) == 64);
+struct Symbol {
+  uint32_t name;
+  uint8_t info, other;
+  uint16_t section;
+  uint64_t value, bytes;
+};
+static_assert(sizeof(Symbol) == 24);
+
+void AddOfElf(std::span<const std::byte> elf, Variables* variables) {
+  constexpr uint64_t kSectionTableAt = 40, kSectionCountAt = 60;
+  constexpr uint32_t kSymbolTable = 2;
+  constexpr uint8_t kObject = 1;
+  uint64_t table = 0;
+  uint16_t count = 0;
+  if (!Read(elf, kSectionTableAt, &table) || !Read(elf, kSectionCountAt, &count)) return;
+  const auto section = [&](uint64_t index, SectionHeader* header) {
+    return index < count && table <= elf.size() &&
+           Read(elf, table + index * sizeof(SectionHeader), header);
+  };
+  for (uint64_t i = 0; i < count; ++i) {
+    SectionHeader symbols, names;
+    if (!section(i, &symbols) || symbols.type != kSymbolTable || !section(symbols.link, &names) ||
+        symbols.offset > elf.size() || names.offset > elf.size()) {
+      continue;
+    }
+    const std::span<const std::byte> text =
+        elf.subspan(names.offset, std::min<uint64_t>(names.bytes, elf.size() - names.offset));
+    for (uint64_t at = 0; at + sizeof(Symbol) <= symbols.bytes; at += sizeof(Symbol)) {
+      Symbol symbol;
+      if (!Read(elf, symbols.offset + at, &symbol)) break;
+      if ((symbol.info & 0xf) != kObject || symbol.section == 0 || symbol.name >= text.size()) {
+        continue;
+      }
+      const char* const begin = reinterpret_cast<const char*>(text.data()) + symbol.name;
+      const std::string name(begin, strnlen(begin, text.size() - symbol.name));
+      if (!name.empty()) (*variables)[name] = std::max<Bytes>(symbol.bytes, 1);
+      if (variables->size() > kVariablesMax) return;
+    }
+  }
+}
+
+}  // namespace
+
+Variables VariablesOfPtx(std::string_view text) {
+  Variables variables;
+  // A statement outside of functions ends with ';'; inside of braces are initialisers and code.
+  int depth = 0;
+  std::string statement;
+  for (size_t i = 0; i < text.size() && variables.size() <= kVariablesMax; ++i) {
+    const char c = text[i];
+    if (c == '/' && i + 1 < text.size() && (text[i + 1] == '/' || text[i + 1] == '*')) {
+      const bool line = text[i + 1] == '/';
+      const size_t end = text.find(line ? "\n" : "*/", i + 2);
+      if (end == std::string_view::npos) break;
+      i = end + (line ? 0 : 1);
+      statement += ' ';
+    } else if (c == '"') {
+      i = std::min(text.find('"', i + 1), text.size());
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}') {
+      // A function's end is that of a statement; an initialiser's is not.
+      if (depth > 0) --depth;
+      if (depth == 0 && statement.find('=') == std::string::npos) statement.clear();
+    } else if (depth != 0) {
+      continue;
+    } else if (c == ';') {
+      AddDeclared(statement, &variables);
+      statement.clear();
+    } else if (c == '\n' && EndsWithItsLine(statement)) {
+      statement.clear();
+    } else {
+      statement += c;
+    }
+  }
+  return variables;
+}
+
+absl::StatusOr<Variables> VariablesOf(std::span<const std::byte> bytes) {
+  Variables variables;
+  const auto add_ptx = [&variables](std::string_view text) {
+    for (auto& [name, size] : VariablesOfPtx(text)) variables.emplace(name, size);
+  };
+  switch (Classify(bytes)) {
+    case ImageKind::kPtx:
+      add_ptx({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      break;
+    case ImageKind::kElf:
+      AddOfElf(bytes, &variables);
+      break;
+    case ImageKind::kFatBinary: {
+      ASSIGN_OR_RETURN(const std::vector<FatBinary> binaries, ParseFatBinaries(bytes));
+      for (const FatBinary& binary : binaries) {
+        for (const FatEntry& entry : binary.entries) {
+          if (entry.kind == EntryKind::kPtx) {
+            ASSIGN_OR_RETURN(const std::string text, PtxText(entry));
+            add_ptx(text);
+          } else if (entry.kind == EntryKind::kElf) {
+            ASSIGN_OR_RETURN(const std::vector<std::byte> elf, Decompress(entry));
+            AddOfElf(elf, &variables);
+          }
+        }
+      }
+      break;
+    }
+    case ImageKind::kUnknown:
+      return absl::InvalidArgumentError("no module image");
+  }
+  if (variables.size() > kVariablesMax) {
+    return absl::ResourceExhaustedError("an image with too many variables");
+  }
+  return variables;
+}
+
+}  // namespace consort::image

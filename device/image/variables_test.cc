@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/image/variables.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace consort::image {
+namespace {
+
+constexpr char kPtx[] = R"(
+// .global .u32 comment;
+.version 8.0
+.target sm_70, debug
+.address_size 64
+.file 1 "a;b.cu"
+.const .align 4 .b8 polynomial[16] = {0, 0, 128, 63};
+.visible .const .align 4 .b8 table[4][1024];
+.global .align 4 .u32 launches = 100; .global .f64 last_sum;
+.extern .global .u32 elsewhere;
+.weak .global .align 16 .v4 .f32 wide;
+/* .global .u32 also_comment; */
+.global .u32 one, two[3];
+.global .align 8 .u64 to[2] = {generic(one), generic(two)};
+.shared .align 4 .b8 shared_memory[64];
+.func (.param .u32 out) helper(.param .u32 in) { .reg .u32 %r1; ret; }
+.visible .entry kernel(.param .u64 words)
+{
+  .local .align 8 .b8 depot[64];
+  .reg .b64 %rd<5>;
+  ld.global.u32 %r7, [launches];
+  { .reg .u32 inner; }
+  ret;
+}
+.global .align 1 .b8 $str[6] = {104, 101};
+)";
+
+TEST(Variables, ArePtxDeclarationsOfGlobalAndConstantMemory) {
+  const Variables expected = {{"polynomial", 16}, {"table", 4096}, {"launches", 4},
+                              {"last_sum", 8},    {"wide", 4},     {"one", 4},
+                              {"two", 12},        {"to", 16},      {"$str", 6}};
+  EXPECT_EQ(VariablesOfPtx(kPtx), expected);
+  std::vector<std::byte> image(sizeof(kPtx));
+  std::memcpy(image.data(), kPtx, sizeof(kPtx));
+  const auto of_image = VariablesOf(image);
+  ASSERT_TRUE(of_image.ok()) << of_image.status();
+  EXPECT_EQ(*of_image, expected);
+}
+
+TEST(Variables, OfTextThatEndsAnywhereAreReadWithinIt) {
+  for (size_t length = 0; length < sizeof(kPtx); ++length) {
+    VariablesOfPtx(std::string_view(kPtx, length));
+  }
+}
+
+// Header, symbol table and its names.
+std::vector<std::byte> Elf() {
+  std::vector<std::byte> elf(64 + 3 * 64 + 4 * 24 + 32);
+  const auto put = [&elf](size_t at, uint64_t value, size_t bytes) {
+    std::memcpy(elf.data() + at, &value, bytes);
+  };
+  std::memcpy(elf.data(),
+              "\x7f"
+              "ELF\x02\x01\x01",
+              7);
+  const size_t sections = 64, symbols = sections + 3 * 64, names = symbols + 4 * 24;
+  put(40, sections, 8);
+  put(52, 64, 2);  // of this header
+  put(58, 64, 2);  // of a section's
+  put(60, 3, 2);
+  put(sections + 64 + 4, 2, 4);  // section 1: symbols, with the names of section 2
+  put(sections + 64 + 24, symbols, 8);
+  put(sections + 64 + 32, 4 * 24, 8);
+  put(sections + 64 + 40, 2, 4);
+  put(sections + 128 + 4, 3, 4);
+  put(sections + 128 + 24, names, 8);
+  put(sections + 128 + 32, 32, 8);
+  std::memcpy(elf.data() + names, "\0table\0kernel\0gone\0", 19);
+  const auto symbol = [&](size_t index, uint32_t name, uint8_t info, uint16_t section,
+                          uint64_t bytes) {
+    put(symbols + 24 * index, name, 4);
+    put(symbols + 24 * index + 4, info, 1);
+    put(symbols + 24 * index + 6, section, 2);
+    put(symbols + 24 * index + 16, bytes, 8);
+  };
+  symbol(1, 1, 0x11, 1, 4096);  // an object
+  symbol(2, 7, 0x12, 1, 512);   // a function
+  symbol(3, 14, 0x11, 0, 8);    // an object of somewhere else
+  return elf;
+}
+
+TEST(Variables, AreObjectsOfMachineCode) {
+  const auto variables = VariablesOf(Elf());
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_EQ(*variables, (Variables{{"table", 4096}}));
+}
+
+TEST(Variables, OfDamagedMachineCodeAreReadWithinIt) {
+  const std::vector<std::byte> whole = Elf();
+  for (size_t at = 4; at < whole.size(); ++at) {
+    for (const uint8_t value : {0x00, 0x7f, 0xff}) {
+      std::vector<std::byte> damaged = whole;
+      damaged[at] = static_cast<std::byte>(value);
+      (void)VariablesOf(damaged);
+    }
+    (void)VariablesOf(std::span(whole).first(at));
+  }
+}
+
+TEST(Variables, OfWhatIsNoImageAreRefused) {
+  const std::vector<std::byte> nothing(100, std::byte{1});
+  EXPECT_TRUE(absl::IsInvalidArgument(VariablesOf(nothing).status()));
+}
+
+}  // namespace
+}  // namespace consort::image

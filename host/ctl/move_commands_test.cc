@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/ctl/move_commands.h"
+
+#include <gtest/gtest.h>
+
+namespace consort::host {
+namespace {
+
+TEST(MoveCommands, FindAnApplicationByWhatNamesItAlone) {
+  const auto status = nlohmann::ordered_json::parse(R"({"sessions": [
+      {"id": 3, "application": "train", "pid": 100},
+      {"id": 4, "application": "serve", "pid": 101},
+      {"id": 100, "application": "train", "pid": 102}]})");
+  EXPECT_EQ(*FindApplication(status, "serve"), 4u);
+  EXPECT_EQ(*FindApplication(status, "100"), 100u);
+  EXPECT_EQ(*FindApplication(status, "pid:100"), 3u);
+  for (const char* wrong : {"train", "none", "5", "pid:5", "pid:train", ""}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(FindApplication(status, wrong).status())) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace consort::host

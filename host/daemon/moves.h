@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/moves.h: what consortd knows of applications that were told to go to another device.
+//
+//   Begin ──▶ moving ──▶ moved, or stayed and why
+//
+// A session that moves gets a new number on its new device, so a number moves once at most. The
+// latest kMovesRemembered are kept for who asks. Owned by consortd's loop.
+#ifndef CONSORT_HOST_DAEMON_MOVES_H_
+#define CONSORT_HOST_DAEMON_MOVES_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "base/units.h"
+
+namespace consort::host {
+
+struct MoveRecord {
+  enum class State { kMoving, kMoved, kStayed };
+
+  uint64_t session = 0;  // on the old device
+  uint64_t becomes = 0;  // its number on the new one; 0: it was refused at once
+  std::string application;
+  uint32_t from = 0;
+  uint32_t to = 0;
+  State state = State::kMoving;
+  std::string text;  // stayed: why
+  Nanos stopped = 0;
+  Bytes bytes = 0;  // of device memory
+};
+
+class MoveBook {
+ public:
+  void Add(MoveRecord record);
+  // The move of this session that goes on; null: none.
+  MoveRecord* Find(uint64_t session);
+  bool AnyFrom(uint32_t device) const;
+  // An object with an array, the latest last.
+  std::string Json() const;
+
+ private:
+  std::deque<MoveRecord> records_;
+};
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_MOVES_H_

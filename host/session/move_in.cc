@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session that comes from another worker, on the side that gets it. Its window is there already;
+// see move_link.h. Whatever fails here, the session goes on where it was.
+#include <sys/mman.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "device/driver/driver_loader.h"
+#include "gen/wire/opcodes.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+
+namespace consort::host {
+namespace {
+
+// While memory comes to the device.
+constexpr Nanos kLookEvery = 1 * kMillisecond;
+
+// A channel that is not this worker's yet: to be left alone if it never is.
+struct AbandonChannel {
+  void operator()(Channel* channel) const {
+    channel->Abandon();
+    delete channel;
+  }
+};
+
+template <class Request>
+bool Decode(const JournalEntry& entry, Request* request) {
+  wire::Decoder decoder(entry.body);
+  return request->Decode(decoder);
+}
+
+}  // namespace
+
+absl::Status Session::Arrive(MoveLink* link) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<MoveSlots> slots, MoveSlots::Create(driver_));
+  RETURN_IF_ERROR(link->Send(MoveReady(), slots->memory()));
+  SessionState state;
+  ArrivedDescriptors descriptors;
+  RETURN_IF_ERROR(ReceiveState(link, &state, &descriptors));
+  RETURN_IF_ERROR(RestoreMemory(state, &descriptors, link));
+  RETURN_IF_ERROR(RestoreObjects(state, descriptors, slots.get()));
+  RETURN_IF_ERROR(slots->ReceiveContents(link, [this](uint64_t address, Bytes bytes) {
+    return bytes != 0 && window_->Contains(address, bytes);
+  }));
+  window_->NoteWriteAnywhere();
+  ChannelHandover handover;
+  handover.request_ring_bytes = state.request_ring_bytes;
+  handover.reply_ring_bytes = state.reply_ring_bytes;
+  handover.received = state.received;
+  handover.sent = state.sent;
+  handover.unread = state.unread;
+  ASSIGN_OR_RETURN(HostChannel opened, ResumeHostChannel(std::move(descriptors.socket),
+                                                         std::move(descriptors.rings), handover));
+  std::unique_ptr<Channel, AbandonChannel> channel(opened.channel.release());
+  RETURN_IF_ERROR(link->Send(MoveRestored()));
+  MoveCommit commit;
+  RETURN_IF_ERROR(link->Expect(&commit));
+  opened.channel.reset(channel.release());
+  deferred_error_ = static_cast<CUresult>(state.deferred_error);
+  UseChannel(std::move(opened));
+  return absl::OkStatus();
+}
+
+absl::Status Session::ReceiveState(MoveLink* link, SessionState* state,
+                                   ArrivedDescriptors* descriptors) {
+  MoveState message;
+  UniqueFd file;
+  RETURN_IF_ERROR(link->Expect(&message, &file));
+  for (uint64_t i = 0; i < message.descriptors; ++i) {
+    MoveDescriptor passed;
+    UniqueFd descriptor;
+    RETURN_IF_ERROR(link->Expect(&passed, &descriptor));
+    switch (passed.role) {
+      case MoveDescriptor::kSocket:
+        descriptors->socket = std::move(descriptor);
+        break;
+      case MoveDescriptor::kRings:
+        descriptors->rings = std::move(descriptor);
+        break;
+      case MoveDescriptor::kImages:
+        descriptors->images = std::move(descriptor);
+        break;
+      case MoveDescriptor::kSharedHost:
+        descriptors->shared_host.push_back(std::move(descriptor));
+        break;
+    }
+  }
+  const auto bytes = ReadKeptImage(file.get(), {0, message.bytes});
+  std::optional<SessionState> decoded;
+  if (bytes.has_value()) decoded = DecodeSessionState(*bytes);
+  if (!decoded.has_value() || !descriptors->socket.valid() ||
+      decoded->rings != descriptors->rings.valid() ||
+      decoded->shared_host.size() != descriptors->shared_host.size()) {
+    return absl::InternalError("the other worker's state cannot be read");
+  }
+  *state = *std::move(decoded);
+  return absl::OkStatus();
+}
+
+absl::Status Session::RestoreMemory(const SessionState& state, ArrivedDescriptors* descriptors,
+                                    MoveLink* link) {
+  const auto fails = [this](const char* what, CUresult result) {
+    return absl::UnavailableError(absl::StrCat(what, ": ", device::ResultName(driver_, result)));
+  };
+  if (!state.shared_host.empty() && shared_host_ == nullptr) {
+    return absl::InternalError("shared host memory without a place for it");
+  }
+  for (size_t i = 0; i < state.shared_host.size(); ++i) {
+    const SessionState::SharedHostMemory& memory = state.shared_host[i];
+    const CUresult result = shared_host_->TakeUp({memory.address, memory.bytes, memory.offset, -1},
+                                                 std::move(descriptors->shared_host[i]));
+    if (result != CUDA_SUCCESS) return fails("its pinned memory", result);
+    host_allocations_.emplace(memory.address, memory.context);
+  }
+  if (state.reserved_bytes != 0 &&
+      memory_client_->Reserve(state.reserved_bytes) != MemoryClient::Answer::kYes) {
+    return absl::ResourceExhaustedError("the device has not the memory that it has reserved");
+  }
+  const CUresult result = window_->Restore(state.window);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    return absl::ResourceExhaustedError("the device has not the memory that it needs");
+  }
+  if (result != CUDA_SUCCESS) return fails("its device memory", result);
+  for (const SessionState::Owned& owned : state.allocations) {
+    allocations_.emplace(owned.address, owned.context);
+  }
+  // What the device had no room for comes once others have made way. Nobody but Check can say that
+  // it is there: until then the window may be the broker's.
+  MemoryNeed everything;
+  everything.everything = true;
+  const Nanos deadline = MonotonicNow() + kMoveSilenceMax / 2;
+  while (residency_->swaps()) {
+    const Nanos now = MonotonicNow();
+    const Residency::Verdict verdict = residency_->Check(everything, now);
+    if (verdict == Residency::Verdict::kGo) break;
+    if (verdict == Residency::Verdict::kRefuse || now > deadline) {
+      return absl::ResourceExhaustedError("the device has not the memory that it needs");
+    }
+    if (residency_->wants_rest()) residency_->Rest(now);
+    link->Await(kLookEvery);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::RestoreObjects(const SessionState& state,
+                                     const ArrivedDescriptors& descriptors, MoveSlots* slots) {
+  std::map<uint64_t, KeptImage> images;
+  for (const SessionState::Image& image : state.images) images[image.library] = image.kept;
+  for (const JournalEntry& entry : state.journal) {
+    wire::LibraryLoadRequest load;
+    if (entry.object.kind == ObjectKind::kLibrary && Decode(entry, &load)) {
+      auto image = ReadKeptImage(descriptors.images.get(), images[load.library]);
+      if (!image.has_value()) return absl::InternalError("a module's image is lost");
+      modules_.AddImage(load.image, *std::move(image));
+    }
+    const CUresult result = Replay(entry);
+    if (result != CUDA_SUCCESS) {
+      return absl::UnavailableError(absl::StrCat("the device does not take ",
+                                                 wire::OpcodeName(entry.opcode), ": ",
+                                                 device::ResultName(driver_, result)));
+    }
+  }
+  for (const SessionState::Variable& variable : state.variables) {
+    Modules::Variable here;
+    CUresult result = modules_.FindVariable(variable.library, variable.name, &here);
+    if (result == CUDA_SUCCESS && here.bytes != variable.contents.size()) {
+      result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS) {
+      return absl::UnavailableError(absl::StrCat("the module variable ", variable.name, ": ",
+                                                 device::ResultName(driver_, result)));
+    }
+    if (variable.told && here.address != variable.address) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the program knows the address of the module variable ", variable.name,
+                       ", which is another there"));
+    }
+    if (variable.told) {
+      wire::GlobalGetRequest request;
+      request.library = variable.library;
+      request.name = std::as_bytes(std::span(variable.name.data(), variable.name.size()));
+      wire::GlobalGetReply reply;
+      (void)modules_.GetGlobal(request, &reply);
+    }
+    RETURN_IF_ERROR(slots->CopyIn(variable.contents, here.address));
+  }
+  return absl::OkStatus();
+}
+
+// Carries a request of the journal out as if it had come again.
+CUresult Session::Replay(const JournalEntry& entry) {
+  wire::FrameHeader header;
+  header.opcode = entry.opcode;
+  header.value = entry.context;
+  // For requests with a reply, and those without.
+  const auto asked = [&]<class Request>(CUresult (Session::*handler)(
+                         const wire::FrameHeader&, const Request&, typename Request::Reply*)) {
+    Request request;
+    typename Request::Reply reply;
+    if (!Decode(entry, &request)) return CUDA_ERROR_INVALID_VALUE;
+    return (this->*handler)(header, request, &reply);
+  };
+  const auto posted =
+      [&]<class Request>(CUresult (Session::*handler)(const wire::FrameHeader&, const Request&)) {
+        Request request;
+        if (!Decode(entry, &request)) return CUDA_ERROR_INVALID_VALUE;
+        return (this->*handler)(header, request);
+      };
+  switch (static_cast<wire::Opcode>(entry.opcode)) {
+    case wire::Opcode::kStreamCreate:
+      return posted(&Session::StreamCreate);
+    case wire::Opcode::kEventCreate:
+      return posted(&Session::EventCreate);
+    case wire::Opcode::kLibraryLoad:
+      return asked(&Session::LibraryLoad);
+    case wire::Opcode::kKernelGet:
+      return asked(&Session::KernelGet);
+    case wire::Opcode::kFunctionSetAttribute:
+      return asked(&Session::FunctionSetAttribute);
+    case wire::Opcode::kContextSetLimit:
+      return asked(&Session::ContextSetLimit);
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+}  // namespace consort::host

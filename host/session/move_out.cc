@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session that goes to another worker, on the side that has it.
+//
+//   serving ─MoveOut─▶ serving, the other worker prepares ─MoveReady─▶ takes no new requests
+//      ▲                                                                    │ nothing goes on
+//      └── anything fails, or kMoveStopMax is over ◄──────── Depart ◄───────┘
+//                                                              │ MoveCommit
+//                                                              ▼ gone: the channel is the other's
+//
+// Until MoveCommit nothing here has changed, so going on is always possible. See move_link.h and
+// docs/ARCHITECTURE.md, moving.
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+
+namespace consort::host {
+namespace {
+
+absl::Status Stays(const char* why) { return absl::FailedPreconditionError(why); }
+
+// A file with these bytes.
+absl::StatusOr<UniqueFd> FileOf(const std::vector<std::byte>& bytes) {
+  UniqueFd file(memfd_create("consort-state", MFD_CLOEXEC));
+  size_t done = 0;
+  while (file.valid() && done < bytes.size()) {
+    const ssize_t written = write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  if (!file.valid() || done != bytes.size()) {
+    return absl::ResourceExhaustedError(absl::StrCat("writing its state: ", strerror(errno)));
+  }
+  return file;
+}
+
+}  // namespace
+
+void Session::MoveOut(UniqueFd link, std::function<void(const MoveEnded&)> on_end) {
+  Departure departure;
+  departure.link = std::make_unique<MoveLink>(std::move(link), [this] {
+    absl::MutexLock lock(&channel_mutex_);
+    return stop_;
+  });
+  departure.on_end = std::move(on_end);
+  departure.asked_at = MonotonicNow();
+  MoveEnded refused;
+  refused.session = open_.session;
+  {
+    absl::MutexLock lock(&channel_mutex_);
+    if (!over_ && !departs_.load(std::memory_order_relaxed)) {
+      asked_departure_ = std::move(departure);
+      departs_.store(true, std::memory_order_relaxed);
+      return;
+    }
+    SetText(refused.text, over_ ? "the application has ended" : "it is being moved already");
+  }
+  departure.on_end(refused);
+}
+
+bool Session::TurnDeparture() {
+  if (!departure_.has_value()) {
+    absl::MutexLock lock(&channel_mutex_);
+    departure_ = std::move(asked_departure_);
+    asked_departure_.reset();
+  }
+  if (!stopped_to_move()) {
+    const absl::Status ready = AwaitOther();
+    if (absl::IsDeadlineExceeded(ready)) return false;
+    if (!ready.ok()) {
+      EndDeparture(ready);
+      return false;
+    }
+    departure_->stopped_at = MonotonicNow();
+  }
+  const absl::Status quiet = CheckQuiet();
+  if (absl::IsUnavailable(quiet) && MonotonicNow() - departure_->stopped_at < kMoveStopMax) {
+    return false;
+  }
+  const absl::StatusOr<Bytes> moved = quiet.ok() ? Depart() : absl::StatusOr<Bytes>(quiet);
+  const bool gone = moved.ok();
+  if (gone) end_reason_ = "moved";
+  EndDeparture(moved);
+  return gone;
+}
+
+// kDeadlineExceeded: it is not ready yet.
+absl::Status Session::AwaitOther() {
+  RETURN_IF_ERROR(CheckMovable());
+  ControlPacket packet;
+  const absl::Status received = departure_->link->TryReceive(&packet);
+  if (absl::IsDeadlineExceeded(received) &&
+      MonotonicNow() - departure_->asked_at > kMoveSilenceMax) {
+    return absl::UnavailableError("the other device's worker does not answer");
+  }
+  RETURN_IF_ERROR(received);
+  MoveReady ready;
+  if (!packet.As(&ready)) return absl::InternalError("the other worker says something else");
+  ASSIGN_OR_RETURN(departure_->slots, MoveSlots::Create(driver_, std::move(packet.descriptor())));
+  return absl::OkStatus();
+}
+
+void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
+  MoveEnded ended;
+  ended.session = open_.session;
+  ended.moved = moved.ok() ? 1 : 0;
+  if (departure_->stopped_at != 0) {
+    ended.stopped_nanos = static_cast<uint64_t>(MonotonicNow() - departure_->stopped_at);
+  }
+  if (moved.ok()) {
+    ended.bytes = *moved;
+  } else {
+    SetText(ended.text, std::string(moved.status().message()));
+    MoveFailed failed;
+    SetText(failed.text, ended.text);
+    // If it does not hear of it, it sees the link's end.
+    (void)departure_->link->Send(failed);
+  }
+  const Departure over = std::move(*departure_);
+  departure_.reset();
+  departs_.store(false, std::memory_order_relaxed);
+  over.on_end(ended);
+}
+
+void Session::RefuseDepartures() {
+  {
+    absl::MutexLock lock(&channel_mutex_);
+    over_ = true;
+    if (!departure_.has_value()) departure_ = std::move(asked_departure_);
+    asked_departure_.reset();
+  }
+  if (departure_.has_value()) EndDeparture(absl::CancelledError("the application has ended"));
+}
+
+absl::Status Session::CheckMovable() {
+  if (device_result() != CUDA_SUCCESS) return Stays("its device is broken");
+  if (!textures_.empty()) return Stays("it has arrays, textures or surfaces");
+  if (!virtual_memory_->empty()) {
+    return Stays("it maps memory itself (cuMemCreate, cuMemAddressReserve)");
+  }
+  if (!shared_.empty() || !opened_.empty()) return Stays("it shares memory or events by IPC");
+  for (const auto& [id, event] : user_events_) {
+    if (event->shared != nullptr) return Stays("it shares memory or events by IPC");
+  }
+  return modules_.KeptLibraries().status();
+}
+
+// kUnavailable: something will end.
+absl::Status Session::CheckQuiet() {
+  const auto later = [](const char* what) { return absl::UnavailableError(what); };
+  RETURN_IF_ERROR(CheckMovable());
+  if (held_.active() || held_.size() != 0 || held_next_.has_value()) {
+    return later("a host function of the program has not ended");
+  }
+  if (!waiting_allocations_.empty()) return later("an allocation waits for room");
+  if (copy_to_host_.active || !pending_.empty()) {
+    return later("its work on the device has not ended");
+  }
+  if (!backlog_.empty()) return later("its work waits for its turn");
+  std::shared_ptr<Fence> fence;
+  const CUresult fenced = streams_.FenceAll(&fence);
+  if (fenced != CUDA_SUCCESS) return Stays("its work on the device has failed");
+  if (!fence->Reached()) return later("its work on the device has not ended");
+  if (fence->result() != CUDA_SUCCESS) {
+    NoteResult(fence->result(), "work on the device");
+    return Stays("its work on the device has failed");
+  }
+  // Nobody else knows of it.
+  SendOutput();
+  outbox_->Pump();
+  if (!outbox_->flushed()) return later("the program does not take its replies");
+  ChannelHandover handover;
+  if (!channel_->Describe(&handover)) return later("its channel is not at rest");
+  // The window is this session's from here until the next Rest.
+  if (residency_->CheckTable(MonotonicNow()) != Residency::Verdict::kGo) {
+    return later("its memory is being swapped");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::DescribeTo(SessionState* state,
+                                 std::vector<std::pair<uint64_t, int>>* descriptors) {
+  ChannelHandover channel;
+  if (!channel_->Describe(&channel)) return absl::InternalError("its channel is not at rest");
+  state->rings = channel.memory >= 0;
+  state->request_ring_bytes = channel.request_ring_bytes;
+  state->reply_ring_bytes = channel.reply_ring_bytes;
+  state->received = channel.received;
+  state->sent = channel.sent;
+  state->unread.assign(channel.unread.begin(), channel.unread.end());
+  state->deferred_error = deferred_error_;
+  descriptors->emplace_back(MoveDescriptor::kSocket, channel.socket);
+  if (state->rings) descriptors->emplace_back(MoveDescriptor::kRings, channel.memory);
+
+  for (const JournalEntry* entry : journal_.Entries()) state->journal.push_back(*entry);
+  ASSIGN_OR_RETURN(const auto libraries, modules_.KeptLibraries());
+  for (const Modules::KeptLibrary& library : libraries) {
+    state->images.push_back({library.library, library.image});
+  }
+  if (images_.fd() >= 0) descriptors->emplace_back(MoveDescriptor::kImages, images_.fd());
+  ASSIGN_OR_RETURN(const auto variables, modules_.Variables());
+  for (const Modules::Variable& variable : variables) {
+    SessionState::Variable& out = state->variables.emplace_back();
+    out.library = variable.library;
+    out.name = variable.name;
+    out.address = variable.address;
+    out.told = variable.told;
+    out.contents.resize(variable.bytes);
+    RETURN_IF_ERROR(departure_->slots->CopyOut(variable.address, out.contents));
+  }
+
+  state->window = window_->Describe();
+  for (const auto& [address, context] : allocations_) {
+    state->allocations.push_back({address, context});
+  }
+  if (shared_host_ != nullptr) {
+    for (const SharedHost::Share& share : shared_host_->Shares()) {
+      const auto owned = host_allocations_.find(share.address);
+      state->shared_host.push_back({share.address, share.bytes, share.offset,
+                                    owned == host_allocations_.end() ? 0 : owned->second});
+      descriptors->emplace_back(MoveDescriptor::kSharedHost, share.memory);
+    }
+  }
+  state->reserved_bytes = memory_client_->reserved();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Bytes> Session::Depart() {
+  MoveLink* const link = departure_->link.get();
+  SessionState state;
+  std::vector<std::pair<uint64_t, int>> descriptors;
+  RETURN_IF_ERROR(DescribeTo(&state, &descriptors));
+  const std::vector<std::byte> encoded = Encode(state);
+  if (encoded.size() > kMoveStateBytesMax) return Stays("its objects are too many");
+  ASSIGN_OR_RETURN(const UniqueFd file, FileOf(encoded));
+  MoveState message;
+  message.bytes = encoded.size();
+  message.descriptors = descriptors.size();
+  RETURN_IF_ERROR(link->Send(message, file.get()));
+  for (const auto& [role, descriptor] : descriptors) {
+    MoveDescriptor passed;
+    passed.role = role;
+    RETURN_IF_ERROR(link->Send(passed, descriptor));
+  }
+  ASSIGN_OR_RETURN(const Bytes bytes, departure_->slots->SendContents(link, window_->Pieces()));
+  while (true) {
+    ControlPacket packet;
+    RETURN_IF_ERROR(link->Receive(&packet));
+    MoveRestored restored;
+    MovePieceTaken taken;
+    if (packet.As(&restored)) break;
+    if (!packet.As(&taken)) return absl::InternalError("the other worker says something else");
+  }
+  RETURN_IF_ERROR(link->Send(MoveCommit()));
+  channel_->Abandon();
+  return bytes;
+}
+
+}  // namespace consort::host
