@@ -24,6 +24,7 @@
 #include "host/ctl/admin_client.h"
 #include "host/ctl/command_docs.h"
 #include "host/ctl/debug_bundle.h"
+#include "host/ctl/place_command.h"
 #include "host/ctl/pool_commands.h"
 #include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
@@ -48,6 +49,7 @@ struct Options {
   std::string node;
   std::string policy;
   std::string tenant;
+  std::string application;
   TenantOptions set;
   bool once = false;
   std::string account = "/var/log/consort/account.jsonl";
@@ -164,6 +166,14 @@ int ShowApplications(const Options& options) {
   const nlohmann::ordered_json applications = ApplicationsOf(*status, options.tenant);
   return Show(options, applications,
               ApplicationTable(applications, static_cast<uint64_t>(time(nullptr))));
+}
+
+int ShowPlaces(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const auto placements = PlacementsOf(*status, options.application);
+  if (!placements.ok()) return Fail(placements.status());
+  return Show(options, *placements, PlacementTable(*placements));
 }
 
 int ShowMachines(const Options& options) {
@@ -304,6 +314,8 @@ int Main(int argc, char** argv) {
   CLI::App* status = app.add_subcommand("status", "devices, tenants and open sessions");
   CLI::App* apps = app.add_subcommand("apps", "open applications");
   apps->add_option("--tenant", options.tenant, "of this tenant only");
+  CLI::App* place = app.add_subcommand("place", "where applications' devices are, and why there");
+  place->add_option("application", options.application, "its name or process id; else all");
   CLI::App* vms = app.add_subcommand("vms", "virtual machines that have a socket");
   CLI::App* all_tenants = app.add_subcommand("tenants", "tenants, what they use and their weights");
   CLI::App* events = app.add_subcommand("events", "what happened of late on this host");
@@ -432,6 +444,7 @@ int Main(int argc, char** argv) {
   if (reset->parsed()) return ResetTenant(options);
   if (all_tenants->parsed()) return ListTenants(options);
   if (apps->parsed()) return ShowApplications(options);
+  if (place->parsed()) return ShowPlaces(options);
   if (vms->parsed()) return ShowMachines(options);
   if (events->parsed()) return ShowEvents(options);
   if (report->parsed()) return ShowReport(options);

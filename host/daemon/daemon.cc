@@ -622,7 +622,25 @@ void Daemon::OpenShown(Connection connection, const wire::Hello& hello) {
                   absl::StrCat("device ", hello.device,
                                " is not this program's any more; start the program again"));
   }
+  connection.vgpu = hello.device;
+  connection.why = WhyShown(connection, hello.device, shown.size());
   OpenOn(index, std::move(connection), hello);
+}
+
+// A host by itself gives every program the same devices, in the order of their numbers.
+std::string Daemon::WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const {
+  std::string why =
+      absl::StrCat("the program uses device ", vgpu, " of ", shown, " that it sees: ");
+  const GpuList gpus = settings_.Find(connection.tenant).gpus;
+  if (gpus.all()) {
+    absl::StrAppend(&why, "its tenant may use all ", devices_.size(), " of this host");
+  } else {
+    absl::StrAppend(&why, "its tenant may use ", gpus.Text(), " only");
+  }
+  if (connection.devices_max < devices_.size()) {
+    absl::StrAppend(&why, ", its machine sees ", connection.devices_max);
+  }
+  return why;
 }
 
 void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& hello) {
@@ -806,6 +824,8 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   session.identity.device_index = device->index;
   session.window = *window;
   session.assembly = connection.assembly;
+  session.vgpu = connection.vgpu;
+  session.why = connection.why;
   if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
   session.worker = slot->worker;
   session.weight = open.weight;
@@ -1047,6 +1067,9 @@ DaemonStatus Daemon::Status() const {
     out.front_door = session.identity.front_door;
     out.device = session.identity.device_index;
     out.worker_pid = session.worker->pid();
+    out.assembly = session.assembly;
+    out.vgpu = session.vgpu;
+    out.why = session.why;
     out.weight = session.weight;
     out.started_unix_seconds = session.started_unix_seconds;
     out.usage = usage_.Latest(id);

@@ -108,6 +108,8 @@ class Daemon final : private AdminActions {
     SessionIdentity identity;
     Window window;
     uint64_t assembly;
+    uint32_t vgpu;
+    std::string why;  // it has its device
     WorkerProcess* worker;
     uint32_t weight = 1;
     uint64_t started_unix_seconds;
@@ -153,6 +155,7 @@ class Daemon final : private AdminActions {
                                             const std::vector<uint32_t>& shown) const;
   // On the device that the program calls `hello.device`.
   void OpenShown(Connection connection, const wire::Hello& hello);
+  std::string WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const;
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);

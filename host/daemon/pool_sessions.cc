@@ -171,6 +171,9 @@ void PoolSessions::OnRemoteSession(Connection connection, const RemoteSessionReq
   // What passes descriptors ends at the other node.
   wire::Hello hello = request.hello;
   hello.features = 0;
+  connection.vgpu = hello.device;
+  connection.why =
+      absl::StrCat("for a program of ", connection.peer, ", which the pool's mapper placed here");
   hooks_.open_local(std::move(connection), hello, request.device);
 }
 
@@ -296,6 +299,8 @@ void PoolSessions::Open(Connection connection, const wire::Hello& hello) {
   }
   connection.assembly = hello.assembly;
   connection.slots_taken = assembly.slots;
+  connection.vgpu = hello.device;
+  connection.why = vgpu.why;
   TellUse(hello.assembly, vgpu.gid);
   if (vgpu.local) return hooks_.open_local(std::move(connection), hello, vgpu.device);
   OpenRemote(hello.assembly, vgpu, std::move(connection), hello);

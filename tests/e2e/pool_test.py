@@ -295,6 +295,12 @@ class Pools(unittest.TestCase):
             self.assertEqual([one["application"] for one in slices], ["busy"])
             self.assertEqual({vgpu["node"] for vgpu in slices[0]["vgpus"]}, {"c"})
             self.assertIn("busy", ctl(daemon, "slice"))
+            place, _ = json.loads(ctl(daemon, "place", "busy", "-o", "json"))
+            self.assertEqual((place["node"], place["local"], place["vgpu"]), ("c", False, 0))
+            self.assertIn("by gmin, score", place["why"])
+        here = json.loads(ctl(self.far, "place", "busy", "-o", "json"))
+        self.assertEqual(sorted(place["why"] for place in here),
+                         [f"for a program of node {name}, which the pool's mapper placed here" for name in "ab"])
         first.end()
         second.end()
         wait_for(lambda: sorted(self.used(self.near).values()) == [0, 0], "nobody uses a GPU", self.near)
