@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "host/ctl/debug_bundle.h"
 #include "host/ctl/place_command.h"
 #include "host/ctl/pool_commands.h"
+#include "host/ctl/remote_admin.h"
 #include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
 #include "host/ctl/tables.h"
@@ -47,6 +49,11 @@ struct Options {
   AttachOptions attach;
   std::string certificates = "/etc/consort/pool";
   std::string node;
+  std::string role = "viewer";
+  std::string connect;
+  std::string certificate;
+  std::string key;
+  std::string authority;
   std::string policy;
   std::string tenant;
   std::string application;
@@ -307,6 +314,19 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   app.add_option("--admin-socket", options.paths.admin_socket, "consortd's admin socket")
       ->capture_default_str();
+  CLI::Option* connect =
+      app.add_option("--connect", options.connect,
+                     "another host's consortd, by its pool's address, such as 10.77.0.1:7010; in "
+                     "place of --admin-socket");
+  CLI::Option* cert =
+      app.add_option("--cert", options.certificate,
+                     "with --connect: who asks, a certificate of consortctl pool operator");
+  connect->needs(cert);
+  cert->needs(connect);
+  app.add_option("--key", options.key, "the certificate's key; else the file beside it")
+      ->needs(cert);
+  app.add_option("--authority", options.authority, "of the pool; else authority.crt beside it")
+      ->needs(cert);
   app.add_option("-o,--output", options.output, "for people or for programs")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
@@ -343,7 +363,13 @@ int Main(int argc, char** argv) {
   CLI::App* init = pool->add_subcommand("init", "makes the authority of a new pool");
   CLI::App* certificate = pool->add_subcommand("certificate", "makes a host's certificate and key");
   certificate->add_option("node", options.node, "the host's name")->required();
-  for (CLI::App* make : {init, certificate}) {
+  CLI::App* pool_operator = pool->add_subcommand(
+      "operator", "makes a person's certificate and key, for consortctl --connect");
+  pool_operator->add_option("name", options.node, "the person's")->required();
+  pool_operator->add_option("--role", options.role, "admins change things, viewers look")
+      ->check(CLI::IsMember({"admin", "viewer"}))
+      ->capture_default_str();
+  for (CLI::App* make : {init, certificate, pool_operator}) {
     make->add_option("--folder", options.certificates, "where they lie")->capture_default_str();
   }
   CLI::App* top = app.add_subcommand("top", "how devices are shared, as it goes");
@@ -429,6 +455,14 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : EX_USAGE;
   }
+  std::unique_ptr<RemoteAdmin> remote;
+  if (connect->count() != 0) {
+    auto started = RemoteAdmin::Start(
+        options.connect, OperatorFiles(options.certificate, options.key, options.authority));
+    if (!started.ok()) return Fail(started.status());
+    remote = *std::move(started);
+    options.paths.admin_socket = remote->socket_path();
+  }
   if (status->parsed()) return ShowStatus(options);
   if (nodes->parsed()) return ShowPool(options, "nodes", &NodesTable);
   if (gpus->parsed()) return ShowPool(options, "gpus", &GpusTable);
@@ -436,6 +470,11 @@ int Main(int argc, char** argv) {
   if (init->parsed()) return Done(gpool::MakeAuthority(options.certificates));
   if (certificate->parsed()) {
     return Done(gpool::MakeNodeCertificate(options.certificates, options.node));
+  }
+  if (pool_operator->parsed()) {
+    return Done(gpool::MakeOperatorCertificate(
+        options.certificates, options.node,
+        options.role == "admin" ? gpool::Role::kAdmin : gpool::Role::kViewer));
   }
   if (top->parsed()) return Top(options);
   if (policy->parsed()) return Policy(options);

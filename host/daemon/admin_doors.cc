@@ -24,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr mode_t kAdminSocketMode = 0660;
 constexpr unsigned kBadRequest = 400;
+constexpr unsigned kForbidden = 403;
 constexpr unsigned kNotFound = 404;
 constexpr unsigned kUnavailable = 503;
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
@@ -39,8 +40,16 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
   const auto bad = [&](const char* wanted) {
     return Done(absl::InvalidArgumentError(absl::StrCat("wanted is JSON such as ", wanted)));
   };
-  const std::string who =
-      request.uid.has_value() ? absl::StrCat("uid ", *request.uid) : std::string("unknown");
+  const std::string who = request.user.has_value()  ? request.user->name
+                          : request.uid.has_value() ? absl::StrCat("uid ", *request.uid)
+                                                    : std::string("unknown");
+  if (request.user.has_value() && !request.user->may_change) {
+    actions->Denied(who, request.path);
+    return {kForbidden, kPlainText,
+            absl::StrCat(who,
+                         " may look and change nothing; an admin's certificate may "
+                         "(consortctl pool operator NAME --role admin)\n")};
+  }
   const auto has = [&](const char* key) { return body.is_object() && body.contains(key); };
   if (request.path == "/api/v1/scheduler") {
     if (!has("policy") || !(body["policy"].is_string() || body["policy"].is_null())) {
@@ -87,6 +96,17 @@ absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
 }
 
 }  // namespace
+
+void AdminDoors::Adopt(UniqueFd connection, const gpool::Identity& peer) {
+  const std::string name = absl::StrCat(gpool::RoleName(peer.role), " ", PrintableName(peer.name));
+  if (admin_ == nullptr) {
+    LOG(WARNING) << name << " refused: this consortd has no administration (--admin-socket)";
+    return;
+  }
+  const absl::Status adopted =
+      admin_->Adopt(std::move(connection), {name, peer.role == gpool::Role::kAdmin});
+  LOG_IF(WARNING, !adopted.ok()) << name << " refused: " << adopted.message();
+}
 
 absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                                                              const AdminOptions& options,

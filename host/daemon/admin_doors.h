@@ -8,6 +8,8 @@
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
 //                            PUT /api/v1/tenants    as in tenant_change.h
 //                            who may open the file may read and write
+//   links of the pool (TLS)  as the admin socket, for operators by their certificates; viewers
+//                            may read
 //
 // Owned by consortd's loop.
 #ifndef CONSORT_HOST_DAEMON_ADMIN_DOORS_H_
@@ -19,6 +21,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "gpool/tls.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/http_server.h"
 #include "host/daemon/options.h"
@@ -41,6 +45,8 @@ class AdminActions {
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
                                  const std::string& who) = 0;
   virtual absl::Status SetTenant(const TenantChange& change, const std::string& who) = 0;
+  // Somebody wanted to change something and may not.
+  virtual void Denied(const std::string& who, const std::string& what) = 0;
 };
 
 class AdminDoors {
@@ -50,6 +56,9 @@ class AdminDoors {
   static absl::StatusOr<std::unique_ptr<AdminDoors>> Open(EventLoop* loop,
                                                           const AdminOptions& options,
                                                           AdminActions* actions);
+
+  // An operator's connection over the pool's TLS, plain from here on.
+  void Adopt(UniqueFd connection, const gpool::Identity& peer);
 
  private:
   AdminDoors() = default;

@@ -369,6 +369,9 @@ absl::Status Daemon::JoinPool() {
   };
   hooks.weight = [this](const Connection& connection) { return WeightOf(connection); };
   hooks.tenant = [this](const std::string& tenant) { return settings_.Find(tenant); };
+  hooks.administer = [this](UniqueFd connection, const gpool::Identity& peer) {
+    admin_doors_->Adopt(std::move(connection), peer);
+  };
   hooks.answer_alone = [this](Connection connection) {
     AnswerQuery(std::move(connection), /*status=*/false);
   };
@@ -967,6 +970,12 @@ absl::Status Daemon::SetTenant(const TenantChange& change, const std::string& wh
   }
   SendTerms(before, now);
   return absl::OkStatus();
+}
+
+void Daemon::Denied(const std::string& who, const std::string& what) {
+  LOG(WARNING) << who << " was denied a change of " << PrintableName(what);
+  events_.Add(EventLevel::kWarning,
+              absl::StrCat(who, " was denied a change of ", PrintableName(what)));
 }
 
 void Daemon::SendTerms(const Tenant& before, const Tenant& now) {

@@ -170,6 +170,7 @@ class Daemon final : private AdminActions {
   void SendSettings(WorkerProcess* worker);
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
   absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
+  void Denied(const std::string& who, const std::string& what) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void SampleHistory();
