@@ -57,6 +57,7 @@ struct Options {
   std::string policy;
   std::string tenant;
   std::string application;
+  std::string trace_bytes_max = "256MiB";
   TenantOptions set;
   bool once = false;
   std::string account = "/var/log/consort/account.jsonl";
@@ -101,6 +102,18 @@ int ShowPool(const Options& options, const char* part,
   } else {
     std::cout << table(*pool);
   }
+  return EXIT_SUCCESS;
+}
+
+// Of the pool, or of this host where it is in none.
+int ShowGpus(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const bool pool = status->contains("pool");
+  const auto& gpus = pool ? status->at("pool").at("gpus") : status->at("devices");
+  std::cout << (options.output == "json" ? gpus.dump(2) + "\n"
+                : pool                   ? GpusTable(status->at("pool"))
+                                         : DevicesTable(gpus));
   return EXIT_SUCCESS;
 }
 
@@ -181,6 +194,19 @@ int ShowPlaces(const Options& options) {
   const auto placements = PlacementsOf(*status, options.application);
   if (!placements.ok()) return Fail(placements.status());
   return Show(options, *placements, PlacementTable(*placements));
+}
+
+// Files are on the host of consortd.
+int Trace(const Options& options, bool change, bool record) {
+  if (change) {
+    nlohmann::ordered_json body = {{"record", record}};
+    if (record) body["bytes_max"] = options.trace_bytes_max;
+    const absl::Status done = AdminPut(options.paths.admin_socket, "/api/v1/trace", body);
+    if (!done.ok()) return Fail(done);
+  }
+  const auto trace = AdminGetJson(options.paths.admin_socket, "/api/v1/trace");
+  if (!trace.ok()) return Fail(trace.status());
+  return Show(options, *trace, TraceTable(*trace));
 }
 
 int ShowMachines(const Options& options) {
@@ -355,7 +381,7 @@ int Main(int argc, char** argv) {
                      "a day (2026-03-01) or moment (2026-03-01T12:00:00Z)");
   report->add_option("--until", options.until, "likewise; what was used from then on is left out");
   CLI::App* nodes = app.add_subcommand("nodes", "hosts of the pool");
-  CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool");
+  CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool, or of this host by itself");
   CLI::App* slice = app.add_subcommand("slice", "which GPUs of the pool this host's programs have");
   CLI::App* pool = app.add_subcommand("pool", "certificates of a pool's hosts");
   pool->require_subcommand(1);
@@ -381,6 +407,16 @@ int Main(int argc, char** argv) {
   policy->add_option("name", options.policy,
                      "a policy (tfs, las, ps, fcfs, sjf, credit, idle), none, or default: as "
                      "consortd's flags and files say");
+  CLI::App* trace = app.add_subcommand(
+      "trace", "records what schedulers are told and decide, for consort-sim --replay");
+  trace->require_subcommand(1);
+  trace->fallthrough();
+  CLI::App* trace_start = trace->add_subcommand("start", "a file for each device, and shows them");
+  trace_start
+      ->add_option("--max-bytes", options.trace_bytes_max, "of a file, which ends when it is full")
+      ->capture_default_str();
+  CLI::App* trace_stop = trace->add_subcommand("stop", "ends them, and shows them");
+  trace->add_subcommand("show", "the files of the latest recording, and how they stand");
   CLI::App* tenant = app.add_subcommand("tenant", "tenants and their weights");
   tenant->require_subcommand(1);
   tenant->fallthrough();
@@ -465,7 +501,7 @@ int Main(int argc, char** argv) {
   }
   if (status->parsed()) return ShowStatus(options);
   if (nodes->parsed()) return ShowPool(options, "nodes", &NodesTable);
-  if (gpus->parsed()) return ShowPool(options, "gpus", &GpusTable);
+  if (gpus->parsed()) return ShowGpus(options);
   if (slice->parsed()) return ShowPool(options, "assemblies", &SlicesTable);
   if (init->parsed()) return Done(gpool::MakeAuthority(options.certificates));
   if (certificate->parsed()) {
@@ -483,6 +519,10 @@ int Main(int argc, char** argv) {
   if (reset->parsed()) return ResetTenant(options);
   if (all_tenants->parsed()) return ListTenants(options);
   if (apps->parsed()) return ShowApplications(options);
+  if (trace->parsed()) {
+    const bool start = trace_start->parsed();
+    return Trace(options, start || trace_stop->parsed(), start);
+  }
   if (place->parsed()) return ShowPlaces(options);
   if (vms->parsed()) return ShowMachines(options);
   if (events->parsed()) return ShowEvents(options);

@@ -63,7 +63,12 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
     const absl::StatusOr<TenantChange> change = ParseTenantChange(request.body);
     return Done(change.ok() ? actions->SetTenant(*change, who) : change.status());
   }
-  return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler and /api/v1/tenants\n"};
+  if (request.path == "/api/v1/trace") {
+    const absl::StatusOr<TraceRequest> wanted = ParseTraceRequest(request.body);
+    return Done(wanted.ok() ? actions->Trace(*wanted, who) : wanted.status());
+  }
+  return {kNotFound, kPlainText,
+          "PUT goes to /api/v1/scheduler, /api/v1/tenants and /api/v1/trace\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
@@ -74,13 +79,15 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
   if (admin && path == "/api/v1/status") {
     return {200, "application/json", StatusJson(actions->Status())};
   }
+  if (admin && path == "/api/v1/trace") return {200, "application/json", actions->Traces()};
   if (const auto page = ParsePagePath(path); page.has_value()) {
     return {200, "application/json", actions->Page(*page)};
   }
   if (auto file = PageFile(path); file.has_value()) return *std::move(file);
   return {kNotFound, kPlainText,
-          admin ? "there are /, /metrics, /healthz, /api/v1/page and /api/v1/status\n"
-                : "there are /, /metrics, /healthz and /api/v1/page\n"};
+          admin
+              ? "there are /, /metrics, /healthz, /api/v1/page, /api/v1/status and /api/v1/trace\n"
+              : "there are /, /metrics, /healthz and /api/v1/page\n"};
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {

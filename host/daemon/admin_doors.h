@@ -4,9 +4,10 @@
 //
 //   metrics socket (TCP)     GET /metrics, /healthz, and the page (page.h)
 //   admin socket (UNIX)      the same and
-//                            GET /api/v1/status
+//                            GET /api/v1/status, /api/v1/trace
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
 //                            PUT /api/v1/tenants    as in tenant_change.h
+//                            PUT /api/v1/trace      as in trace_book.h
 //                            who may open the file may read and write
 //   links of the pool (TLS)  as the admin socket, for operators by their certificates; viewers
 //                            may read
@@ -29,6 +30,7 @@
 #include "host/daemon/page.h"
 #include "host/daemon/status.h"
 #include "host/daemon/tenant_change.h"
+#include "host/daemon/trace_book.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -45,6 +47,10 @@ class AdminActions {
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
                                  const std::string& who) = 0;
   virtual absl::Status SetTenant(const TenantChange& change, const std::string& who) = 0;
+  // kFailedPrecondition: it is so already.
+  virtual absl::Status Trace(const TraceRequest& request, const std::string& who) = 0;
+  // TraceBook::Json.
+  virtual std::string Traces() const = 0;
   // Somebody wanted to change something and may not.
   virtual void Denied(const std::string& who, const std::string& what) = 0;
 };

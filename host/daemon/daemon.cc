@@ -95,6 +95,9 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
   SampleHistory();
+  if (options_.traces_first) {
+    RETURN_IF_ERROR(traces_.Begin(options_.trace_folder, 0, "--trace", started_unix_seconds_));
+  }
   if (options_.device == "none") {
     loop_->Post([this] { CheckAllReady(); });
     return absl::OkStatus();
@@ -134,10 +137,6 @@ absl::Status Daemon::StartWorker(Slot* slot) {
   worker_options.cpu_devices = options_.cpu_devices;
   worker_options.memory = options_.memory;
   worker_options.scheduler = settings_.policy();
-  if (!options_.trace_folder.empty()) {
-    worker_options.trace_path = absl::StrCat(options_.trace_folder, "/device-", device->index, "-",
-                                             device->worker_starts, ".trace");
-  }
   worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
@@ -198,6 +197,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   UnsupportedCalls unsupported;
   MemoryReport memory;
   Calibrated speed;
+  TraceEnded trace;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
@@ -215,6 +215,10 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                                      ", which is not supported"));
     }
     unsupported_calls_[name] += unsupported.calls;
+  } else if (packet.As(&trace)) {
+    traces_.Ended(GetText(trace.path), GetText(trace.reason));
+    events_.Add(EventLevel::kWarning, absl::StrCat("the trace ", PrintableName(GetText(trace.path)),
+                                                   " ended: ", GetText(trace.reason)));
   } else if (packet.As(&speed)) {
     OnCalibrated(worker, speed);
   } else if (packet.As(&memory)) {
@@ -266,6 +270,7 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   device->calibrating = false;
   // It was started with the policy of then.
   SendSettings(worker);
+  if (traces_.recording()) SendTrace(worker);
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
             << ready.driver_version << ", worker " << worker->pid();
@@ -970,6 +975,43 @@ absl::Status Daemon::SetTenant(const TenantChange& change, const std::string& wh
   }
   SendTerms(before, now);
   return absl::OkStatus();
+}
+
+absl::Status Daemon::Trace(const TraceRequest& request, const std::string& who) {
+  if (request.record) {
+    RETURN_IF_ERROR(traces_.Begin(options_.trace_folder, request.bytes_max, who,
+                                  static_cast<uint64_t>(time(nullptr))));
+  } else {
+    RETURN_IF_ERROR(traces_.End());
+  }
+  const std::string done = absl::StrCat(who, request.record ? " began" : " ended",
+                                        " the schedulers' traces in ", options_.trace_folder);
+  LOG(INFO) << done;
+  events_.Add(EventLevel::kInfo, done);
+  for (const auto& [worker, running] : workers_) {
+    if (worker->state != WorkerProcess::State::kStarting) SendTrace(worker);
+  }
+  return absl::OkStatus();
+}
+
+std::string Daemon::Traces() const { return traces_.Json(); }
+
+void Daemon::SendTrace(WorkerProcess* worker) {
+  SetTrace message;
+  SetText(message.policy, settings_.policy());
+  message.bytes_max = traces_.bytes_max();
+  if (traces_.recording()) {
+    const absl::StatusOr<std::string> path = traces_.NextFile(worker->device_index());
+    if (!path.ok() || path->size() >= sizeof(message.path)) {
+      LOG(ERROR) << "no trace of worker " << worker->pid() << ": "
+                 << (path.ok() ? absl::InvalidArgumentError("its path is too long")
+                               : path.status());
+      return;
+    }
+    SetText(message.path, *path);
+  }
+  const absl::Status sent = worker->control().Send(message);
+  LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told of traces: " << sent;
 }
 
 void Daemon::Denied(const std::string& who, const std::string& what) {

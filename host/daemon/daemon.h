@@ -36,6 +36,7 @@
 #include "host/daemon/settings.h"
 #include "host/daemon/share_window.h"
 #include "host/daemon/status.h"
+#include "host/daemon/trace_book.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
 #include "host/daemon/window_pool.h"
@@ -170,6 +171,10 @@ class Daemon final : private AdminActions {
   void SendSettings(WorkerProcess* worker);
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
   absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
+  absl::Status Trace(const TraceRequest& request, const std::string& who) override;
+  std::string Traces() const override;
+  // The worker's trace begins or ends, as traces_ says.
+  void SendTrace(WorkerProcess* worker);
   void Denied(const std::string& who, const std::string& what) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
@@ -201,6 +206,7 @@ class Daemon final : private AdminActions {
   const std::string node_;  // this host's name
   UsageBook usage_;
   EventLog events_;
+  TraceBook traces_;
   History history_;
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function

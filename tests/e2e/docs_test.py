@@ -33,7 +33,7 @@ class How:
 
 
 HOW = (
-    How(r"consortctl (report|status|place|apps|vms|tenants|events|completion|manual)\b", here=True),
+    How(r"consortctl (report|status|gpus|trace show|place|apps|vms|tenants|events|completion|manual)\b", here=True),
     How(r"build/dev/bin/consortd .*&$|sleep 2|CONSORT_ENDPOINT=\S+ LD_LIBRARY_PATH=\S+ build/dev/programs/vector_add", test="tests/e2e/docs_test.py",
         proof=r"def test_the_walk_without_a_machine"),
     How(r"consortctl vm attach", test="tests/e2e/libvirt_test.py", proof=r'vm_ctl\("attach"'),
