@@ -36,6 +36,8 @@ constexpr int kSerialBits = 127;
 constexpr long kDaySeconds = 24 * 60 * 60;
 constexpr long kAuthoritySeconds = 3650 * kDaySeconds;
 constexpr long kNodeSeconds = 730 * kDaySeconds;
+// There is no list of revoked ones, so they end soon.
+constexpr long kOperatorSeconds = 90 * kDaySeconds;
 // Clocks of nodes differ.
 constexpr long kBackSeconds = 60 * 60;
 
@@ -133,11 +135,17 @@ absl::Status MakeAuthority(const std::string& folder) {
   return Write(AuthorityCertificate(folder), raw, AuthorityKey(folder), key.get());
 }
 
-absl::Status MakeNodeCertificate(const std::string& folder, const std::string& node) {
-  if (!IsNodeName(node)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        node, " cannot name a node: letters, digits, '-' and '.', at most ", kNodeNameBytesMax));
-  }
+namespace {
+
+// What a certificate of the authority in `folder` is for.
+struct Subject {
+  std::string name;
+  std::string alternative;  // "DNS:a"
+  std::string usage;        // extended
+  long seconds;
+};
+
+absl::Status MakeCertificate(const std::string& folder, const Subject& subject) {
   const File certificate_file(fopen(AuthorityCertificate(folder).c_str(), "re"), &fclose);
   const File key_file(fopen(AuthorityKey(folder).c_str(), "re"), &fclose);
   if (certificate_file == nullptr || key_file == nullptr) {
@@ -154,17 +162,44 @@ absl::Status MakeNodeCertificate(const std::string& folder, const std::string& n
   }
   const Key key(EVP_EC_gen("P-256"), &EVP_PKEY_free);
   CHECK(key != nullptr);
-  const Certificate certificate = Blank(node, kNodeSeconds, key.get());
+  const Certificate certificate = Blank(subject.name, subject.seconds, key.get());
   X509* raw = certificate.get();
   X509_set_issuer_name(raw, X509_get_subject_name(authority.get()));
   AddExtension(raw, authority.get(), NID_basic_constraints, "critical,CA:FALSE");
   AddExtension(raw, authority.get(), NID_key_usage, "critical,digitalSignature");
-  AddExtension(raw, authority.get(), NID_ext_key_usage, "serverAuth,clientAuth");
+  AddExtension(raw, authority.get(), NID_ext_key_usage, subject.usage);
   AddExtension(raw, authority.get(), NID_authority_key_identifier, "keyid");
-  AddExtension(raw, authority.get(), NID_subject_alt_name, "DNS:" + node);
+  AddExtension(raw, authority.get(), NID_subject_alt_name, subject.alternative);
   RETURN_IF_ERROR(Sign(raw, authority_key.get()));
-  const TlsFiles files = NodeFiles(folder, node);
+  const TlsFiles files = NodeFiles(folder, subject.name);
   return Write(files.certificate, raw, files.key, key.get());
+}
+
+// Names of operators too are files' names.
+absl::Status CheckName(const std::string& name, absl::string_view what) {
+  if (IsNodeName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " cannot name ", what, ": letters, digits, '-' and '.', at most ", kNodeNameBytesMax));
+}
+
+}  // namespace
+
+absl::Status MakeNodeCertificate(const std::string& folder, const std::string& node) {
+  RETURN_IF_ERROR(CheckName(node, "a node"));
+  return MakeCertificate(folder, {node, "DNS:" + node, "serverAuth,clientAuth", kNodeSeconds});
+}
+
+absl::Status MakeOperatorCertificate(const std::string& folder, const std::string& name,
+                                     Role role) {
+  CHECK(role != Role::kNode);
+  RETURN_IF_ERROR(CheckName(name, "an operator"));
+  const auto there = TlsContext::Load(NodeFiles(folder, name));
+  if (there.ok() && (*there)->own().role == Role::kNode) {
+    return absl::AlreadyExistsError(absl::StrCat(NodeFiles(folder, name).certificate,
+                                                 " is a node's; give the operator another name"));
+  }
+  return MakeCertificate(folder, {name, absl::StrCat("URI:consort:", RoleName(role), ":", name),
+                                  "clientAuth", kOperatorSeconds});
 }
 
 TlsFiles NodeFiles(const std::string& folder, const std::string& node) {

@@ -5,6 +5,7 @@
 //   FOLDER/authority.crt   given to every node
 //   FOLDER/authority.key   stays with the operator: who has it can make nodes
 //   FOLDER/NODE.crt, NODE.key   given to that node
+//   FOLDER/NAME.crt, NAME.key   given to that operator, with authority.crt
 //
 // Keys are EC P-256, files in PEM form, keys readable by their owner only.
 #ifndef CONSORT_GPOOL_CERTIFICATES_H_
@@ -27,7 +28,11 @@ absl::Status MakeAuthority(const std::string& folder);
 // older ones. kNotFound: no authority there. kInvalidArgument: no name of a node.
 absl::Status MakeNodeCertificate(const std::string& folder, const std::string& node);
 
-// The files' names that these two make.
+// The same for an operator, who is no node, for 90 days. `role`: kAdmin or kViewer. kAlreadyExists:
+// the name is a node's there.
+absl::Status MakeOperatorCertificate(const std::string& folder, const std::string& name, Role role);
+
+// The files' names that these make.
 TlsFiles NodeFiles(const std::string& folder, const std::string& node);
 
 }  // namespace consort::gpool

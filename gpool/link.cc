@@ -264,13 +264,18 @@ void LinkServer::Serve(uint64_t id, UniqueFd fd, const std::string& from) {
     if (result == TlsStream::Result::kDone) {
       left = left.subspan(count);
     } else if (result == TlsStream::Result::kEnded || !AwaitSocket(link->fd(), result, deadline)) {
-      LOG(WARNING) << "link from " << link->peer() << " (" << from << ") said no hello";
+      LOG(WARNING) << "link from " << link->peer().name << " (" << from << ") said no hello";
       return;
     }
   }
   if (hello.magic != kLinkMagic || hello.version != kLinkVersion) {
-    LOG(WARNING) << "link from " << link->peer() << " (" << from << ") refused: its version is "
-                 << hello.version << ", ours " << kLinkVersion;
+    LOG(WARNING) << "link from " << link->peer().name << " (" << from
+                 << ") refused: its version is " << hello.version << ", ours " << kLinkVersion;
+    return;
+  }
+  if ((link->peer().role == Role::kNode) == (hello.kind == LinkKind::kAdmin)) {
+    LOG(WARNING) << "link from " << RoleName(link->peer().role) << " " << link->peer().name << " ("
+                 << from << ") refused: it is not for such a certificate";
     return;
   }
   {
@@ -281,7 +286,7 @@ void LinkServer::Serve(uint64_t id, UniqueFd fd, const std::string& from) {
   PCHECK(write(ended_event_.get(), &one, sizeof(one)) == sizeof(one));
   absl::StatusOr<UniqueFd> plain = on_link_(link->peer(), hello);
   if (!plain.ok()) {
-    LOG(WARNING) << "link from " << link->peer() << " (" << from
+    LOG(WARNING) << "link from " << link->peer().name << " (" << from
                  << ") refused: " << plain.status().message();
     return;
   }

@@ -6,8 +6,9 @@
 //   LinkHello (1024 bytes)                ──▶   decided by `on_link`, which gives a socket
 //   bytes                                 ◀─▶   bytes of that socket
 //
-// A link carries one session of an application or one conversation of two nodes' pools; which one,
-// LinkHello tells. Who is at the other end is what its certificate says. A listener has one thread
+// A link carries one session of an application, one conversation of two nodes' pools, or requests
+// of an operator; which, LinkHello tells. Operators have links of the last kind only, nodes of the
+// others. Who is at the other end is what its certificate says. A listener has one thread
 // that accepts, and one a link.
 #ifndef CONSORT_GPOOL_LINK_H_
 #define CONSORT_GPOOL_LINK_H_
@@ -33,7 +34,7 @@ inline constexpr uint32_t kLinkMagic = 0x4C534E43;  // "CNSL"
 // Raised when the hello, a request of gpool.capnp or the meaning of either changes.
 inline constexpr uint32_t kLinkVersion = 2;
 
-enum class LinkKind : uint32_t { kSession = 1, kPool = 2 };
+enum class LinkKind : uint32_t { kSession = 1, kPool = 2, kAdmin = 3 };
 
 // Plain values of fixed layout, little endian.
 struct LinkHello {
@@ -41,13 +42,13 @@ struct LinkHello {
   uint32_t version = kLinkVersion;
   LinkKind kind = LinkKind::kSession;
   uint32_t reserved = 0;
-  std::byte payload[1008] = {};  // kSession: the sessions' owner knows it; kPool: nothing
+  std::byte payload[1008] = {};  // kSession: the sessions' owner knows it; else nothing
 };
 static_assert(sizeof(LinkHello) == 1024);
 
-// Connects to `address` (numeric ADDRESS:PORT), which must be node `node`, and says `hello`. Blocks
-// for at most kLinkConnectTimeout and kLinkGreetingTimeout. Errors of TlsContext::Connect;
-// kInvalidArgument: no address.
+// Connects to `address` (numeric ADDRESS:PORT), which must be node `node` (or some node: kAnyNode),
+// and says `hello`. Blocks for at most kLinkConnectTimeout and kLinkGreetingTimeout. Errors of
+// TlsContext::Connect; kInvalidArgument: no address.
 absl::StatusOr<std::unique_ptr<TlsStream>> DialLink(const TlsContext& tls,
                                                     const std::string& address,
                                                     const std::string& node,
@@ -55,9 +56,9 @@ absl::StatusOr<std::unique_ptr<TlsStream>> DialLink(const TlsContext& tls,
 
 class LinkServer {
  public:
-  // Gives the socket that a link of node `peer` is joined to. Called on the link's thread.
+  // Gives the socket that a link of `peer` is joined to. Called on the link's thread.
   using OnLink =
-      std::function<absl::StatusOr<UniqueFd>(const std::string& peer, const LinkHello& hello)>;
+      std::function<absl::StatusOr<UniqueFd>(const Identity& peer, const LinkHello& hello)>;
 
   // Listens on `address`, numeric; port 0 lets the kernel choose. `tls` is borrowed.
   // kInvalidArgument: no address. kAlreadyExists: the port is taken. kUnavailable: the kernel's

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/notification.h"
@@ -71,9 +73,10 @@ class LinkTest : public ::testing::Test {
   void Listen() {
     auto server = LinkServer::Listen(
         b_.get(), "127.0.0.1:0",
-        [this](const std::string& peer, const LinkHello& hello) -> absl::StatusOr<UniqueFd> {
+        [this](const Identity& peer, const LinkHello& hello) -> absl::StatusOr<UniqueFd> {
           absl::MutexLock lock(&mutex_);
-          peer_ = peer;
+          peer_ = peer.name;
+          role_ = peer.role;
           hello_ = hello;
           if (refuse_) return absl::ResourceExhaustedError("enough");
           auto [near, far] = Pair();
@@ -96,10 +99,23 @@ class LinkTest : public ::testing::Test {
   absl::Mutex mutex_;
   bool refuse_ = false;
   std::string peer_;
+  Role role_ = Role::kNode;
   LinkHello hello_;
   UniqueFd far_end_;
   std::unique_ptr<LinkServer> server_;
 };
+
+// Whether nothing comes but the end.
+bool Ends(TlsStream* link) {
+  std::byte byte;
+  size_t count = 0;
+  while (true) {
+    const TlsStream::Result result = link->Read(std::span(&byte, 1), &count);
+    if (result != TlsStream::Result::kWantsRead) return result == TlsStream::Result::kEnded;
+    pollfd polled = {link->fd(), POLLIN, 0};
+    poll(&polled, 1, -1);
+  }
+}
 
 // All that can be read until the end.
 std::string ReadAll(int fd) {
@@ -115,6 +131,55 @@ std::string Pattern(size_t bytes) {
   uint32_t state = 1;
   for (char& c : text) c = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
   return text;
+}
+
+TEST_F(LinkTest, OperatorsAndNodesHaveLinksOfTheirOwnKind) {
+  Listen();
+  for (const Role role : {Role::kAdmin, Role::kViewer}) {
+    const std::string name = std::string("the-") + RoleName(role);
+    ASSERT_TRUE(MakeOperatorCertificate(folder_, name, role).ok());
+    const auto person = TlsContext::Load(NodeFiles(folder_, name));
+    ASSERT_TRUE(person.ok()) << person.status();
+    EXPECT_EQ((*person)->own().name, name);
+    EXPECT_EQ((*person)->own().role, role);
+    EXPECT_FALSE((*person)->Names(name));
+    LinkHello hello;
+    hello.kind = LinkKind::kAdmin;
+    const auto link = DialLink(**person, server_->address(), kAnyNode, hello);
+    ASSERT_TRUE(link.ok()) << link.status();
+    EXPECT_EQ((*link)->peer().name, "b");
+    EXPECT_TRUE(FarEnd().valid());
+    EXPECT_EQ(peer_, name);
+    EXPECT_EQ(role_, role);
+    for (const LinkKind kind : {LinkKind::kSession, LinkKind::kPool}) {
+      hello.kind = kind;
+      const auto refused = DialLink(**person, server_->address(), "b", hello);
+      ASSERT_TRUE(refused.ok()) << refused.status();
+      EXPECT_TRUE(Ends(refused->get()));
+    }
+  }
+  LinkHello hello;
+  hello.kind = LinkKind::kAdmin;
+  const auto node = DialLink(*a_, server_->address(), "b", hello);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_TRUE(Ends(node->get()));
+  absl::MutexLock lock(&mutex_);
+  EXPECT_FALSE(far_end_.valid());
+}
+
+TEST_F(LinkTest, AnOperatorIsNoNode) {
+  ASSERT_TRUE(MakeOperatorCertificate(folder_, "alice", Role::kAdmin).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(MakeOperatorCertificate(folder_, "a", Role::kAdmin)));
+  EXPECT_TRUE(absl::IsInvalidArgument(MakeOperatorCertificate(folder_, "a/b", Role::kAdmin)));
+  auto alice = TlsContext::Load(NodeFiles(folder_, "alice"));
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  b_ = *std::move(alice);
+  Listen();
+  // She listens: neither by her name nor by any is she a node.
+  for (const char* node : {"alice", kAnyNode}) {
+    EXPECT_TRUE(
+        absl::IsUnauthenticated(DialLink(*a_, server_->address(), node, LinkHello()).status()));
+  }
 }
 
 TEST_F(LinkTest, CarriesManyBytesBothWaysAtOnceAndTheEndAfterThem) {

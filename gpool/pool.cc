@@ -30,7 +30,7 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> MakePair() {
 
 absl::StatusOr<std::unique_ptr<Pool>> Pool::Start(const PoolOptions& options,
                                                   std::vector<GpuRecord> gpus,
-                                                  LinkServer::OnLink on_session) {
+                                                  LinkServer::OnLink on_link) {
   std::unique_ptr<Pool> pool(new Pool());
   ASSIGN_OR_RETURN(pool->tls_, TlsContext::Load(options.tls));
   if (!pool->tls_->Names(options.node)) {
@@ -47,9 +47,9 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Start(const PoolOptions& options,
   pool->store_ = EtcdStore::Make(options.etcd);
   ASSIGN_OR_RETURN(pool->links_,
                    LinkServer::Listen(pool->tls_.get(), options.listen,
-                                      [raw, on_session = std::move(on_session)](
-                                          const std::string& peer, const LinkHello& hello) {
-                                        return raw->OnLink(peer, hello, on_session);
+                                      [raw, on_link = std::move(on_link)](const Identity& peer,
+                                                                          const LinkHello& hello) {
+                                        return raw->OnLink(peer, hello, on_link);
                                       }));
   pool->member_options_ = {options.name, options.node,
                            options.advertise.empty() ? pool->links_->address() : options.advertise,
@@ -100,12 +100,14 @@ void Pool::Follow() {
 }
 
 // On the link's thread.
-absl::StatusOr<UniqueFd> Pool::OnLink(const std::string& peer, const LinkHello& hello,
-                                      const LinkServer::OnLink& on_session) {
-  if (hello.kind == LinkKind::kSession) return on_session(peer, hello);
+absl::StatusOr<UniqueFd> Pool::OnLink(const Identity& peer, const LinkHello& hello,
+                                      const LinkServer::OnLink& on_link) {
+  if (hello.kind == LinkKind::kSession || hello.kind == LinkKind::kAdmin) {
+    return on_link(peer, hello);
+  }
   if (hello.kind != LinkKind::kPool) return absl::InvalidArgumentError("a link of unknown kind");
   ASSIGN_OR_RETURN(auto pair, MakePair());
-  rpc_->Accept(peer, std::move(pair.second));
+  rpc_->Accept(peer.name, std::move(pair.second));
   return std::move(pair.first);
 }
 

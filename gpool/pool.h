@@ -60,12 +60,12 @@ struct PlaceRequest {
 class Pool {
  public:
   // Joins in the background: a store that does not answer is asked again. `gpus` are ours, without
-  // gids. `on_session` gives the socket that a session of another node's application is joined to.
+  // gids. `on_link` gives the socket that a session of another node's application is joined to.
   // Errors of TlsContext::Load, LinkServer::Listen; kInvalidArgument: the certificate is another
   // node's.
   static absl::StatusOr<std::unique_ptr<Pool>> Start(const PoolOptions& options,
                                                      std::vector<GpuRecord> gpus,
-                                                     LinkServer::OnLink on_session);
+                                                     LinkServer::OnLink on_link);
   ~Pool();
 
   // Where an application of ours should have its devices. The first of them counts as used from
@@ -93,8 +93,8 @@ class Pool {
   Pool() = default;
   // Tells the RPC thread what the member knows.
   void Follow();
-  absl::StatusOr<UniqueFd> OnLink(const std::string& peer, const LinkHello& hello,
-                                  const LinkServer::OnLink& on_session);
+  absl::StatusOr<UniqueFd> OnLink(const Identity& peer, const LinkHello& hello,
+                                  const LinkServer::OnLink& on_link);
   UniqueFd DialMapper(const MapperRecord& mapper);
   void StoreHistory();
 

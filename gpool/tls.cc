@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -29,22 +30,54 @@ std::string Errors() {
   return text.empty() ? "the connection broke" : text;
 }
 
-// The first DNS name of a certificate; empty if it has none.
-std::string NameOf(const X509* certificate) {
-  std::string name;
+constexpr absl::string_view kOperatorScheme = "consort:";
+
+// "admin:alice"; no name: not of that form.
+Identity OperatorOf(absl::string_view text) {
+  for (const Role role : {Role::kAdmin, Role::kViewer}) {
+    absl::string_view name = text;
+    if (absl::ConsumePrefix(&name, RoleName(role)) && absl::ConsumePrefix(&name, ":")) {
+      return {std::string(name), role};
+    }
+  }
+  return {};
+}
+
+// The first name of a certificate that says who it is of.
+Identity IdentityOf(const X509* certificate) {
+  Identity identity;
   auto* names = static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
-  for (int i = 0; i < sk_GENERAL_NAME_num(names) && name.empty(); ++i) {
+  for (int i = 0; i < sk_GENERAL_NAME_num(names) && identity.name.empty(); ++i) {
     const GENERAL_NAME* entry = sk_GENERAL_NAME_value(names, i);
-    if (entry->type != GEN_DNS) continue;
-    name.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(entry->d.dNSName)),
-                static_cast<size_t>(ASN1_STRING_length(entry->d.dNSName)));
+    if (entry->type != GEN_DNS && entry->type != GEN_URI) continue;
+    const ASN1_IA5STRING* string =
+        entry->type == GEN_DNS ? entry->d.dNSName : entry->d.uniformResourceIdentifier;
+    absl::string_view text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
+                           static_cast<size_t>(ASN1_STRING_length(string)));
+    if (entry->type == GEN_DNS) {
+      identity = {std::string(text), Role::kNode};
+    } else if (absl::ConsumePrefix(&text, kOperatorScheme)) {
+      identity = OperatorOf(text);
+    }
   }
   GENERAL_NAMES_free(names);
-  return name;
+  return identity;
 }
 
 }  // namespace
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kNode:
+      return "node";
+    case Role::kAdmin:
+      return "admin";
+    case Role::kViewer:
+      return "viewer";
+  }
+  return "";
+}
 
 Nanos MonotonicNow() {
   timespec now;
@@ -84,7 +117,7 @@ void TlsStream::EndWriting() {
 }
 
 absl::Status TlsStream::Shake(bool connect, const std::string& node, Nanos deadline) {
-  if (connect) SSL_set1_host(ssl_, node.c_str());
+  if (connect && node != kAnyNode) SSL_set1_host(ssl_, node.c_str());
   while (true) {
     ERR_clear_error();
     const int returned = connect ? SSL_connect(ssl_) : SSL_accept(ssl_);
@@ -105,9 +138,15 @@ absl::Status TlsStream::Shake(bool connect, const std::string& node, Nanos deadl
   }
   X509* certificate = SSL_get1_peer_certificate(ssl_);
   if (certificate == nullptr) return absl::UnauthenticatedError("no certificate");
-  peer_ = connect ? node : NameOf(certificate);
+  peer_ = IdentityOf(certificate);
   X509_free(certificate);
-  if (peer_.empty()) return absl::UnauthenticatedError("a certificate without a node's name");
+  if (connect && node != kAnyNode) peer_ = {node, Role::kNode};
+  if (peer_.name.empty()) {
+    return absl::UnauthenticatedError("a certificate of neither a node nor an operator");
+  }
+  if (connect && peer_.role != Role::kNode) {
+    return absl::UnauthenticatedError("its certificate is not a node's");
+  }
   return absl::OkStatus();
 }
 
@@ -142,6 +181,8 @@ bool TlsContext::Names(const std::string& node) const {
   return X509_check_host(SSL_CTX_get0_certificate(context_), node.data(), node.size(), 0,
                          nullptr) == 1;
 }
+
+Identity TlsContext::own() const { return IdentityOf(SSL_CTX_get0_certificate(context_)); }
 
 absl::StatusOr<std::unique_ptr<TlsStream>> TlsContext::Start(UniqueFd fd) const {
   SSL* ssl = SSL_new(context_);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpool/tls.h: mutual TLS 1.3 between the nodes of a pool, on connected stream sockets.
 //
-// A pool has an authority of its own; each node has a certificate of it whose subject alternative
-// name (DNS) is the node's name. Both sides show theirs: who has none, or one of another
-// authority, is nobody. TlsContext is immutable and thread safe; a TlsStream belongs to one thread.
-// Source: OpenSSL 3.0 manual.
+// A pool has an authority of its own. Each node has a certificate of it whose subject alternative
+// name (DNS) is the node's name, and each operator one whose (URI) is consort:ROLE:NAME; nobody is
+// both. Both sides show theirs: who has none, or one of another authority, is nobody. TlsContext is
+// immutable and thread safe; a TlsStream belongs to one thread. Source: OpenSSL 3.0 manual.
 #ifndef CONSORT_GPOOL_TLS_H_
 #define CONSORT_GPOOL_TLS_H_
 
@@ -21,6 +21,23 @@ struct ssl_ctx_st;
 struct ssl_st;
 
 namespace consort::gpool {
+
+enum class Role {
+  kNode,
+  kAdmin,   // an operator who may change what is administered
+  kViewer,  // one who may look at it
+};
+// "node", "admin", "viewer".
+const char* RoleName(Role role);
+
+// Who a certificate is of. No name: of nobody here.
+struct Identity {
+  std::string name;
+  Role role = Role::kNode;
+};
+
+// The other end of a connection may be any node of the pool.
+inline constexpr char kAnyNode[] = "";
 
 // Files in PEM form.
 struct TlsFiles {
@@ -45,7 +62,7 @@ class TlsStream {
   void EndWriting();
 
   int fd() const { return fd_.get(); }
-  const std::string& peer() const { return peer_; }  // its node's name
+  const Identity& peer() const { return peer_; }
 
  private:
   friend class TlsContext;
@@ -55,7 +72,7 @@ class TlsStream {
 
   const UniqueFd fd_;
   ssl_st* const ssl_;
-  std::string peer_;
+  Identity peer_;
 };
 
 class TlsContext {
@@ -66,10 +83,12 @@ class TlsContext {
 
   // The names in our own certificate.
   bool Names(const std::string& node) const;
+  Identity own() const;
 
   // Does its part on `fd`, connected and non-blocking, until `deadline` on the monotonic clock.
-  // Connect: the other end must be the node `node`. kUnavailable: the connection broke.
-  // kDeadlineExceeded. kUnauthenticated: the other end is not of this pool, or another node.
+  // Connect: the other end must be the node `node`, or, kAnyNode, some node. kUnavailable: the
+  // connection broke. kDeadlineExceeded. kUnauthenticated: the other end is not of this pool, or
+  // another node.
   absl::StatusOr<std::unique_ptr<TlsStream>> Connect(UniqueFd fd, const std::string& node,
                                                      Nanos deadline) const;
   absl::StatusOr<std::unique_ptr<TlsStream>> Accept(UniqueFd fd, Nanos deadline) const;

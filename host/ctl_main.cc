@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,9 @@
 #include "host/ctl/command_docs.h"
 #include "host/ctl/debug_bundle.h"
 #include "host/ctl/move_commands.h"
+#include "host/ctl/place_command.h"
 #include "host/ctl/pool_commands.h"
+#include "host/ctl/remote_admin.h"
 #include "host/ctl/report.h"
 #include "host/ctl/status_table.h"
 #include "host/ctl/tables.h"
@@ -47,10 +50,16 @@ struct Options {
   AttachOptions attach;
   std::string certificates = "/etc/consort/pool";
   std::string node;
+  std::string role = "viewer";
+  std::string connect;
+  std::string certificate;
+  std::string key;
+  std::string authority;
   std::string policy;
-  std::string application;
   uint32_t device = 0;
   std::string tenant;
+  std::string application;
+  std::string trace_bytes_max = "256MiB";
   TenantOptions set;
   bool once = false;
   std::string account = "/var/log/consort/account.jsonl";
@@ -95,6 +104,18 @@ int ShowPool(const Options& options, const char* part,
   } else {
     std::cout << table(*pool);
   }
+  return EXIT_SUCCESS;
+}
+
+// Of the pool, or of this host where it is in none.
+int ShowGpus(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const bool pool = status->contains("pool");
+  const auto& gpus = pool ? status->at("pool").at("gpus") : status->at("devices");
+  std::cout << (options.output == "json" ? gpus.dump(2) + "\n"
+                : pool                   ? GpusTable(status->at("pool"))
+                                         : DevicesTable(gpus));
   return EXIT_SUCCESS;
 }
 
@@ -167,6 +188,27 @@ int ShowApplications(const Options& options) {
   const nlohmann::ordered_json applications = ApplicationsOf(*status, options.tenant);
   return Show(options, applications,
               ApplicationTable(applications, static_cast<uint64_t>(time(nullptr))));
+}
+
+int ShowPlaces(const Options& options) {
+  const auto status = AdminStatus(options.paths.admin_socket);
+  if (!status.ok()) return Fail(status.status());
+  const auto placements = PlacementsOf(*status, options.application);
+  if (!placements.ok()) return Fail(placements.status());
+  return Show(options, *placements, PlacementTable(*placements));
+}
+
+// Files are on the host of consortd.
+int Trace(const Options& options, bool change, bool record) {
+  if (change) {
+    nlohmann::ordered_json body = {{"record", record}};
+    if (record) body["bytes_max"] = options.trace_bytes_max;
+    const absl::Status done = AdminPut(options.paths.admin_socket, "/api/v1/trace", body);
+    if (!done.ok()) return Fail(done);
+  }
+  const auto trace = AdminGetJson(options.paths.admin_socket, "/api/v1/trace");
+  if (!trace.ok()) return Fail(trace.status());
+  return Show(options, *trace, TraceTable(*trace));
 }
 
 int ShowMachines(const Options& options) {
@@ -300,6 +342,19 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   app.add_option("--admin-socket", options.paths.admin_socket, "consortd's admin socket")
       ->capture_default_str();
+  CLI::Option* connect =
+      app.add_option("--connect", options.connect,
+                     "another host's consortd, by its pool's address, such as 10.77.0.1:7010; in "
+                     "place of --admin-socket");
+  CLI::Option* cert =
+      app.add_option("--cert", options.certificate,
+                     "with --connect: who asks, a certificate of consortctl pool operator");
+  connect->needs(cert);
+  cert->needs(connect);
+  app.add_option("--key", options.key, "the certificate's key; else the file beside it")
+      ->needs(cert);
+  app.add_option("--authority", options.authority, "of the pool; else authority.crt beside it")
+      ->needs(cert);
   app.add_option("-o,--output", options.output, "for people or for programs")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
@@ -307,6 +362,8 @@ int Main(int argc, char** argv) {
   CLI::App* status = app.add_subcommand("status", "devices, tenants and open sessions");
   CLI::App* apps = app.add_subcommand("apps", "open applications");
   apps->add_option("--tenant", options.tenant, "of this tenant only");
+  CLI::App* place = app.add_subcommand("place", "where applications' devices are, and why there");
+  place->add_option("application", options.application, "its name or process id; else all");
   CLI::App* vms = app.add_subcommand("vms", "virtual machines that have a socket");
   CLI::App* all_tenants = app.add_subcommand("tenants", "tenants, what they use and their weights");
   CLI::App* events = app.add_subcommand("events", "what happened of late on this host");
@@ -326,7 +383,7 @@ int Main(int argc, char** argv) {
                      "a day (2026-03-01) or moment (2026-03-01T12:00:00Z)");
   report->add_option("--until", options.until, "likewise; what was used from then on is left out");
   CLI::App* nodes = app.add_subcommand("nodes", "hosts of the pool");
-  CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool");
+  CLI::App* gpus = app.add_subcommand("gpus", "GPUs of the pool, or of this host by itself");
   CLI::App* slice = app.add_subcommand("slice", "which GPUs of the pool this host's programs have");
   CLI::App* pool = app.add_subcommand("pool", "certificates of a pool's hosts");
   pool->require_subcommand(1);
@@ -334,7 +391,13 @@ int Main(int argc, char** argv) {
   CLI::App* init = pool->add_subcommand("init", "makes the authority of a new pool");
   CLI::App* certificate = pool->add_subcommand("certificate", "makes a host's certificate and key");
   certificate->add_option("node", options.node, "the host's name")->required();
-  for (CLI::App* make : {init, certificate}) {
+  CLI::App* pool_operator = pool->add_subcommand(
+      "operator", "makes a person's certificate and key, for consortctl --connect");
+  pool_operator->add_option("name", options.node, "the person's")->required();
+  pool_operator->add_option("--role", options.role, "admins change things, viewers look")
+      ->check(CLI::IsMember({"admin", "viewer"}))
+      ->capture_default_str();
+  for (CLI::App* make : {init, certificate, pool_operator}) {
     make->add_option("--folder", options.certificates, "where they lie")->capture_default_str();
   }
   CLI::App* top = app.add_subcommand("top", "how devices are shared, as it goes");
@@ -359,6 +422,16 @@ int Main(int argc, char** argv) {
   for (CLI::App* command : {drain, undrain}) {
     command->add_option("device", options.device, "its number")->required();
   }
+  CLI::App* trace = app.add_subcommand(
+      "trace", "records what schedulers are told and decide, for consort-sim --replay");
+  trace->require_subcommand(1);
+  trace->fallthrough();
+  CLI::App* trace_start = trace->add_subcommand("start", "a file for each device, and shows them");
+  trace_start
+      ->add_option("--max-bytes", options.trace_bytes_max, "of a file, which ends when it is full")
+      ->capture_default_str();
+  CLI::App* trace_stop = trace->add_subcommand("stop", "ends them, and shows them");
+  trace->add_subcommand("show", "the files of the latest recording, and how they stand");
   CLI::App* tenant = app.add_subcommand("tenant", "tenants and their weights");
   tenant->require_subcommand(1);
   tenant->fallthrough();
@@ -433,13 +506,26 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : EX_USAGE;
   }
+  std::unique_ptr<RemoteAdmin> remote;
+  if (connect->count() != 0) {
+    auto started = RemoteAdmin::Start(
+        options.connect, OperatorFiles(options.certificate, options.key, options.authority));
+    if (!started.ok()) return Fail(started.status());
+    remote = *std::move(started);
+    options.paths.admin_socket = remote->socket_path();
+  }
   if (status->parsed()) return ShowStatus(options);
   if (nodes->parsed()) return ShowPool(options, "nodes", &NodesTable);
-  if (gpus->parsed()) return ShowPool(options, "gpus", &GpusTable);
+  if (gpus->parsed()) return ShowGpus(options);
   if (slice->parsed()) return ShowPool(options, "assemblies", &SlicesTable);
   if (init->parsed()) return Done(gpool::MakeAuthority(options.certificates));
   if (certificate->parsed()) {
     return Done(gpool::MakeNodeCertificate(options.certificates, options.node));
+  }
+  if (pool_operator->parsed()) {
+    return Done(gpool::MakeOperatorCertificate(
+        options.certificates, options.node,
+        options.role == "admin" ? gpool::Role::kAdmin : gpool::Role::kViewer));
   }
   if (top->parsed()) return Top(options);
   if (policy->parsed()) return Policy(options);
@@ -448,6 +534,11 @@ int Main(int argc, char** argv) {
   if (reset->parsed()) return ResetTenant(options);
   if (all_tenants->parsed()) return ListTenants(options);
   if (apps->parsed()) return ShowApplications(options);
+  if (trace->parsed()) {
+    const bool start = trace_start->parsed();
+    return Trace(options, start || trace_stop->parsed(), start);
+  }
+  if (place->parsed()) return ShowPlaces(options);
   if (vms->parsed()) return ShowMachines(options);
   if (events->parsed()) return ShowEvents(options);
   if (report->parsed()) return ShowReport(options);

@@ -239,6 +239,11 @@ inline constexpr size_t kQueueDelayBuckets = kQueueDelayBounds.size() + 1;
 inline constexpr Nanos kShareWindow = 1 * kSecond;
 // Of a scheduler's trace that has not been written to its file yet: some seconds of a busy device.
 inline constexpr size_t kTraceBytesMax = 64 << 20;
+// Of a trace's file that consortctl asks for: what an operator may mean, on a disk that others use.
+inline constexpr Bytes kTraceFileLeast = 4 * kKiB;
+inline constexpr Bytes kTraceFileMost = 64 * kGiB;
+// Files of one recording: workers that start while it goes on have one each.
+inline constexpr uint32_t kTraceFilesMax = 256;
 // Device time is settled at latest so much later, even if a session has not told what it knows.
 inline constexpr Nanos kSchedulerLag = 100 * kMillisecond;
 // A session that had no device work for so long is not active.

@@ -39,7 +39,6 @@ struct WorkerMainOptions {
   Bytes memory = 0;  // for programs; 0: all of the device
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
-  std::string trace;
   int verbosity = 0;
 };
 
@@ -56,7 +55,6 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"swap-pageable", required_argument, nullptr, 'g'},
                                  {"swap-file", required_argument, nullptr, 'f'},
                                  {"swap-folder", required_argument, nullptr, 'F'},
-                                 {"trace", required_argument, nullptr, 't'},
                                  {nullptr, 0, nullptr, 0}};
   int flag;
   while ((flag = getopt_long(argc, argv, "", long_options, nullptr)) != -1) {
@@ -75,9 +73,6 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
       }
       case 's':
         options->scheduler = optarg;
-        break;
-      case 't':
-        options->trace = optarg;
         break;
       case 'm':
         if (!absl::SimpleAtoi(optarg, &options->memory)) return false;
@@ -144,7 +139,6 @@ int Run(const WorkerMainOptions& options) {
     return Fail(&control, absl::InvalidArgumentError("no scheduler " + options.scheduler));
   }
   Scheduler scheduler(std::move(policy));
-  if (!options.trace.empty()) scheduler.StartTrace(options.scheduler, MonotonicNow());
   Ready ready;
   ready.snapshot = (*device)->snapshot();
   MemoryRules rules;
@@ -160,7 +154,7 @@ int Run(const WorkerMainOptions& options) {
   }
   MemoryBroker broker((*device)->driver(), rules, store.get(),
                       [&device] { return (*device)->MakeCurrent(); });
-  auto worker = Worker::Create(&control, device->get(), &scheduler, &broker, options.trace);
+  auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
 
   ready.driver_version = driver->version;

@@ -8,6 +8,7 @@
 //                                       while some are open, and only those that did something
 //                        MemoryReport   of the device's memory, with UsageReport
 //                        Calibrated     how fast the device is
+//                        TraceEnded     by itself
 //                        UnsupportedCalls   a function that the guest library lacks was called
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
@@ -19,6 +20,7 @@
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
 //                        SetRates       likewise
+//                        SetTrace       the scheduler's trace, from now on
 //                        Calibrate      measure how fast the device is, before any session
 //                        Shutdown       end all sessions and exit
 //
@@ -44,6 +46,7 @@ enum class MessageKind : uint64_t {
   kMemoryReport = 7,
   kCalibrated = 8,
   kMoveEnded = 9,
+  kTraceEnded = 10,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
@@ -51,6 +54,7 @@ enum class MessageKind : uint64_t {
   kCalibrate = 20,
   kSetRates = 21,
   kMoveOut = 22,
+  kSetTrace = 23,
   // Between two workers: host/session/move_link.h.
   kMoveReady = 32,
   kMoveState = 33,
@@ -243,6 +247,21 @@ struct SetRates {
   static constexpr MessageKind kKind = MessageKind::kSetRates;
   char tenant[64] = {};
   TenantRates rates;
+};
+
+// Where the scheduler's trace goes, which begins anew; an empty path: it ends. The policy begins
+// anew with it, since a trace is of all that it knows.
+struct SetTrace {
+  static constexpr MessageKind kKind = MessageKind::kSetTrace;
+  char policy[32] = {};
+  char path[512] = {};
+  uint64_t bytes_max = 0;  // of the file; 0: no bound
+};
+
+struct TraceEnded {
+  static constexpr MessageKind kKind = MessageKind::kTraceEnded;
+  char path[512] = {};
+  char reason[128] = {};
 };
 
 struct Calibrate {

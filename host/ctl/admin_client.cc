@@ -17,6 +17,7 @@ namespace {
 constexpr long kTimeoutSeconds = 10;
 constexpr long kHttpOk = 200;
 constexpr long kHttpBadRequest = 400;
+constexpr long kHttpForbidden = 403;
 // Of an answer: a thousand sessions take a third of a MiB.
 constexpr size_t kAnswerBytesMax = 64 << 20;
 
@@ -89,6 +90,7 @@ absl::Status AdminPut(const std::string& socket_path, const std::string& path,
   const std::string said(absl::StripTrailingAsciiWhitespace(answer.body));
   if (answer.code == kHttpOk) return absl::OkStatus();
   if (answer.code == kHttpBadRequest) return absl::InvalidArgumentError(said);
+  if (answer.code == kHttpForbidden) return absl::PermissionDeniedError(said);
   return absl::InternalError(said);
 }
 

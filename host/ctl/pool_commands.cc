@@ -71,6 +71,17 @@ std::string GpusTable(const Json& pool) {
                rows);
 }
 
+std::string DevicesTable(const Json& devices) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& device : devices) {
+    rows.push_back({Count(device, "index"), Text(device, "model"), Text(device, "uuid"),
+                    HumanBytes(device.value("memory_total_bytes", uint64_t{0})),
+                    HumanBytes(device.value("memory_used_bytes", uint64_t{0})),
+                    Count(device, "sessions"), Text(device, "state")});
+  }
+  return Table({"DEVICE ", "MODEL", "UUID", "MEMORY ", "USED ", "SESSIONS ", "STATE"}, rows);
+}
+
 std::string SlicesTable(const Json& pool) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& assembly : pool.value("assemblies", Json::array())) {

@@ -17,6 +17,8 @@ absl::StatusOr<nlohmann::ordered_json> PoolOf(const nlohmann::ordered_json& stat
 
 std::string NodesTable(const nlohmann::ordered_json& pool);
 std::string GpusTable(const nlohmann::ordered_json& pool);
+// Of a host by itself: its devices, of the same state.
+std::string DevicesTable(const nlohmann::ordered_json& devices);
 // The assemblies of this host: which GPUs each application has.
 std::string SlicesTable(const nlohmann::ordered_json& pool);
 

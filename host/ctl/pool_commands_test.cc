@@ -42,6 +42,15 @@ TEST(PoolCommands, ShowHostsGpusAndWhatProgramsHave) {
             "t       busy           7     0    3  a          0  remote  least bound\n");
 }
 
+TEST(PoolCommands, ShowTheDevicesOfAHostByItself) {
+  EXPECT_EQ(DevicesTable(Json::parse(R"([{"index": 0, "state": "ready", "model": "M",
+                "uuid": "GPU-01", "memory_total_bytes": 1073741824, "memory_used_bytes": 512,
+                "sessions": 2}, {"index": 1, "state": "starting", "sessions": 0}])")),
+            "DEVICE  MODEL  UUID      MEMORY   USED  SESSIONS  STATE\n"
+            "     0  M      GPU-01  1.00 GiB  512 B         2  ready\n"
+            "     1  -      -            0 B    0 B         0  starting\n");
+}
+
 TEST(PoolCommands, SayThatAHostIsOutOfThePoolOrInNone) {
   Json status = Json::parse(kStatus);
   status["pool"]["joined"] = false;

@@ -95,4 +95,19 @@ std::string EventTable(const Json& events) {
   return Table({"TIME", "LEVEL", "EVENT"}, rows);
 }
 
+std::string TraceTable(const nlohmann::ordered_json& trace) {
+  using Json = nlohmann::ordered_json;
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& file : trace.value("files", Json::array())) {
+    rows.push_back({std::to_string(file.value("device", uint64_t{0})),
+                    HumanBytes(file.value("bytes", uint64_t{0})),
+                    file.value("ended", std::string("recording")),
+                    file.value("path", std::string("-"))});
+  }
+  const bool recording = trace.value("recording", false);
+  if (rows.empty())
+    return recording ? "recording; no device has a worker\n" : "nothing is recorded\n";
+  return Table({"DEVICE ", "SIZE ", "STATE", "FILE"}, rows);
+}
+
 }  // namespace consort::host

@@ -21,6 +21,9 @@ std::string MachineTable(const nlohmann::ordered_json& machines);
 // "events" of /api/v1/page.
 std::string EventTable(const nlohmann::ordered_json& events);
 
+// How schedulers' traces stand: GET /api/v1/trace.
+std::string TraceTable(const nlohmann::ordered_json& trace);
+
 }  // namespace consort::host
 
 #endif  // CONSORT_HOST_CTL_TABLES_H_

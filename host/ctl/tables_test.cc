@@ -50,5 +50,18 @@ TEST(Tables, EventsWithHowOften) {
             "1970-01-02T00:00:00Z  error  two (3 times)\n");
 }
 
+TEST(Tables, ShowTraces) {
+  using Json = nlohmann::ordered_json;
+  EXPECT_EQ(TraceTable(Json::parse(R"({"recording": false, "files": []})")),
+            "nothing is recorded\n");
+  EXPECT_EQ(TraceTable(Json::parse(R"({"recording": true, "files": [
+                {"device": 0, "path": "/t/device-0-0.trace", "bytes": 2048},
+                {"device": 1, "path": "/t/device-1-0.trace", "bytes": 4,
+                 "ended": "its file is full"}]})")),
+            "DEVICE      SIZE  STATE             FILE\n"
+            "     0  2.00 KiB  recording         /t/device-0-0.trace\n"
+            "     1       4 B  its file is full  /t/device-1-0.trace\n");
+}
+
 }  // namespace
 }  // namespace consort::host

@@ -24,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr mode_t kAdminSocketMode = 0660;
 constexpr unsigned kBadRequest = 400;
+constexpr unsigned kForbidden = 403;
 constexpr unsigned kNotFound = 404;
 constexpr unsigned kUnavailable = 503;
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
@@ -44,8 +45,16 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
   const auto bad = [&](const char* wanted) {
     return Done(absl::InvalidArgumentError(absl::StrCat("wanted is JSON such as ", wanted)));
   };
-  const std::string who =
-      request.uid.has_value() ? absl::StrCat("uid ", *request.uid) : std::string("unknown");
+  const std::string who = request.user.has_value()  ? request.user->name
+                          : request.uid.has_value() ? absl::StrCat("uid ", *request.uid)
+                                                    : std::string("unknown");
+  if (request.user.has_value() && !request.user->may_change) {
+    actions->Denied(who, request.path);
+    return {kForbidden, kPlainText,
+            absl::StrCat(who,
+                         " may look and change nothing; an admin's certificate may "
+                         "(consortctl pool operator NAME --role admin)\n")};
+  }
   const auto has = [&](const char* key) { return body.is_object() && body.contains(key); };
   if (request.path == "/api/v1/scheduler") {
     if (!has("policy") || !(body["policy"].is_string() || body["policy"].is_null())) {
@@ -58,6 +67,10 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
   if (request.path == "/api/v1/tenants") {
     const absl::StatusOr<TenantChange> change = ParseTenantChange(request.body);
     return Done(change.ok() ? actions->SetTenant(*change, who) : change.status());
+  }
+  if (request.path == "/api/v1/trace") {
+    const absl::StatusOr<TraceRequest> wanted = ParseTraceRequest(request.body);
+    return Done(wanted.ok() ? actions->Trace(*wanted, who) : wanted.status());
   }
   const auto number = [&](const char* key) {
     return has(key) && body[key].is_number_unsigned() && body[key].get<uint64_t>() <= INT64_MAX;
@@ -72,7 +85,8 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
     }
     return Done(actions->SetDrained(DeviceOf(body), body["drained"].get<bool>(), who));
   }
-  return {kNotFound, kPlainText, "PUT goes to /api/v1/scheduler, tenants, moves and devices\n"};
+  return {kNotFound, kPlainText,
+          "PUT goes to /api/v1/scheduler, tenants, trace, moves and devices\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
@@ -84,13 +98,15 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
     return {200, "application/json", StatusJson(actions->Status())};
   }
   if (admin && path == "/api/v1/moves") return {200, "application/json", actions->Moves()};
+  if (admin && path == "/api/v1/trace") return {200, "application/json", actions->Traces()};
   if (const auto page = ParsePagePath(path); page.has_value()) {
     return {200, "application/json", actions->Page(*page)};
   }
   if (auto file = PageFile(path); file.has_value()) return *std::move(file);
   return {kNotFound, kPlainText,
-          admin ? "there are /, /metrics, /healthz, /api/v1/page and /api/v1/status\n"
-                : "there are /, /metrics, /healthz and /api/v1/page\n"};
+          admin
+              ? "there are /, /metrics, /healthz, /api/v1/page, /api/v1/status and /api/v1/trace\n"
+              : "there are /, /metrics, /healthz and /api/v1/page\n"};
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
@@ -106,6 +122,17 @@ absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
 }
 
 }  // namespace
+
+void AdminDoors::Adopt(UniqueFd connection, const gpool::Identity& peer) {
+  const std::string name = absl::StrCat(gpool::RoleName(peer.role), " ", PrintableName(peer.name));
+  if (admin_ == nullptr) {
+    LOG(WARNING) << name << " refused: this consortd has no administration (--admin-socket)";
+    return;
+  }
+  const absl::Status adopted =
+      admin_->Adopt(std::move(connection), {name, peer.role == gpool::Role::kAdmin});
+  LOG_IF(WARNING, !adopted.ok()) << name << " refused: " << adopted.message();
+}
 
 absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                                                              const AdminOptions& options,

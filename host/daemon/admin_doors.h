@@ -4,13 +4,16 @@
 //
 //   metrics socket (TCP)     GET /metrics, /healthz, and the page (page.h)
 //   admin socket (UNIX)      the same and
-//                            GET /api/v1/status
+//                            GET /api/v1/status, /api/v1/trace
 //                            PUT /api/v1/scheduler  {"policy": "las"}, null: as the files say
 //                            PUT /api/v1/tenants    as in tenant_change.h
 //                            GET /api/v1/moves      applications that went to another device
 //                            PUT /api/v1/moves      {"session": 12, "device": 1}
 //                            PUT /api/v1/devices    {"device": 0, "drained": true}
+//                            PUT /api/v1/trace      as in trace_book.h
 //                            who may open the file may read and write
+//   links of the pool (TLS)  as the admin socket, for operators by their certificates; viewers
+//                            may read
 //
 // Owned by consortd's loop.
 #ifndef CONSORT_HOST_DAEMON_ADMIN_DOORS_H_
@@ -22,12 +25,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "gpool/tls.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/http_server.h"
 #include "host/daemon/options.h"
 #include "host/daemon/page.h"
 #include "host/daemon/status.h"
 #include "host/daemon/tenant_change.h"
+#include "host/daemon/trace_book.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -51,6 +57,12 @@ class AdminActions {
   virtual absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) = 0;
   // A drained device takes no new applications, and those that it has are told to go.
   virtual absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) = 0;
+  // kFailedPrecondition: it is so already.
+  virtual absl::Status Trace(const TraceRequest& request, const std::string& who) = 0;
+  // TraceBook::Json.
+  virtual std::string Traces() const = 0;
+  // Somebody wanted to change something and may not.
+  virtual void Denied(const std::string& who, const std::string& what) = 0;
 };
 
 class AdminDoors {
@@ -60,6 +72,9 @@ class AdminDoors {
   static absl::StatusOr<std::unique_ptr<AdminDoors>> Open(EventLoop* loop,
                                                           const AdminOptions& options,
                                                           AdminActions* actions);
+
+  // An operator's connection over the pool's TLS, plain from here on.
+  void Adopt(UniqueFd connection, const gpool::Identity& peer);
 
  private:
   AdminDoors() = default;

@@ -27,6 +27,8 @@ struct Connection {
   std::optional<TenantRates> rates;   // likewise; no value: as our own files say
   SlotSet slots_taken = {};           // by other sessions of the application
   uint64_t assembly = 0;              // of ours, that it belongs to; 0: none
+  uint32_t vgpu = 0;                  // of a session: what its program calls the device
+  std::string why;                    // of a session: it has the device, for an operator
 };
 
 }  // namespace consort::host

@@ -95,6 +95,9 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
   SampleHistory();
+  if (options_.traces_first) {
+    RETURN_IF_ERROR(traces_.Begin(options_.trace_folder, 0, "--trace", started_unix_seconds_));
+  }
   if (options_.device == "none") {
     loop_->Post([this] { CheckAllReady(); });
     return absl::OkStatus();
@@ -134,10 +137,6 @@ absl::Status Daemon::StartWorker(Slot* slot) {
   worker_options.cpu_devices = options_.cpu_devices;
   worker_options.memory = options_.memory;
   worker_options.scheduler = settings_.policy();
-  if (!options_.trace_folder.empty()) {
-    worker_options.trace_path = absl::StrCat(options_.trace_folder, "/device-", device->index, "-",
-                                             device->worker_starts, ".trace");
-  }
   worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
@@ -199,6 +198,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   MemoryReport memory;
   Calibrated speed;
   MoveEnded moved;
+  TraceEnded trace;
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
@@ -218,6 +218,10 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                                      ", which is not supported"));
     }
     unsupported_calls_[name] += unsupported.calls;
+  } else if (packet.As(&trace)) {
+    traces_.Ended(GetText(trace.path), GetText(trace.reason));
+    events_.Add(EventLevel::kWarning, absl::StrCat("the trace ", PrintableName(GetText(trace.path)),
+                                                   " ended: ", GetText(trace.reason)));
   } else if (packet.As(&speed)) {
     OnCalibrated(worker, speed);
   } else if (packet.As(&memory)) {
@@ -269,6 +273,7 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   device->calibrating = false;
   // It was started with the policy of then.
   SendSettings(worker);
+  if (traces_.recording()) SendTrace(worker);
   LOG(INFO) << "device " << device->index << ": " << GetText(ready.snapshot.name) << ", "
             << ready.snapshot.total_bytes / kMiB << " MiB, driver " << GetText(ready.driver) << " "
             << ready.driver_version << ", worker " << worker->pid();
@@ -372,6 +377,9 @@ absl::Status Daemon::JoinPool() {
   };
   hooks.weight = [this](const Connection& connection) { return WeightOf(connection); };
   hooks.tenant = [this](const std::string& tenant) { return settings_.Find(tenant); };
+  hooks.administer = [this](UniqueFd connection, const gpool::Identity& peer) {
+    admin_doors_->Adopt(std::move(connection), peer);
+  };
   hooks.answer_alone = [this](Connection connection) {
     AnswerQuery(std::move(connection), /*status=*/false);
   };
@@ -625,7 +633,25 @@ void Daemon::OpenShown(Connection connection, const wire::Hello& hello) {
                   absl::StrCat("device ", hello.device,
                                " is not this program's any more; start the program again"));
   }
+  connection.vgpu = hello.device;
+  connection.why = WhyShown(connection, hello.device, shown.size());
   OpenOn(index, std::move(connection), hello);
+}
+
+// A host by itself gives every program the same devices, in the order of their numbers.
+std::string Daemon::WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const {
+  std::string why =
+      absl::StrCat("the program uses device ", vgpu, " of ", shown, " that it sees: ");
+  const GpuList gpus = settings_.Find(connection.tenant).gpus;
+  if (gpus.all()) {
+    absl::StrAppend(&why, "its tenant may use all ", devices_.size(), " of this host");
+  } else {
+    absl::StrAppend(&why, "its tenant may use ", gpus.Text(), " only");
+  }
+  if (connection.devices_max < devices_.size()) {
+    absl::StrAppend(&why, ", its machine sees ", connection.devices_max);
+  }
+  return why;
 }
 
 void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& hello) {
@@ -818,6 +844,8 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   session.identity.device_index = device->index;
   session.window = *window;
   session.assembly = connection.assembly;
+  session.vgpu = connection.vgpu;
+  session.why = connection.why;
   if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
   session.worker = slot->worker;
   session.weight = open.weight;
@@ -969,6 +997,49 @@ absl::Status Daemon::SetTenant(const TenantChange& change, const std::string& wh
   return absl::OkStatus();
 }
 
+absl::Status Daemon::Trace(const TraceRequest& request, const std::string& who) {
+  if (request.record) {
+    RETURN_IF_ERROR(traces_.Begin(options_.trace_folder, request.bytes_max, who,
+                                  static_cast<uint64_t>(time(nullptr))));
+  } else {
+    RETURN_IF_ERROR(traces_.End());
+  }
+  const std::string done = absl::StrCat(who, request.record ? " began" : " ended",
+                                        " the schedulers' traces in ", options_.trace_folder);
+  LOG(INFO) << done;
+  events_.Add(EventLevel::kInfo, done);
+  for (const auto& [worker, running] : workers_) {
+    if (worker->state != WorkerProcess::State::kStarting) SendTrace(worker);
+  }
+  return absl::OkStatus();
+}
+
+std::string Daemon::Traces() const { return traces_.Json(); }
+
+void Daemon::SendTrace(WorkerProcess* worker) {
+  SetTrace message;
+  SetText(message.policy, settings_.policy());
+  message.bytes_max = traces_.bytes_max();
+  if (traces_.recording()) {
+    const absl::StatusOr<std::string> path = traces_.NextFile(worker->device_index());
+    if (!path.ok() || path->size() >= sizeof(message.path)) {
+      LOG(ERROR) << "no trace of worker " << worker->pid() << ": "
+                 << (path.ok() ? absl::InvalidArgumentError("its path is too long")
+                               : path.status());
+      return;
+    }
+    SetText(message.path, *path);
+  }
+  const absl::Status sent = worker->control().Send(message);
+  LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told of traces: " << sent;
+}
+
+void Daemon::Denied(const std::string& who, const std::string& what) {
+  LOG(WARNING) << who << " was denied a change of " << PrintableName(what);
+  events_.Add(EventLevel::kWarning,
+              absl::StrCat(who, " was denied a change of ", PrintableName(what)));
+}
+
 void Daemon::SendTerms(const Tenant& before, const Tenant& now) {
   host::SetWeight weight;
   SetText(weight.tenant, now.name);
@@ -1068,6 +1139,9 @@ DaemonStatus Daemon::Status() const {
     out.front_door = session.identity.front_door;
     out.device = session.identity.device_index;
     out.worker_pid = session.worker->pid();
+    out.assembly = session.assembly;
+    out.vgpu = session.vgpu;
+    out.why = session.why;
     out.weight = session.weight;
     out.started_unix_seconds = session.started_unix_seconds;
     out.usage = usage_.Latest(id);

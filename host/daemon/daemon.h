@@ -37,6 +37,7 @@
 #include "host/daemon/settings.h"
 #include "host/daemon/share_window.h"
 #include "host/daemon/status.h"
+#include "host/daemon/trace_book.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
 #include "host/daemon/window_pool.h"
@@ -116,6 +117,8 @@ class Daemon final : private AdminActions {
     SessionIdentity identity;
     Window window;
     uint64_t assembly;
+    uint32_t vgpu;
+    std::string why;  // it has its device
     WorkerProcess* worker;
     uint32_t weight = 1;
     uint64_t started_unix_seconds;
@@ -161,6 +164,7 @@ class Daemon final : private AdminActions {
                                             const std::vector<uint32_t>& shown) const;
   // On the device that the program calls `hello.device`.
   void OpenShown(Connection connection, const wire::Hello& hello);
+  std::string WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const;
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
@@ -187,6 +191,11 @@ class Daemon final : private AdminActions {
   const Device* FindPlace(const Device& from, const std::string& tenant,
                           const Window* window) const;
 
+  absl::Status Trace(const TraceRequest& request, const std::string& who) override;
+  std::string Traces() const override;
+  // The worker's trace begins or ends, as traces_ says.
+  void SendTrace(WorkerProcess* worker);
+  void Denied(const std::string& who, const std::string& what) override;
   void AddShares(const Device& device, DaemonStatus* status) const;
   void CheckStopped();
   void SampleHistory();
@@ -217,6 +226,7 @@ class Daemon final : private AdminActions {
   const std::string node_;  // this host's name
   UsageBook usage_;
   EventLog events_;
+  TraceBook traces_;
   History history_;
   MoveBook moves_;
   std::map<std::string, uint64_t> refused_;            // by reason

@@ -52,6 +52,7 @@ struct Said {
   std::string admin_socket;  // empty: beside the other one
   std::string tenants_path;
   std::string admission;
+  std::string trace;  // --trace
 };
 
 std::string DefaultSocketPath() {
@@ -314,6 +315,10 @@ void AddRecords(CLI::App* app, Said* said) {
   group.Text("--trace", "FOLDER",
              "a file for each worker with everything that its scheduler is\n"
              "told and decides, for consort-sim --replay",
+             &said->trace);
+  group.Text("--trace-folder", "FOLDER",
+             "where consortctl trace puts such files (default: traces in\n$LOGS_DIRECTORY, or "
+             "beside --state)",
              &options->trace_folder);
   app->add_option("--verbose", options->verbosity, "more in the log")
       ->type_name("N")
@@ -389,6 +394,15 @@ std::string Complete(Said* said) {
   const char* state_folder = getenv("STATE_DIRECTORY");  // of the service manager
   if (said->flags.state_path.empty() && state_folder != nullptr && state_folder[0] == '/')
     said->flags.state_path = std::string(state_folder) + "/state.json";
+  const char* logs_folder = getenv("LOGS_DIRECTORY");
+  options->traces_first = !said->trace.empty();
+  if (options->traces_first) {
+    options->trace_folder = said->trace;
+  } else if (options->trace_folder.empty() && logs_folder != nullptr && logs_folder[0] == '/') {
+    options->trace_folder = std::string(logs_folder) + "/traces";
+  } else if (options->trace_folder.empty() && !said->flags.state_path.empty()) {
+    options->trace_folder = said->flags.state_path + ".traces";
+  }
   return "";
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <utility>
 
@@ -51,6 +52,28 @@ std::optional<uid_t> PeerOf(MHD_Connection* connection) {
   return peer.uid;
 }
 
+// As the connection began with; null: by no means of ours.
+const HttpUser* UserOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  return info == nullptr ? nullptr : static_cast<const HttpUser*>(info->socket_context);
+}
+
+void OnConnection(void* context, MHD_Connection* connection, void** socket_context,
+                  MHD_ConnectionNotificationCode code) {
+  if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+    delete static_cast<HttpUser*>(std::exchange(*socket_context, nullptr));
+    return;
+  }
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  CHECK(info != nullptr);
+  auto* server = static_cast<HttpServer*>(context);
+  if (std::optional<HttpUser> user = server->TakeUser(info->connect_fd); user.has_value()) {
+    *socket_context = new HttpUser(*std::move(user));
+  }
+}
+
 MHD_Result Queue(MHD_Connection* connection, const HttpServer& server, const HttpResponse& answer) {
   // The library only reads it, with MHD_RESPMEM_MUST_COPY before it returns.
   MHD_Response* response = MHD_create_response_from_buffer(
@@ -88,7 +111,11 @@ MHD_Result OnRequest(void* context, MHD_Connection* connection, const char* url,
     auto arriving = std::make_unique<Arriving>();
     arriving->request.put = put;
     arriving->request.path = url;
-    arriving->request.uid = PeerOf(connection);
+    if (const HttpUser* user = UserOf(connection); user != nullptr) {
+      arriving->request.user = *user;  // the socket is our own relay's
+    } else {
+      arriving->request.uid = PeerOf(connection);
+    }
     *state = arriving.release();  // OnCompleted takes it
     return MHD_YES;
   }
@@ -135,9 +162,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, U
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, nullptr, nullptr, &OnRequest, server.get(),
       MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted,
-      nullptr, MHD_OPTION_LISTEN_SOCKET, listening.get(), MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(kHttpConnectionsMax), MHD_OPTION_CONNECTION_TIMEOUT,
-      static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
+      nullptr, MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, server.get(), MHD_OPTION_LISTEN_SOCKET,
+      listening.get(), MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kHttpConnectionsMax),
+      MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
   if (server->daemon_ == nullptr) return absl::UnavailableError("cannot start an HTTP server");
   (void)listening.Release();  // the library closes it
   server->poll_fd_ = MHD_get_daemon_info(server->daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
@@ -155,6 +182,28 @@ HttpServer::~HttpServer() {
   if (timer_ != 0) loop_->Cancel(timer_);
   if (poll_fd_ >= 0) loop_->Unwatch(poll_fd_);
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+}
+
+absl::Status HttpServer::Adopt(UniqueFd connection, HttpUser user) {
+  const int fd = connection.Release();  // the library closes it, also when it takes it not
+  adopted_[fd] = std::move(user);
+  sockaddr_un nameless = {};
+  nameless.sun_family = AF_UNIX;
+  if (MHD_add_connection(daemon_, fd, reinterpret_cast<sockaddr*>(&nameless), sizeof(nameless)) !=
+      MHD_YES) {
+    adopted_.erase(fd);
+    return absl::ResourceExhaustedError("too many connections");
+  }
+  Turn();
+  return absl::OkStatus();
+}
+
+std::optional<HttpUser> HttpServer::TakeUser(int fd) {
+  const auto it = adopted_.find(fd);
+  if (it == adopted_.end()) return std::nullopt;
+  std::optional<HttpUser> user = std::move(it->second);
+  adopted_.erase(it);
+  return user;
 }
 
 void HttpServer::Turn() {

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,11 +25,18 @@ struct MHD_Daemon;
 
 namespace consort::host {
 
+// Whom the other end of a connection was found to be, by means of its own.
+struct HttpUser {
+  std::string name;         // for the log
+  bool may_change = false;  // else PUT is not for them
+};
+
 struct HttpRequest {
   bool put = false;  // else GET or HEAD
   std::string path;
-  std::string body;          // of PUT
-  std::optional<uid_t> uid;  // who asks, on a UNIX socket
+  std::string body;              // of PUT
+  std::optional<uid_t> uid;      // who asks, on a UNIX socket
+  std::optional<HttpUser> user;  // who asks, on a connection that was adopted with one
 };
 
 struct HttpResponse {
@@ -48,11 +56,16 @@ class HttpServer {
   // Serves `listening`, a stream socket that listens and does not block. kRead: PUT gets 405 too.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop, UniqueFd listening,
                                                            Access access, Handler handler);
+  // Serves `connection`, a stream socket that is connected and does not block, as if it had been
+  // accepted. kResourceExhausted: there are too many.
+  absl::Status Adopt(UniqueFd connection, HttpUser user);
   // Closes all connections and the socket.
   ~HttpServer();
 
   const Handler& handler() const { return handler_; }
   bool writable() const { return access_ == Access::kReadAndWrite; }
+  // Of a connection that begins, if it was adopted; once.
+  std::optional<HttpUser> TakeUser(int fd);
 
  private:
   HttpServer(EventLoop* loop, Access access, Handler handler)
@@ -63,6 +76,8 @@ class HttpServer {
   const Access access_;
   const Handler handler_;
   MHD_Daemon* daemon_ = nullptr;
+  // By descriptor, until the library begins with it; then they are the connection's.
+  std::map<int, HttpUser> adopted_;
   int poll_fd_ = -1;  // the library's
   EventLoop::TimerId timer_ = 0;
 };

@@ -61,9 +61,10 @@ struct DaemonOptions {
   std::string account_path;  // empty: no account file
   Nanos account_every = kAccountEvery;
   MemoryOptions memory;
-  std::string tenants_path;  // that need not be there
-  std::string trace_folder;  // of the scheduler's traces; empty: none are made
-  std::string worker_path;   // consort-worker's binary
+  std::string tenants_path;   // that need not be there
+  std::string trace_folder;   // of the schedulers' traces
+  bool traces_first = false;  // recorded from the start on, without a bound
+  std::string worker_path;    // consort-worker's binary
   int verbosity = 0;
   AdminOptions admin;
   std::optional<PoolMemberOptions> pool;  // none: this host's devices only

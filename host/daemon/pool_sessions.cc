@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(
   sessions->has_devices_ = !gpus.empty();
   ASSIGN_OR_RETURN(sessions->pool_,
                    gpool::Pool::Start(options.pool, std::move(gpus),
-                                      [borrowed = sessions.get()](const std::string& peer,
+                                      [borrowed = sessions.get()](const gpool::Identity& peer,
                                                                   const gpool::LinkHello& hello) {
                                         return borrowed->OnLink(peer, hello);
                                       }));
@@ -137,22 +137,29 @@ PoolSessions::~PoolSessions() {
 // ---- Other nodes' applications on our devices.
 
 // On the link's thread.
-absl::StatusOr<UniqueFd> PoolSessions::OnLink(const std::string& peer,
+absl::StatusOr<UniqueFd> PoolSessions::OnLink(const gpool::Identity& peer,
                                               const gpool::LinkHello& hello) {
-  RemoteSessionRequest request;
-  memcpy(&request, hello.payload, sizeof(request));
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
   }
   UniqueFd ours(ends[0]);
+  if (hello.kind == gpool::LinkKind::kAdmin) {
+    auto theirs = std::make_shared<UniqueFd>(ends[1]);
+    loop_->Post([this, alive = alive_, theirs, peer] {
+      if (*alive) hooks_.administer(std::move(*theirs), peer);
+    });
+    return ours;
+  }
+  RemoteSessionRequest request;
+  memcpy(&request, hello.payload, sizeof(request));
   // Shared: a function that can be posted must be copyable, and a descriptor is not.
   auto connection = std::make_shared<Connection>();
   connection->fd.Reset(ends[1]);
   connection->tenant = GetText(request.tenant);
   connection->vm = GetText(request.vm);
   connection->front_door = "pool";
-  connection->peer = absl::StrCat("node ", peer);
+  connection->peer = absl::StrCat("node ", peer.name);
   connection->weight = std::min(request.weight, kTenantWeightMax);
   connection->rates = request.rates;
   connection->slots_taken = request.slots_taken;
@@ -171,6 +178,9 @@ void PoolSessions::OnRemoteSession(Connection connection, const RemoteSessionReq
   // What passes descriptors ends at the other node.
   wire::Hello hello = request.hello;
   hello.features = 0;
+  connection.vgpu = hello.device;
+  connection.why =
+      absl::StrCat("for a program of ", connection.peer, ", which the pool's mapper placed here");
   hooks_.open_local(std::move(connection), hello, request.device);
 }
 
@@ -296,6 +306,8 @@ void PoolSessions::Open(Connection connection, const wire::Hello& hello) {
   }
   connection.assembly = hello.assembly;
   connection.slots_taken = assembly.slots;
+  connection.vgpu = hello.device;
+  connection.why = vgpu.why;
   TellUse(hello.assembly, vgpu.gid);
   if (vgpu.local) return hooks_.open_local(std::move(connection), hello, vgpu.device);
   OpenRemote(hello.assembly, vgpu, std::move(connection), hello);

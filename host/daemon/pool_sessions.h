@@ -73,6 +73,8 @@ class PoolSessions {
     std::function<uint32_t(const Connection&)> weight;
     // With what was set at run time.
     std::function<Tenant(const std::string& tenant)> tenant;
+    // An operator's requests.
+    std::function<void(UniqueFd, const gpool::Identity&)> administer;
     // What a program is shown while the pool cannot place it: our own devices.
     std::function<void(Connection)> answer_alone;
   };
@@ -126,7 +128,7 @@ class PoolSessions {
 
   PoolSessions(EventLoop* loop, const PoolMemberOptions& options, const WindowLayout& windows,
                Hooks hooks);
-  absl::StatusOr<UniqueFd> OnLink(const std::string& peer, const gpool::LinkHello& hello);
+  absl::StatusOr<UniqueFd> OnLink(const gpool::Identity& peer, const gpool::LinkHello& hello);
   void OnRemoteSession(Connection connection, const RemoteSessionRequest& request);
   void OnPlaced(uint64_t id, Connection connection, const wire::Hello& hello,
                 const absl::StatusOr<std::vector<gpool::Vgpu>>& vgpus);

@@ -71,6 +71,9 @@ Json SessionJson(const SessionStatus& session) {
   out["pid"] = session.pid;
   out["door"] = session.front_door;
   out["device"] = session.device;
+  out["vgpu"] = session.vgpu;
+  if (session.assembly != 0) out["assembly"] = session.assembly;
+  out["why"] = session.why;
   out["worker_pid"] = session.worker_pid;
   out["started"] = session.started_unix_seconds;
   out["share"] = session.share;

@@ -42,9 +42,6 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
       absl::StrCat("--swap-folder=", options.memory.swap_folder),
       absl::StrCat("--admission=", options.memory.admission),
       absl::StrCat("--verbose=", options.verbosity)};
-  if (!options.trace_path.empty()) {
-    arguments.push_back(absl::StrCat("--trace=", options.trace_path));
-  }
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

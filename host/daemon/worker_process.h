@@ -29,7 +29,6 @@ struct WorkerOptions {
   std::string device;  // auto, cpu or nvidia
   uint32_t index = 0;
   std::string scheduler;
-  std::string trace_path;   // empty: no trace
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   MemoryOptions memory;
   int verbosity = 0;

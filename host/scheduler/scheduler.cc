@@ -90,11 +90,27 @@ Scheduler::Tenant& Scheduler::FindTenant(const std::string& name) {
   return it->second;
 }
 
-void Scheduler::StartTrace(std::string_view name, Nanos now) {
+void Scheduler::StartTrace(std::string_view name, std::unique_ptr<schedule::Policy> policy,
+                           Nanos now) {
   absl::MutexLock lock(&mutex_);
-  trace_ = std::make_unique<schedule::TraceLog>(kTraceBytesMax);
   Settle(now);
-  Install(name, std::move(policy_), now);
+  policy_.reset();  // it may write into the trace that ends
+  trace_ = std::make_unique<schedule::TraceLog>(kTraceBytesMax);
+  Install(name, std::move(policy), now);
+  Grant(now);
+}
+
+std::string Scheduler::StopTrace(std::string_view name, std::unique_ptr<schedule::Policy> policy,
+                                 Nanos now) {
+  absl::MutexLock lock(&mutex_);
+  if (trace_ == nullptr) return {};
+  Settle(now);
+  policy_.reset();
+  std::string rest = trace_->Take();
+  trace_.reset();
+  Install(name, std::move(policy), now);
+  Grant(now);
+  return rest;
 }
 
 std::string Scheduler::TakeTrace(bool* full) {

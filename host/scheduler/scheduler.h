@@ -77,8 +77,13 @@ class Scheduler {
   void SetPolicy(std::string_view name, std::unique_ptr<schedule::Policy> policy, Nanos now)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SetWeight(const std::string& tenant, uint32_t weight, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Writes down from now on what the policy, whose name is given, is told and decides.
-  void StartTrace(std::string_view name, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // As SetPolicy, and writes down from now on what policies are told and decide. `policy`: a new
+  // one, since a trace is of all that it knows.
+  void StartTrace(std::string_view name, std::unique_ptr<schedule::Policy> policy, Nanos now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // As SetPolicy, and writes nothing down any more. The rest of the trace.
+  std::string StopTrace(std::string_view name, std::unique_ptr<schedule::Policy> policy, Nanos now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // What was written since the last time. `full`: the trace has ended for want of room.
   std::string TakeTrace(bool* full) ABSL_LOCKS_EXCLUDED(mutex_);
 

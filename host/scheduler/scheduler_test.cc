@@ -212,7 +212,7 @@ TEST_F(SchedulerTest, WhatWaitsGoesAtOnceWhereNoPolicyFollows) {
 }
 
 TEST_F(SchedulerTest, ItsTraceGivesTheSameDecisionsOverAChangeOfPolicy) {
-  scheduler_.StartTrace("tfs", 0);
+  scheduler_.StartTrace("tfs", Make("tfs"), 0);
   Flood(0, 200 * kMs);
   scheduler_.SetWeight("b", 4, 200 * kMs);
   Flood(200 * kMs, 200 * kMs);
@@ -226,6 +226,22 @@ TEST_F(SchedulerTest, ItsTraceGivesTheSameDecisionsOverAChangeOfPolicy) {
   EXPECT_GT(replay.decisions, 600u);
   EXPECT_EQ(replay.different, 0u) << "first in line " << replay.first_different;
   EXPECT_GT(schedule::ReplayTrace(trace, "fcfs", schedule::Options()).different, 0u);
+}
+
+TEST_F(SchedulerTest, ATraceThatBeginsWithApplicationsAtWorkGivesTheSameDecisions) {
+  Flood(0, 200 * kMs);
+  scheduler_.StartTrace("tfs", Make("tfs"), 200 * kMs);
+  Flood(200 * kMs, 200 * kMs);
+  const std::string trace = scheduler_.StopTrace("tfs", Make("tfs"), 400 * kMs);
+  const schedule::Replay replay = schedule::ReplayTrace(trace, std::nullopt, schedule::Options());
+  EXPECT_EQ(replay.error, "");
+  EXPECT_GT(replay.decisions, 100u);
+  EXPECT_EQ(replay.different, 0u) << "first in line " << replay.first_different;
+  // Work goes on, and nothing is written down any more.
+  Flood(400 * kMs, 200 * kMs);
+  bool full = false;
+  EXPECT_EQ(scheduler_.TakeTrace(&full), "");
+  EXPECT_EQ(scheduler_.StopTrace("tfs", Make("tfs"), 600 * kMs), "");
 }
 
 TEST(Scheduler, KnowsThePoliciesAndNone) {

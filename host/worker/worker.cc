@@ -20,21 +20,13 @@ namespace consort::host {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(ControlSocket* control,
                                                        const WorkerDevice* device,
-                                                       Scheduler* scheduler, MemoryBroker* broker,
-                                                       const std::string& trace_path) {
+                                                       Scheduler* scheduler, MemoryBroker* broker) {
   UniqueFd ended_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!ended_event.valid()) {
     return absl::InternalError(absl::StrCat("eventfd: ", strerror(errno)));
   }
-  std::unique_ptr<Worker> worker(
+  return std::unique_ptr<Worker>(
       new Worker(control, device, scheduler, broker, std::move(ended_event)));
-  if (!trace_path.empty()) {
-    worker->trace_.open(trace_path, std::ios::trunc);
-    if (!worker->trace_) {
-      return absl::UnavailableError(absl::StrCat("trace ", trace_path, ": ", strerror(errno)));
-    }
-  }
-  return worker;
 }
 
 Worker::Worker(ControlSocket* control, const WorkerDevice* device, Scheduler* scheduler,
@@ -111,6 +103,11 @@ bool Worker::HandlePacket() {
                           MonotonicNow());
     return true;
   }
+  SetTrace trace;
+  if (packet.As(&trace)) {
+    SwitchTrace(trace);
+    return true;
+  }
   SetRates rates;
   if (packet.As(&rates)) {
     // Of a tenant without a session here the next one brings them.
@@ -131,6 +128,7 @@ void Worker::SwitchPolicy(const std::string& name) {
   std::unique_ptr<schedule::Policy> policy;
   CHECK(MakeSchedulerPolicy(name, &policy)) << "consortd is of the same build";
   scheduler_->SetPolicy(name, std::move(policy), MonotonicNow());
+  SetText(trace_terms_.policy, name);
 }
 
 void Worker::MeasureSpeed() {
@@ -140,15 +138,62 @@ void Worker::MeasureSpeed() {
   LOG_IF(ERROR, !sent.ok()) << "telling consortd the device's speed: " << sent;
 }
 
+void Worker::SwitchTrace(const SetTrace& wanted) {
+  const std::string name = GetText(wanted.policy);
+  std::unique_ptr<schedule::Policy> policy;
+  CHECK(MakeSchedulerPolicy(name, &policy)) << "consortd is of the same build";
+  if (trace_.is_open()) {
+    AppendTrace(scheduler_->StopTrace(name, std::move(policy), MonotonicNow()));
+    trace_.close();
+    CHECK(MakeSchedulerPolicy(name, &policy));
+  }
+  if (wanted.path[0] == '\0') return;
+  trace_.clear();
+  trace_.open(GetText(wanted.path), std::ios::trunc);
+  trace_terms_ = wanted;
+  trace_bytes_ = 0;
+  if (!trace_) {
+    EndTrace(strerror(errno));
+    return;
+  }
+  scheduler_->StartTrace(name, std::move(policy), MonotonicNow());
+}
+
 void Worker::WriteTrace() {
   if (!trace_.is_open()) return;
   bool full = false;
-  trace_ << scheduler_->TakeTrace(&full);
+  AppendTrace(scheduler_->TakeTrace(&full));
+  if (full && trace_.is_open()) EndTrace("it grew faster than it was written");
+}
+
+void Worker::AppendTrace(const std::string& lines) {
+  // Whole ones: half a line could not be replayed.
+  size_t bytes = lines.size();
+  const uint64_t room = trace_terms_.bytes_max - trace_bytes_;
+  const bool ends = trace_terms_.bytes_max != 0 && bytes > room;
+  if (ends) bytes = room == 0 ? 0 : lines.rfind('\n', room - 1) + 1;
+  trace_.write(lines.data(), static_cast<std::streamsize>(bytes));
   trace_.flush();
-  if (!full && trace_) return;
-  LOG(ERROR) << "the scheduler's trace ends here: "
-             << (full ? "it grew faster than it was written" : "its file cannot be written");
+  trace_bytes_ += bytes;
+  if (!trace_) {
+    EndTrace("its file cannot be written");
+  } else if (ends) {
+    EndTrace("its file is full");
+  }
+}
+
+void Worker::EndTrace(const std::string& why) {
   trace_.close();
+  const std::string name = GetText(trace_terms_.policy);
+  std::unique_ptr<schedule::Policy> policy;
+  CHECK(MakeSchedulerPolicy(name, &policy));
+  scheduler_->StopTrace(name, std::move(policy), MonotonicNow());  // nobody reads the rest
+  LOG(WARNING) << "the scheduler's trace " << GetText(trace_terms_.path) << " ends: " << why;
+  TraceEnded ended;
+  SetText(ended.path, GetText(trace_terms_.path));
+  SetText(ended.reason, why);
+  const absl::Status sent = control_->Send(ended);
+  LOG_IF(ERROR, !sent.ok()) << "telling consortd: " << sent;
 }
 
 void Worker::Open(const OpenSession& open, UniqueFd connection) {

@@ -31,12 +31,9 @@ namespace consort::host {
 class Worker {
  public:
   // All are borrowed for the worker's life.
-  // `trace_path`: where the scheduler's trace is written, for as long as the worker lives; empty:
-  // none.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(ControlSocket* control,
                                                         const WorkerDevice* device,
-                                                        Scheduler* scheduler, MemoryBroker* broker,
-                                                        const std::string& trace_path);
+                                                        Scheduler* scheduler, MemoryBroker* broker);
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -61,9 +58,12 @@ class Worker {
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void SwitchPolicy(const std::string& name);
+  void SwitchTrace(const SetTrace& wanted);
   void MeasureSpeed();
-  // Everything that was recorded so far goes to the trace's file.
+  // Everything that was recorded so far goes to the trace's file; which ends when it is full.
   void WriteTrace();
+  void AppendTrace(const std::string& lines);
+  void EndTrace(const std::string& why);
   void Send(const SessionEnded& ended);
   void Send(const std::vector<UnsupportedCalls>& unsupported);
   // Tells consortd of sessions that did something since the last report.
@@ -85,6 +85,8 @@ class Worker {
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;
+  SetTrace trace_terms_;      // where it goes, while it is open
+  uint64_t trace_bytes_ = 0;  // that are in it
   // By tenant; kept when its last session has left, so that a new one does not begin with nothing
   // owed. The main thread's; sessions use what they were given.
   std::map<std::string, std::unique_ptr<RateLimit>> rates_;

@@ -33,7 +33,7 @@ class How:
 
 
 HOW = (
-    How(r"consortctl (report|status|apps|vms|tenants|events|completion|manual)\b", here=True),
+    How(r"consortctl (report|status|gpus|trace show|place|apps|vms|tenants|events|completion|manual)\b", here=True),
     How(r"build/dev/bin/consortd .*&$|sleep 2|CONSORT_ENDPOINT=\S+ LD_LIBRARY_PATH=\S+ build/dev/programs/vector_add", test="tests/e2e/docs_test.py",
         proof=r"def test_the_walk_without_a_machine"),
     How(r"consortctl vm attach", test="tests/e2e/libvirt_test.py", proof=r'vm_ctl\("attach"'),
@@ -53,6 +53,9 @@ HOW = (
     How(r"\./dev (test|check|demo|sanitize|gen)\b", test=".ci/run", proof=r"step \./dev (test|check)"),
     How(r"cmake |build/dev/bin/(channel_test|api_test)|ctest |CONSORT_\S+ .*api_test|kill %1",
         why_not="for developers, with a change of theirs; what they run is run by ./dev test"),
+    How(r"consortctl pool operator alice", test="tests/e2e/pool_test.py", proof=r'"operator", "alice", "--role", "admin"'),
+    How(r"consortctl --connect \S+ --cert \S+ status", test="tests/e2e/pool_test.py", proof=r'ask\("alice", "status"'),
+    How(r"consortctl --connect \S+ --cert \S+ tenant set", test="tests/e2e/pool_test.py", proof=r'ask\("alice", "tenant", "set"'),
     How(r"consortd --pool \.\.\. --pool-policy ", test="tests/e2e/pool_test.py", proof=r"best_fit_policy\.so"),
     How(r"g\+\+ .*-shared", test="tests/e2e/install_test.py", proof=r'"g\+\+", "-std=c\+\+20", "-shared"'),
 )

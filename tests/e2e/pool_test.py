@@ -169,6 +169,42 @@ class RemoteVgpus(unittest.TestCase):
         self.assertIn("cudaErrorNoDevice", done.stderr)
         self.assertIn("tenant local may not use a GPU of the pool, only NVIDIA H200", near.log())
 
+    def test_operators_come_over_the_pools_tls_with_the_role_of_their_certificate(self):
+        hosts = Hosts(self, 2, members=1)
+        near = hosts.start(0, devices=1)
+        hosts.wait_for_nodes(0)
+        for command in (["operator", "alice", "--role", "admin"], ["operator", "bob"]):
+            subprocess.run([stack.BUILD / "bin" / "consortctl", "pool", *command, "--folder", hosts.certificates], check=True)
+
+        def ask(who, *words, certificates=hosts.certificates, status=0):
+            """consortctl on the other host, which runs no consortd."""
+            done = subprocess.run(hosts.network.command(1, [
+                stack.BUILD / "bin" / "consortctl", "--connect", f"{hosts.network.address(0)}:7010", "--cert",
+                certificates / f"{who}.crt", *words]), capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr + near.log_tail())
+            return done.stderr if status else done.stdout
+
+        for who in ("alice", "bob"):
+            self.assertEqual([node["node"] for node in json.loads(ask(who, "nodes", "-o", "json"))], ["a"])
+        self.assertIn("consortd ", ask("alice", "status"))
+        ask("alice", "tenant", "set", "web-1", "--weight", "4")
+        self.assertIn("admin alice set the weight of web-1 to 4 (was 1)", near.log())
+        denied = ask("bob", "tenant", "set", "web-1", "--weight", "5", status=77)
+        self.assertIn("viewer bob may look and change nothing; an admin's certificate may", denied)
+        self.assertIn("viewer bob was denied a change of /api/v1/tenants", near.log())
+        self.assertIn("viewer bob was denied a change", ask("bob", "events"))
+        self.assertEqual({one["tenant"]: one["weight"] for one in json.loads(ask("bob", "tenants", "-o", "json"))}["web-1"], 4)
+        self.assertIn("is a host's certificate", ask("b", "status", status=64))
+        other = hosts.folder / "other"
+        for command in (["init"], ["operator", "mallory", "--role", "admin"]):
+            subprocess.run([stack.BUILD / "bin" / "consortctl", "pool", *command, "--folder", other], check=True)
+        self.assertIn("is no host of this certificate's pool", ask("mallory", "status", certificates=other, status=77))
+        # With the pool's own authority beside it the client is content, and the host is not.
+        (other / "authority.crt").write_bytes((hosts.certificates / "authority.crt").read_bytes())
+        self.assertIn("does not take", ask("mallory", "status", certificates=other, status=77))
+        near.stop()
+        self.assertIn("no consortd of a pool answers", ask("alice", "status", status=69))
+
     def test_a_host_that_dies_ends_the_program_with_an_error(self):
         hosts = Hosts(self, 2, members=1)
         near = hosts.start(0, devices=0)
@@ -295,6 +331,12 @@ class Pools(unittest.TestCase):
             self.assertEqual([one["application"] for one in slices], ["busy"])
             self.assertEqual({vgpu["node"] for vgpu in slices[0]["vgpus"]}, {"c"})
             self.assertIn("busy", ctl(daemon, "slice"))
+            place, _ = json.loads(ctl(daemon, "place", "busy", "-o", "json"))
+            self.assertEqual((place["node"], place["local"], place["vgpu"]), ("c", False, 0))
+            self.assertIn("by gmin, score", place["why"])
+        here = json.loads(ctl(self.far, "place", "busy", "-o", "json"))
+        self.assertEqual(sorted(place["why"] for place in here),
+                         [f"for a program of node {name}, which the pool's mapper placed here" for name in "ab"])
         first.end()
         second.end()
         wait_for(lambda: sorted(self.used(self.near).values()) == [0, 0], "nobody uses a GPU", self.near)

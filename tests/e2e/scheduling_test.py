@@ -167,6 +167,44 @@ class Scheduling(unittest.TestCase):
                                capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         self.assertEqual(other.returncode, 1, other.stdout + other.stderr)
 
+    def test_a_trace_is_switched_on_and_off_while_programs_run(self):
+        daemon = self.start(arguments=("--trace-folder", self.folder / "traces"))
+        self.assertEqual(self.control(daemon, "trace", "show"), "nothing is recorded\n")
+        self.assertIn("no traces are being recorded", self.control(daemon, "trace", "stop", status=1))
+        replayed = []
+
+        def replay(path):
+            done = subprocess.run([stack.BUILD / "bin" / "consort-sim", "--replay", path], capture_output=True, text=True,
+                                  timeout=PATIENCE_SECONDS)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            decisions = int(re.search(r"(\d+) decisions, 0 different", done.stdout).group(1))
+            self.assertGreater(decisions, 0)
+            replayed.append(decisions)
+
+        def files():
+            return json.loads(self.control(daemon, "trace", "show", "--output", "json"))["files"]
+
+        with busy_programs(daemon, self.folder, TWO):
+            self.wait_for_shares(daemon, {"one": 0.5, "two": 0.5})
+            self.assertIn("recording", self.control(daemon, "trace", "start"))
+            self.assertIn("traces are being recorded", self.control(daemon, "trace", "start", status=1))
+            self.control(daemon, "tenant", "set", "two", "--weight", "4")
+            self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
+            self.assertIn("stopped", self.control(daemon, "trace", "stop"))
+            first, = files()
+            before = self.top(daemon)["sessions"][0]["batches"]
+            self.wait_for(lambda: self.top(daemon)["sessions"][0]["batches"] > before, "work to go on")
+            # A second one begins with applications that are there, and ends by itself.
+            self.control(daemon, "trace", "start", "--max-bytes", "64KiB")
+            second, _ = self.wait_for(lambda: next((file for file in files() if "ended" in file), None), "the file to be full")
+            self.assertEqual(second["ended"], "its file is full")
+            self.assertLessEqual(second["bytes"], 64 << 10)
+            self.control(daemon, "trace", "stop")
+        for file in (first, second):
+            replay(file["path"])
+        self.assertNotEqual(first["path"], second["path"])
+        self.assertIn("a trace's file has a bound from 4KiB", self.control(daemon, "trace", "start", "--max-bytes", "1", status=64))
+
     def test_metrics_tell_shares_targets_and_waiting(self):
         daemon = self.start(metrics="127.0.0.1:0")
         with busy_programs(daemon, self.folder, TWO):

@@ -111,6 +111,20 @@ class TenantLimits(unittest.TestCase):
         self.assertGreaterEqual(seconds, (copied - (BIG_COPY_MIB << 20)) / COPIES - BURST_SECONDS)
         self.assertGreater(self.tenant(daemon, "slow")["rate_waited_seconds"], 0)
 
+    def test_place_says_why_a_program_has_its_device(self):
+        tenants = (Tenant("one", 1, 100, more="gpus = [1]"), Tenant("any", 1, 100))
+        daemon = self.start(tenants, ("--devices", "2"))
+        with busy_programs(daemon, self.folder, tenants):
+            places = {place["tenant"]: place for place in json.loads(self.control(daemon, "place", "busy", "-o", "json"))}
+            self.assertEqual([places[name]["device"] for name in ("one", "any")], [1, 0])
+            self.assertEqual(places["one"]["why"],
+                             "the program uses device 0 of 1 that it sees: its tenant may use 1 only")
+            self.assertEqual(places["any"]["why"],
+                             "the program uses device 0 of 2 that it sees: its tenant may use all 2 of this host")
+            pid = str(places["one"]["pid"])
+            self.assertRegex(self.control(daemon, "place", pid), rf"one +busy +{pid} +0 +\S+ +1 .* here +the program uses")
+        self.assertIn("consortctl apps", self.control(daemon, "place", "busy", status=1))
+
     def test_another_tenant_does_not_wait(self):
         tenants = (Tenant("slow", 1, 100, more=f"max_launches_per_second = {LAUNCHES}"), Tenant("free", 1, 100))
         daemon = self.start(tenants)

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/daemon/trace_book.h: whether schedulers' traces are recorded, and the files that were.
+//
+//   Begin ─▶ NextFile for each worker that runs or starts ─▶ Ended by a worker, or End of them all
+//
+// consortd's --trace records from its start on, without a bound; consortctl trace while it runs,
+// with one. No file is written over. Owned by consortd's loop.
+#ifndef CONSORT_HOST_DAEMON_TRACE_BOOK_H_
+#define CONSORT_HOST_DAEMON_TRACE_BOOK_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/units.h"
+
+namespace consort::host {
+
+struct TraceFile {
+  uint32_t device = 0;
+  std::string path;
+  std::string ended;  // why; empty: it is being recorded
+};
+
+class TraceBook {
+ public:
+  // Of files that begin now. `bytes_max` of each; 0: no bound. kFailedPrecondition: it is on, or
+  // there is no folder.
+  // kUnavailable: the folder cannot be made.
+  absl::Status Begin(const std::string& folder, Bytes bytes_max, const std::string& who,
+                     uint64_t unix_seconds);
+  // kFailedPrecondition: it is off.
+  absl::Status End();
+  bool recording() const { return recording_; }
+  Bytes bytes_max() const { return bytes_max_; }
+
+  // The file for a worker of that device, while recording. kResourceExhausted: kTraceFilesMax.
+  absl::StatusOr<std::string> NextFile(uint32_t device);
+  void Ended(const std::string& path, const std::string& why);
+
+  // As consortctl shows it: {"recording": true, "by": "uid 0", "since": 1767225600,
+  // "bytes_max": 0, "files": [{"device": 0, "path": "...", "bytes": 17, "ended": "stopped"}]}.
+  std::string Json() const;
+
+ private:
+  bool recording_ = false;
+  std::string folder_;
+  Bytes bytes_max_ = 0;
+  std::string by_;
+  uint64_t since_ = 0;
+  std::vector<TraceFile> files_;  // of this recording, or of the last one
+};
+
+// What PUT /api/v1/trace asks for: {"record": true, "bytes_max": 1048576} or {"record": false}; a
+// size may be text. kInvalidArgument: none of these.
+struct TraceRequest {
+  bool record = false;
+  Bytes bytes_max = 0;
+};
+absl::StatusOr<TraceRequest> ParseTraceRequest(std::string_view json);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_DAEMON_TRACE_BOOK_H_
