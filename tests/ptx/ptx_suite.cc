@@ -40,7 +40,10 @@ using std::string;
 
 // A module's instances: few enough that one is compiled quickly.
 constexpr size_t kModuleInstances = 16;
-constexpr size_t kSamples = 12;
+// Results that are kept in full of an instance, to tell where it differs, and the steps in which
+// they are spread over all of its results.
+constexpr size_t kSamples = 11;
+constexpr size_t kSampleSteps = 12;
 // Differences that are shown of one instance.
 constexpr int kShownMax = 3;
 
@@ -79,7 +82,7 @@ string Digest(std::span<const uint64_t> values) {
 
 // Closer together at the beginning, where the combinations of edge values are.
 size_t SampleAt(size_t index, size_t count) {
-  return index * index * count / (kSamples * kSamples);
+  return index * index * count / (kSampleSteps * kSampleSteps);
 }
 
 class Suite {
