@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -126,7 +127,9 @@ int Run(const WorkerMainOptions& options) {
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);
   if (!device.ok()) return Fail(&control, device.status());
-  if (driver->set_stream_output == nullptr) {
+  // Not by default: no GPU has run it yet.
+  const char* wanted = getenv("CONSORT_KERNEL_OUTPUT");
+  if (driver->set_stream_output == nullptr && wanted != nullptr && strcmp(wanted, "on") == 0) {
     auto shared = SharedOutput::Capture();
     if (!shared.ok()) return Fail(&control, shared.status());
     SendLogTo((*shared)->log_descriptor());

@@ -632,6 +632,8 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
 CUresult Session::KernelGet(const wire::FrameHeader& header, const wire::KernelGetRequest& request,
                             wire::KernelGetReply* reply) {
   const CUresult result = modules_.GetKernel(request, reply);
+  // Nobody would send what it prints.
+  if (device_.set_stream_output() == nullptr && !print_turn_.needed()) reply->prints = 0;
   if (result == CUDA_SUCCESS) {
     journal_.Make({ObjectKind::kKernel, request.kernel}, header.value, request,
                   ObjectName{ObjectKind::kLibrary, request.library});
