@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -121,7 +122,16 @@ std::string CpuDriverFolder() {
   return error ? "." : (self.parent_path().parent_path() / "lib").string();
 }
 
+// Every piece of memory that is shared with a guest keeps a descriptor: as many as may be.
+void AllowAllDescriptors() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) PLOG(WARNING) << "raising the limit of descriptors";
+}
+
 int Run(const WorkerMainOptions& options) {
+  AllowAllDescriptors();
   ControlSocket control{UniqueFd(options.control)};
   const auto driver = device::LoadDriver(options.kind, CpuDriverFolder());
   if (!driver.ok()) return Fail(&control, driver.status());
