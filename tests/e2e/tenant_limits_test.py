@@ -123,6 +123,7 @@ class TenantLimits(unittest.TestCase):
                              "the program uses device 0 of 2 that it sees: its tenant may use all 2 of this host")
             pid = str(places["one"]["pid"])
             self.assertRegex(self.control(daemon, "place", pid), rf"one +busy +{pid} +0 +\S+ +1 .* here +the program uses")
+        daemon.wait_for_account(lambda lines: len(lines) == len(tenants))
         self.assertIn("consortctl apps", self.control(daemon, "place", "busy", status=1))
 
     def test_another_tenant_does_not_wait(self):
