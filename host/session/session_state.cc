@@ -16,14 +16,12 @@ class Writer {
   template <typename T>
   void Number(const T& value) {
     const auto word = static_cast<uint64_t>(value);
-    const auto* bytes = reinterpret_cast<const std::byte*>(&word);
-    to_->insert(to_->end(), bytes, bytes + sizeof(word));
+    Append(&word, sizeof(word));
   }
   template <class Text>
   void Bytes(const Text& value) {
     Number(value.size());
-    const auto* bytes = reinterpret_cast<const std::byte*>(value.data());
-    to_->insert(to_->end(), bytes, bytes + value.size());
+    Append(value.data(), value.size());
     to_->resize((to_->size() + 7) & ~size_t{7});
   }
   template <class Items, class Fields>
@@ -33,6 +31,12 @@ class Writer {
   }
 
  private:
+  void Append(const void* bytes, size_t count) {
+    const size_t at = to_->size();
+    to_->resize(at + count);
+    if (count != 0) std::memcpy(to_->data() + at, bytes, count);
+  }
+
   std::vector<std::byte>* const to_;
 };
 
