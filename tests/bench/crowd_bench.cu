@@ -79,9 +79,10 @@ int main(int argc, char** argv) {
   }
   unsigned long long* counted = nullptr;
   CUDA_OK(cudaMalloc(&counted, sizeof *counted));
-  CUDA_OK(cudaMemset(counted, 0, sizeof *counted));
   cudaStream_t stream;
   CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  // In the kernels' stream: one that does not block would not wait for a memset in the default stream.
+  CUDA_OK(cudaMemsetAsync(counted, 0, sizeof *counted, stream));
   Work<<<blocks, kThreads, 0, stream>>>(counted, 0);
   CUDA_OK(cudaDeviceSynchronize());
 
