@@ -86,7 +86,12 @@ Fiber::~Fiber() {
 #if defined(__SANITIZE_THREAD__)
   if (tsan_fiber_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
 #endif
-  if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+  if (mapping_ == nullptr) return;
+#if defined(__SANITIZE_ADDRESS__)
+  // As in Start: whoever is given these addresses next has no red zones there.
+  ASAN_UNPOISON_MEMORY_REGION(mapping_, mapping_bytes_);
+#endif
+  munmap(mapping_, mapping_bytes_);
 }
 
 absl::Status Fiber::Allocate(size_t stack_bytes, size_t color) {

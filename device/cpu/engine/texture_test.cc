@@ -262,7 +262,7 @@ TEST(TexturesOfAGroupTest, ComputeWhatEachFetchDoes) {
         for (uint32_t& value : values) {
           const auto place = static_cast<int32_t>(random() % 60) - 20;
           if (integers) {
-            value = static_cast<uint32_t>(far && random() % 9 == 0 ? place * 70000000 : place);
+            value = static_cast<uint32_t>(place) * (far && random() % 9 == 0 ? 70000000u : 1u);
           } else {
             const float part = static_cast<float>(random() % 4096) / 4096;
             const float inside = static_cast<float>(place) + (random() % 4 == 0 ? 0.5f : part);
