@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "host/ctl/json_fields.h"
 #include "host/ctl/status_table.h"
 
 namespace consort::host {
@@ -12,15 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Text(const Json& object, const char* key) {
-  return object.value(key, std::string("-"));
-}
-
-uint64_t Number(const Json& object, const char* key) { return object.value(key, uint64_t{0}); }
-
 bool IsWanted(const Json& who, const std::string& application) {
-  return application.empty() || Text(who, "application") == application ||
-         absl::StrCat(Number(who, "pid")) == application;
+  return application.empty() || TextOf(who, "application") == application ||
+         absl::StrCat(NumberOf(who, "pid")) == application;
 }
 
 Json Begin(const Json& who) {
@@ -36,11 +31,11 @@ absl::StatusOr<Json> PlacementsOf(const Json& status, const std::string& applica
   const Json pool = status.value("pool", Json::object());
   std::map<uint64_t, std::string> model_of_gid;
   for (const Json& gpu : pool.value("gpus", Json::array())) {
-    model_of_gid[Number(gpu, "gid")] = Text(gpu, "model");
+    model_of_gid[NumberOf(gpu, "gid")] = TextOf(gpu, "model");
   }
   std::map<uint64_t, std::string> model_of_device;
   for (const Json& device : status.value("devices", Json::array())) {
-    model_of_device[Number(device, "index")] = Text(device, "model");
+    model_of_device[NumberOf(device, "index")] = TextOf(device, "model");
   }
   for (const Json& assembly : pool.value("assemblies", Json::array())) {
     if (!IsWanted(assembly, application)) continue;
@@ -49,9 +44,9 @@ absl::StatusOr<Json> PlacementsOf(const Json& status, const std::string& applica
       Json placement = Begin(assembly);
       placement["vgpu"] = index++;
       for (const char* key : {"gid", "node", "device"}) placement[key] = vgpu.at(key);
-      placement["model"] = model_of_gid[Number(vgpu, "gid")];
+      placement["model"] = model_of_gid[NumberOf(vgpu, "gid")];
       placement["local"] = vgpu.value("local", false);
-      placement["why"] = Text(vgpu, "why");
+      placement["why"] = TextOf(vgpu, "why");
       placements.push_back(std::move(placement));
     }
   }
@@ -60,11 +55,11 @@ absl::StatusOr<Json> PlacementsOf(const Json& status, const std::string& applica
     if (session.contains("assembly") || !IsWanted(session, application)) continue;
     Json placement = Begin(session);
     if (session.contains("vgpu")) placement["vgpu"] = session.at("vgpu");
-    placement["node"] = Text(pool.contains("node") ? pool : status, "node");
+    placement["node"] = TextOf(pool.contains("node") ? pool : status, "node");
     placement["device"] = session.at("device");
-    placement["model"] = model_of_device[Number(session, "device")];
+    placement["model"] = model_of_device[NumberOf(session, "device")];
     placement["local"] = true;
-    placement["why"] = Text(session, "why");
+    placement["why"] = TextOf(session, "why");
     placements.push_back(std::move(placement));
   }
   if (placements.empty() && !application.empty()) {
@@ -79,12 +74,12 @@ std::string PlacementTable(const Json& placements) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& placement : placements) {
     const auto number = [&placement](const char* key) {
-      return placement.contains(key) ? absl::StrCat(Number(placement, key)) : "-";
+      return placement.contains(key) ? absl::StrCat(NumberOf(placement, key)) : "-";
     };
-    rows.push_back({Text(placement, "tenant"), Text(placement, "application"), number("pid"),
-                    number("vgpu"), Text(placement, "node"), number("device"),
-                    Text(placement, "model"), placement.value("local", false) ? "here" : "remote",
-                    Text(placement, "why")});
+    rows.push_back({TextOf(placement, "tenant"), TextOf(placement, "application"), number("pid"),
+                    number("vgpu"), TextOf(placement, "node"), number("device"),
+                    TextOf(placement, "model"), placement.value("local", false) ? "here" : "remote",
+                    TextOf(placement, "why")});
   }
   return Table(
       {"TENANT", "APPLICATION", "PID ", "VGPU ", "NODE", "DEVICE ", "MODEL", "WHERE", "WHY"}, rows);

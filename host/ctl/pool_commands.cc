@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host/ctl/json_fields.h"
 #include "host/ctl/status_table.h"
 
 namespace consort::host {
@@ -12,9 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Text(const Json& object, const char* key) {
-  return object.value(key, std::string("-"));
-}
 std::string Count(const Json& object, const char* key) {
   return absl::StrCat(object.value(key, uint64_t{0}));
 }
@@ -27,8 +25,8 @@ std::string Measured(const Json& object, const char* key, double unit) {
 }
 
 std::string Role(const Json& pool, const std::string& node) {
-  const bool mapper = node == Text(pool, "mapper");
-  if (node != Text(pool, "node")) return mapper ? "mapper" : "";
+  const bool mapper = node == TextOf(pool, "mapper");
+  if (node != TextOf(pool, "node")) return mapper ? "mapper" : "";
   return mapper ? "mapper, this host" : "this host";
 }
 
@@ -45,12 +43,12 @@ absl::StatusOr<Json> PoolOf(const Json& status) {
 std::string NodesTable(const Json& pool) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& node : pool.value("nodes", Json::array())) {
-    const std::string name = Text(node, "node");
-    rows.push_back({name, Text(node, "address"), Count(node, "gpus"), Role(pool, name)});
+    const std::string name = TextOf(node, "node");
+    rows.push_back({name, TextOf(node, "address"), Count(node, "gpus"), Role(pool, name)});
   }
   std::string out = Table({"NODE", "ADDRESS", "GPUS ", "ROLE"}, rows);
   if (!pool.value("joined", false)) {
-    absl::StrAppend(&out, "\nThis host is not in the pool: ", Text(pool, "problem"), "\n");
+    absl::StrAppend(&out, "\nThis host is not in the pool: ", TextOf(pool, "problem"), "\n");
   }
   return out;
 }
@@ -58,8 +56,8 @@ std::string NodesTable(const Json& pool) {
 std::string GpusTable(const Json& pool) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& gpu : pool.value("gpus", Json::array())) {
-    rows.push_back({Count(gpu, "gid"), Text(gpu, "node"), Count(gpu, "device"), Text(gpu, "model"),
-                    HumanBytes(gpu.value("memory_total_bytes", uint64_t{0})),
+    rows.push_back({Count(gpu, "gid"), TextOf(gpu, "node"), Count(gpu, "device"),
+                    TextOf(gpu, "model"), HumanBytes(gpu.value("memory_total_bytes", uint64_t{0})),
                     gpu.contains("bound") ? Count(gpu, "bound") : "-", Measured(gpu, "weight", 1),
                     Measured(gpu, "copy_to_device_bytes_per_second", 1e9),
                     Measured(gpu, "copy_to_host_bytes_per_second", 1e9),
@@ -74,10 +72,10 @@ std::string GpusTable(const Json& pool) {
 std::string DevicesTable(const Json& devices) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& device : devices) {
-    rows.push_back({Count(device, "index"), Text(device, "model"), Text(device, "uuid"),
+    rows.push_back({Count(device, "index"), TextOf(device, "model"), TextOf(device, "uuid"),
                     HumanBytes(device.value("memory_total_bytes", uint64_t{0})),
                     HumanBytes(device.value("memory_used_bytes", uint64_t{0})),
-                    Count(device, "sessions"), Text(device, "state")});
+                    Count(device, "sessions"), TextOf(device, "state")});
   }
   return Table({"DEVICE ", "MODEL", "UUID", "MEMORY ", "USED ", "SESSIONS ", "STATE"}, rows);
 }
@@ -87,10 +85,10 @@ std::string SlicesTable(const Json& pool) {
   for (const Json& assembly : pool.value("assemblies", Json::array())) {
     uint64_t index = 0;
     for (const Json& vgpu : assembly.value("vgpus", Json::array())) {
-      rows.push_back({Text(assembly, "tenant"), Text(assembly, "application"),
+      rows.push_back({TextOf(assembly, "tenant"), TextOf(assembly, "application"),
                       Count(assembly, "pid"), absl::StrCat(index++), Count(vgpu, "gid"),
-                      Text(vgpu, "node"), Count(vgpu, "device"),
-                      vgpu.value("local", false) ? "here" : "remote", Text(vgpu, "why")});
+                      TextOf(vgpu, "node"), Count(vgpu, "device"),
+                      vgpu.value("local", false) ? "here" : "remote", TextOf(vgpu, "why")});
     }
   }
   return Table(

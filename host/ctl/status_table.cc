@@ -5,17 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host/ctl/json_fields.h"
 
 namespace consort::host {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-uint64_t Number(const Json& object, const char* key) { return object.value(key, uint64_t{0}); }
-
-std::string Text(const Json& object, const char* key) {
-  return object.value(key, std::string("-"));
-}
 
 std::string Duration(uint64_t seconds) {
   if (seconds < 60) return absl::StrFormat("%ds", seconds);
@@ -29,9 +24,9 @@ std::string Percent(const Json& object, const char* key) {
 }
 
 std::vector<std::string> Usage(const Json& object) {
-  return {absl::StrCat(Number(object, "calls")), HumanBytes(Number(object, "bytes_to_device")),
-          HumanBytes(Number(object, "bytes_to_host")),
-          absl::StrCat(Number(object, "kernel_launches")),
+  return {absl::StrCat(NumberOf(object, "calls")), HumanBytes(NumberOf(object, "bytes_to_device")),
+          HumanBytes(NumberOf(object, "bytes_to_host")),
+          absl::StrCat(NumberOf(object, "kernel_launches")),
           absl::StrFormat("%.1f s", object.value("kernel_seconds", 0.0))};
 }
 
@@ -89,25 +84,25 @@ std::string HumanBytes(uint64_t bytes) {
 }
 
 std::string StatusTables(const Json& status, uint64_t now) {
-  const uint64_t started = Number(status, "started");
-  std::string out = absl::StrCat("consortd ", Text(status, "version"), ", up ",
+  const uint64_t started = NumberOf(status, "started");
+  std::string out = absl::StrCat("consortd ", TextOf(status, "version"), ", up ",
                                  Duration(now > started ? now - started : 0), "\n\n");
   std::vector<std::vector<std::string>> rows;
   for (const Json& device : status.value("devices", Json::array())) {
-    rows.push_back({absl::StrCat(Number(device, "index")), Text(device, "model"),
+    rows.push_back({absl::StrCat(NumberOf(device, "index")), TextOf(device, "model"),
                     device.contains("memory_total_bytes")
-                        ? HumanBytes(Number(device, "memory_total_bytes"))
+                        ? HumanBytes(NumberOf(device, "memory_total_bytes"))
                         : "-",
-                    Text(device, "state"), absl::StrCat(Number(device, "sessions")),
-                    absl::StrCat(Number(device, "worker_starts"))});
+                    TextOf(device, "state"), absl::StrCat(NumberOf(device, "sessions")),
+                    absl::StrCat(NumberOf(device, "worker_starts"))});
   }
   absl::StrAppend(
       &out, Table({"DEVICE ", "MODEL", "MEMORY ", "STATE", "SESSIONS ", "WORKER STARTS "}, rows));
 
   rows.clear();
   for (const Json& tenant : status.value("tenants", Json::array())) {
-    rows.push_back(
-        Join({Text(tenant, "tenant"), absl::StrCat(Number(tenant, "sessions"))}, Usage(tenant)));
+    rows.push_back(Join({TextOf(tenant, "tenant"), absl::StrCat(NumberOf(tenant, "sessions"))},
+                        Usage(tenant)));
   }
   if (!rows.empty()) {
     absl::StrAppend(&out, "\n", Table(Join({"TENANT", "SESSIONS "}, UsageHeadings()), rows));
@@ -115,12 +110,12 @@ std::string StatusTables(const Json& status, uint64_t now) {
 
   rows.clear();
   for (const Json& session : status.value("sessions", Json::array())) {
-    const uint64_t began = Number(session, "started");
-    rows.push_back(
-        Join({absl::StrCat(Number(session, "id")), Text(session, "tenant"), Text(session, "vm"),
-              Text(session, "application"), absl::StrCat(Number(session, "pid")),
-              absl::StrCat(Number(session, "device")), Duration(now > began ? now - began : 0)},
-             Usage(session)));
+    const uint64_t began = NumberOf(session, "started");
+    rows.push_back(Join(
+        {absl::StrCat(NumberOf(session, "id")), TextOf(session, "tenant"), TextOf(session, "vm"),
+         TextOf(session, "application"), absl::StrCat(NumberOf(session, "pid")),
+         absl::StrCat(NumberOf(session, "device")), Duration(now > began ? now - began : 0)},
+        Usage(session)));
   }
   if (!rows.empty()) {
     absl::StrAppend(
@@ -136,12 +131,12 @@ std::string StatusTables(const Json& status, uint64_t now) {
 }
 
 std::string TopTables(const Json& status) {
-  std::string out = absl::StrCat("policy ", Text(status, "policy"), "\n");
+  std::string out = absl::StrCat("policy ", TextOf(status, "policy"), "\n");
   std::vector<std::vector<std::string>> rows;
   for (const Json& share : status.value("shares", Json::array())) {
-    rows.push_back({Text(share, "tenant"), absl::StrCat(Number(share, "device")),
-                    absl::StrCat(Number(share, "weight")), Percent(share, "share"),
-                    Percent(share, "target"), absl::StrCat(Number(share, "waiting"))});
+    rows.push_back({TextOf(share, "tenant"), absl::StrCat(NumberOf(share, "device")),
+                    absl::StrCat(NumberOf(share, "weight")), Percent(share, "share"),
+                    Percent(share, "target"), absl::StrCat(NumberOf(share, "waiting"))});
   }
   if (rows.empty()) return absl::StrCat(out, "\nno application is here\n");
   absl::StrAppend(&out, "\n",
@@ -149,12 +144,12 @@ std::string TopTables(const Json& status) {
 
   rows.clear();
   for (const Json& session : status.value("sessions", Json::array())) {
-    rows.push_back({absl::StrCat(Number(session, "id")), Text(session, "tenant"),
-                    Text(session, "application"), absl::StrCat(Number(session, "device")),
-                    Percent(session, "share"), Text(session, "phase"),
-                    absl::StrCat(Number(session, "waiting"), "+", Number(session, "in_flight")),
-                    HumanBytes(Number(session, "bytes_to_device")),
-                    HumanBytes(Number(session, "bytes_to_host")),
+    rows.push_back({absl::StrCat(NumberOf(session, "id")), TextOf(session, "tenant"),
+                    TextOf(session, "application"), absl::StrCat(NumberOf(session, "device")),
+                    Percent(session, "share"), TextOf(session, "phase"),
+                    absl::StrCat(NumberOf(session, "waiting"), "+", NumberOf(session, "in_flight")),
+                    HumanBytes(NumberOf(session, "bytes_to_device")),
+                    HumanBytes(NumberOf(session, "bytes_to_host")),
                     absl::StrFormat("%.1f s", session.value("device_seconds", 0.0)),
                     absl::StrFormat("%.1f s", session.value("queued_seconds", 0.0))});
   }

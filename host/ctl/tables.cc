@@ -7,17 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host/ctl/json_fields.h"
 #include "host/ctl/status_table.h"
 
 namespace consort::host {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string Text(const Json& object, const char* key) {
-  return object.value(key, std::string("-"));
-}
-uint64_t Number(const Json& object, const char* key) { return object.value(key, uint64_t{0}); }
 
 std::string Seconds(const Json& object, const char* key) {
   return absl::StrFormat("%.3f", object.value(key, 0.0));
@@ -35,7 +31,7 @@ std::string Age(uint64_t seconds) {
 Json ApplicationsOf(const Json& status, const std::string& tenant) {
   Json out = Json::array();
   for (const Json& session : status.value("sessions", Json::array())) {
-    if (tenant.empty() || Text(session, "tenant") == tenant) out.push_back(session);
+    if (tenant.empty() || TextOf(session, "tenant") == tenant) out.push_back(session);
   }
   return out;
 }
@@ -43,13 +39,13 @@ Json ApplicationsOf(const Json& status, const std::string& tenant) {
 std::string ApplicationTable(const Json& applications, uint64_t now) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& session : applications) {
-    const uint64_t began = Number(session, "started");
-    rows.push_back({absl::StrCat(Number(session, "id")), Text(session, "tenant"),
-                    Text(session, "vm"), Text(session, "application"),
-                    absl::StrCat(Number(session, "pid")), absl::StrCat(Number(session, "device")),
-                    Text(session, "phase"), HumanBytes(Number(session, "memory_bytes")),
-                    Seconds(session, "device_seconds"), Seconds(session, "queued_seconds"),
-                    Age(now > began ? now - began : 0)});
+    const uint64_t began = NumberOf(session, "started");
+    rows.push_back(
+        {absl::StrCat(NumberOf(session, "id")), TextOf(session, "tenant"), TextOf(session, "vm"),
+         TextOf(session, "application"), absl::StrCat(NumberOf(session, "pid")),
+         absl::StrCat(NumberOf(session, "device")), TextOf(session, "phase"),
+         HumanBytes(NumberOf(session, "memory_bytes")), Seconds(session, "device_seconds"),
+         Seconds(session, "queued_seconds"), Age(now > began ? now - began : 0)});
   }
   return Table({"SESSION ", "TENANT", "VM", "APPLICATION", "PID ", "DEVICE ", "PHASE", "MEMORY ",
                 "DEVICE S ", "QUEUED S ", "AGE "},
@@ -61,7 +57,7 @@ Json MachinesOf(const Json& status) {
   for (Json vm : status.value("vms", Json::array())) {
     uint64_t open = 0;
     for (const Json& session : status.value("sessions", Json::array())) {
-      if (Text(session, "vm") == Text(vm, "name")) ++open;
+      if (TextOf(session, "vm") == TextOf(vm, "name")) ++open;
     }
     vm["sessions"] = open;
     out.push_back(std::move(vm));
@@ -72,9 +68,9 @@ Json MachinesOf(const Json& status) {
 std::string MachineTable(const Json& machines) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& vm : machines) {
-    rows.push_back({Text(vm, "name"), Text(vm, "tenant"),
-                    vm.contains("vgpus") ? absl::StrCat(Number(vm, "vgpus")) : "all",
-                    absl::StrCat(Number(vm, "sessions")), Text(vm, "socket")});
+    rows.push_back({TextOf(vm, "name"), TextOf(vm, "tenant"),
+                    vm.contains("vgpus") ? absl::StrCat(NumberOf(vm, "vgpus")) : "all",
+                    absl::StrCat(NumberOf(vm, "sessions")), TextOf(vm, "socket")});
   }
   return Table({"VM", "TENANT", "VGPUS ", "SESSIONS ", "SOCKET"}, rows);
 }
@@ -82,15 +78,15 @@ std::string MachineTable(const Json& machines) {
 std::string EventTable(const Json& events) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& event : events) {
-    const time_t at = static_cast<time_t>(Number(event, "time"));
+    const time_t at = static_cast<time_t>(NumberOf(event, "time"));
     tm parts = {};
     gmtime_r(&at, &parts);
     char time[32];
     strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", &parts);
-    const uint64_t times = Number(event, "times");
-    rows.push_back(
-        {time, Text(event, "level"),
-         absl::StrCat(Text(event, "text"), times > 1 ? absl::StrCat(" (", times, " times)") : "")});
+    const uint64_t times = NumberOf(event, "times");
+    rows.push_back({time, TextOf(event, "level"),
+                    absl::StrCat(TextOf(event, "text"),
+                                 times > 1 ? absl::StrCat(" (", times, " times)") : "")});
   }
   return Table({"TIME", "LEVEL", "EVENT"}, rows);
 }

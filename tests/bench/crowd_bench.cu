@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   CUDA_OK(cudaMalloc(&counted, sizeof *counted));
   cudaStream_t stream;
   CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  // In the kernels' stream: one that does not block would not wait for a memset in the default stream.
+  // In the kernels' stream: one that does not block would not wait for the default stream's memset.
   CUDA_OK(cudaMemsetAsync(counted, 0, sizeof *counted, stream));
   Work<<<blocks, kThreads, 0, stream>>>(counted, 0);
   CUDA_OK(cudaDeviceSynchronize());

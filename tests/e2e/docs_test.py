@@ -100,8 +100,7 @@ class Docs(unittest.TestCase):
                 words = shlex.split(command)[1:]
                 if words[0] == "report":
                     words += ["--account", str(daemon.folder / "account.jsonl")]
-                done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *words],
-                                      capture_output=True, text=True, timeout=SECONDS)
+                done = daemon.consortctl(*words)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), command)
                 self.assertTrue(done.stdout, command)
                 ran += 1

@@ -143,25 +143,19 @@ class Errors(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline, daemon.log_tail())
                 time.sleep(0.05)
             self.assertRegex(daemon.log(), r"account file /dev/full: No space left on device: make room there")
-            self.assertIn("make room there", self.ctl(daemon, "events"))
-
-    def ctl(self, daemon, *arguments, status=0, **identity):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *arguments],
-                              capture_output=True, text=True, timeout=SECONDS, **identity)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+            self.assertIn("make room there", daemon.control("events"))
 
     def test_consortctl_says_what_is_wrong_and_what_to_do(self):
-        self.assertRegex(self.ctl(self.running, "report", "--account", str(self.folder / "none"), status=1),
+        self.assertRegex(self.running.control("report", "--account", str(self.folder / "none"), status=1),
                          r"there is no account .*--account FILE")
-        self.assertRegex(self.ctl(self.running, "report", "--since", "yesterday", status=64), r"no time, such as 2026-03-01")
-        self.assertIn("--help", self.ctl(self.running, "stat", status=64))
+        self.assertRegex(self.running.control("report", "--since", "yesterday", status=64), r"no time, such as 2026-03-01")
+        self.assertIn("--help", self.running.control("stat", status=64))
         if os.geteuid() == 0:
-            self.assertRegex(self.ctl(self.running, "status", status=77, user=NOBODY, group=NOBODY, extra_groups=[]),
+            self.assertRegex(self.running.control("status", status=77, user=NOBODY, group=NOBODY, extra_groups=[]),
                              r"you may not use .*: be root, or a member of the group")
         self.running.signal(signal.SIGSTOP)
         try:
-            self.assertRegex(self.ctl(self.running, "status", status=69), r"does not answer .*journalctl -u consortd")
+            self.assertRegex(self.running.control("status", status=69), r"does not answer .*journalctl -u consortd")
         finally:
             self.running.signal(signal.SIGCONT)
 
@@ -201,16 +195,16 @@ class Errors(unittest.TestCase):
         account = disk / "account.jsonl"
         with stack.Daemon(self.folder, device="cpu", arguments=(
                 "--account", account, "--tenants", tenants, "--state", disk / "state.json")) as daemon:
-            self.ctl(daemon, "tenant", "set", "a", "--weight", "2")
+            daemon.control("tenant", "set", "a", "--weight", "2")
             filler = disk / "filler"
             with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
                 while True:
                     file.write(bytes(4096))
             # What could not be kept has not happened.
-            said = self.ctl(daemon, "tenant", "set", "a", "--weight", "3", status=1)
+            said = daemon.control("tenant", "set", "a", "--weight", "3", status=1)
             self.assertRegex(said, r"state\.json.*No space left on device")
-            self.assertRegex(self.ctl(daemon, "tenant", "list"), r"(?m)^a +2 ")
-            self.assertRegex(self.ctl(daemon, "debug", "bundle", str(disk / "bundle.tar"), status=1),
+            self.assertRegex(daemon.control("tenant", "list"), r"(?m)^a +2 ")
+            self.assertRegex(daemon.control("debug", "bundle", str(disk / "bundle.tar"), status=1),
                              r"bundle\.tar.*No space left on device")
 
             def run_until(wanted):
@@ -228,7 +222,7 @@ class Errors(unittest.TestCase):
             # Nothing was half written.
             for line in account.read_text("utf-8").splitlines():
                 json.loads(line)
-            self.ctl(daemon, "tenant", "set", "a", "--weight", "3")
+            daemon.control("tenant", "set", "a", "--weight", "3")
             self.assertEqual(daemon.stop(), 0)
 
 

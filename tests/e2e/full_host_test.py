@@ -11,14 +11,12 @@ import collections
 import json
 import os
 import re
-import subprocess
 import tempfile
 import time
 import unittest
 import urllib.request
 
 import browser
-import stack
 from full_host import APPLICATIONS, DEVICES, NAMES, TENANTS, full_host
 
 SECONDS = 120
@@ -54,12 +52,6 @@ class FullHost(unittest.TestCase):
         cls.host = cls.enterClassContext(full_host(folder.name))
         cls.page = cls.enterClassContext(browser.Browser())
 
-    def ctl(self, *arguments):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.host.daemon.admin_socket, *arguments],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
     def open(self):
         page = self.page
         page.errors.clear()
@@ -87,18 +79,18 @@ class FullHost(unittest.TestCase):
         self.assertEqual(len(text.splitlines()), len(again.splitlines()))
 
     def test_2_all_are_in_consortctl(self):
-        status = json.loads(self.ctl("status", "--output", "json"))
+        status = json.loads(self.host.daemon.control("status", "--output", "json"))
         self.assertEqual({session["pid"] for session in status["sessions"]}, set(range(1000, 1000 + APPLICATIONS)))
         self.assertEqual([device["state"] for device in status["devices"]], ["ready"] * DEVICES)
         # Each has a window of one slot or more.
         self.assertGreaterEqual(status["windows_used"], APPLICATIONS)
-        self.assertEqual(len(re.findall(r"(?m)^ *\d+  tenant-\d+ +tenant-\d+ +python3-", self.ctl("status"))), APPLICATIONS)
-        self.assertEqual(len(json.loads(self.ctl("apps", "--tenant", "tenant-7", "--output", "json"))), APPLICATIONS // TENANTS)
+        self.assertEqual(len(re.findall(r"(?m)^ *\d+  tenant-\d+ +tenant-\d+ +python3-", self.host.daemon.control("status"))), APPLICATIONS)
+        self.assertEqual(len(json.loads(self.host.daemon.control("apps", "--tenant", "tenant-7", "--output", "json"))), APPLICATIONS // TENANTS)
         before = {session["id"]: session["device_seconds"] for session in status["sessions"]}
 
         def all_busy_went_on():
             after = {session["id"]: session["device_seconds"] for session in
-                     json.loads(self.ctl("top", "--once", "--output", "json"))["sessions"]}
+                     json.loads(self.host.daemon.control("top", "--once", "--output", "json"))["sessions"]}
             busy = [number for number, seconds in after.items() if seconds > 0]
             return len(busy) >= APPLICATIONS / 2 and all(after[number] > before[number] for number in busy)
 

@@ -104,17 +104,9 @@ class Libvirt(unittest.TestCase):
                          f"{self.daemon.log_tail()}")
         return done.stdout
 
-    def ctl(self, *arguments, status=0):
-        done = subprocess.run(
-            [stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket,
-             *arguments], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, status, f"{arguments}: {done.stdout}{done.stderr}"
-                         f"{self.daemon.log_tail()}")
-        return done.stdout + done.stderr
-
     def vm_ctl(self, *arguments, status=0):
-        return self.ctl("vm", "-c", self.uri, "--vm-files", str(self.folder / "vms.d"),
-                        "--vm-sockets", str(self.folder / "vms"), *arguments, status=status)
+        return self.daemon.control("vm", "-c", self.uri, "--vm-files", str(self.folder / "vms.d"),
+                                   "--vm-sockets", str(self.folder / "vms"), *arguments, status=status)
 
     def define(self, commands, programs):
         shutil.copy(self.kernel.image, self.folder / "kernel")
@@ -148,7 +140,7 @@ class Libvirt(unittest.TestCase):
         printed = self.vm_ctl("attach", "web-1", "--tenant", "research", "--print")
         self.assertIn("vhost-user-vsock-pci", printed)
         self.assertEqual(self.virsh("dumpxml", "web-1"), plain)
-        self.assertEqual(json.loads(self.ctl("status", "-o", "json"))["vms"], [])
+        self.assertEqual(json.loads(self.daemon.control("status", "-o", "json"))["vms"], [])
 
         self.vm_ctl("attach", "web-1", "--tenant", "research", "--vgpus", "1")
         attached = self.virsh("dumpxml", "web-1")
@@ -158,7 +150,7 @@ class Libvirt(unittest.TestCase):
         listed, = json.loads(self.vm_ctl("list", "-o", "json"))
         self.assertEqual((listed["domain"], listed["tenant"], listed["vgpus"], listed["running"]),
                          ("web-1", "research", 1, False))
-        known, = json.loads(self.ctl("status", "-o", "json"))["vms"]
+        known, = json.loads(self.daemon.control("status", "-o", "json"))["vms"]
         self.assertEqual((known["name"], known["tenant"], known["vgpus"]),
                          ("web-1", "research", 1))
 
@@ -169,11 +161,11 @@ class Libvirt(unittest.TestCase):
         for session in self.daemon.wait_for_account(lambda sessions: len(sessions) >= 2):
             self.assertEqual((session["tenant"], session["vm"], session["channel"]),
                              ("research", "web-1", "vhost-user"))
-        self.assertIn("research", self.ctl("status"))
+        self.assertIn("research", self.daemon.control("status"))
 
         self.vm_ctl("detach", "web-1")
         self.assertEqual(self.virsh("dumpxml", "web-1"), plain)
-        self.assertEqual(json.loads(self.ctl("status", "-o", "json"))["vms"], [])
+        self.assertEqual(json.loads(self.daemon.control("status", "-o", "json"))["vms"], [])
         self.assertEqual([path.name for path in (self.folder / "vms").glob("*.sock")], [])
         self.assertEqual(list((self.folder / "vms.d").iterdir()), [])
         self.assertIn("has no vGPU", self.vm_ctl("detach", "web-1"))
@@ -190,7 +182,7 @@ class Libvirt(unittest.TestCase):
         (self.folder / "vms.d" / "web-1.toml").unlink()
         self.daemon.signal(signal.SIGHUP)
         deadline = time.monotonic() + START_SECONDS
-        while json.loads(self.ctl("status", "-o", "json"))["vms"]:
+        while json.loads(self.daemon.control("status", "-o", "json"))["vms"]:
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
         self.assertIn("does not know the VM", self.vm_ctl("check", "web-1", status=1))
@@ -203,13 +195,13 @@ class Libvirt(unittest.TestCase):
         (self.folder / "vms.d" / "web-2.toml").write_text("tenand = 'x'\n", "ascii")
         self.daemon.signal(signal.SIGHUP)
         deadline = time.monotonic() + START_SECONDS
-        while not json.loads(self.ctl("status", "-o", "json"))["reload_failed"]:
+        while not json.loads(self.daemon.control("status", "-o", "json"))["reload_failed"]:
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
         self.assertIn("web-2.toml:1: unknown key tenand", self.daemon.log())
         self.assertEqual([known["name"] for known in
-                          json.loads(self.ctl("status", "-o", "json"))["vms"]], ["web-1"])
-        self.assertIn("mistake", self.ctl("status"))
+                          json.loads(self.daemon.control("status", "-o", "json"))["vms"]], ["web-1"])
+        self.assertIn("mistake", self.daemon.control("status"))
 
     def test_a_watcher_and_the_hook_keep_sockets_in_step_with_domains(self):
         self.define([], [])
@@ -245,9 +237,9 @@ class Libvirt(unittest.TestCase):
 
     def test_without_a_daemon_it_says_so(self):
         self.daemon.stop()
-        self.assertIn("is consortd running", self.ctl("status", status=69))
-        self.ctl("nonsense", status=64)
-        self.ctl("--help")
+        self.assertIn("is consortd running", self.daemon.control("status", status=69))
+        self.daemon.control("nonsense", status=64)
+        self.daemon.control("--help")
 
 
 if __name__ == "__main__":

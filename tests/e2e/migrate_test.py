@@ -48,14 +48,8 @@ class Migrate(unittest.TestCase):
         self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
         return output
 
-    def ctl(self, *command, status=0):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket, *command],
-                              capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
-        return done.stdout + done.stderr
-
     def sessions(self):
-        return json.loads(self.ctl("status", "--output", "json"))["sessions"]
+        return json.loads(self.daemon.control("status", "--output", "json"))["sessions"]
 
     def device_of(self, program):
         return [session["device"] for session in self.sessions() if session["pid"] == program.pid]
@@ -63,9 +57,7 @@ class Migrate(unittest.TestCase):
     def migrate(self, program, device):
         """Where it has just come from its addresses may be in use until all is cleared away."""
         def try_it():
-            done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket,
-                                   "migrate", f"pid:{program.pid}", "--to", str(device)],
-                                  capture_output=True, text=True, timeout=120, check=False)
+            done = self.daemon.consortctl("migrate", f"pid:{program.pid}", "--to", str(device))
             if "addresses are another application's" in done.stderr:
                 return False
             self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
@@ -101,7 +93,7 @@ class Migrate(unittest.TestCase):
     def test_what_cannot_move_stays_with_its_reason_and_goes_on(self):
         self.start()
         program = self.wanderer("4", "textures")
-        said = self.ctl("migrate", "wanderer", "--to", "1", status=1)
+        said = self.daemon.control("migrate", "wanderer", "--to", "1", status=1)
         self.assertIn("stays on device 0: it has arrays, textures or surfaces", said)
         self.assertEqual(self.device_of(program), [0])
         self.passes(program)
@@ -116,7 +108,7 @@ class Migrate(unittest.TestCase):
                 (("migrate", "wanderer", "--to", "2"), "there is no device 2"),
                 (("migrate", "nobody", "--to", "1"), "no application nobody is open"),
                 (("drain", "7"), "there is no device 7")):
-            self.assertIn(text, self.ctl(*command, status=64))
+            self.assertIn(text, self.daemon.control(*command, status=64))
         self.passes(program)
 
     def test_a_device_without_the_memory_does_not_get_it(self):
@@ -126,7 +118,7 @@ class Migrate(unittest.TestCase):
         for program in programs:
             self.migrate(program, 1)
         programs.append(self.wanderer("48"))
-        said = self.ctl("migrate", f"pid:{programs[-1].pid}", "--to", "1", status=1)
+        said = self.daemon.control("migrate", f"pid:{programs[-1].pid}", "--to", "1", status=1)
         self.assertIn("the device has not the memory that it needs", said)
         for program in programs:
             self.passes(program)
@@ -139,10 +131,7 @@ class Migrate(unittest.TestCase):
         stack.wait_for(lambda: len(self.sessions()) == 4, "four programs")
         moved = 0
         for session in self.sessions():
-            done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket,
-                                   "migrate", str(session["id"]), "--to", "1"], capture_output=True, text=True,
-                                  timeout=120, check=False)
-            moved += done.returncode == 0
+            moved += self.daemon.consortctl("migrate", str(session["id"]), "--to", "1").returncode == 0
         self.assertGreater(moved, 0, self.daemon.log_tail())
         for program in programs:
             output, _ = program.communicate(timeout=120)
@@ -151,14 +140,14 @@ class Migrate(unittest.TestCase):
     def test_a_device_is_drained_and_takes_applications_again(self):
         self.start()
         programs = [self.wanderer("4") for _ in range(2)]
-        said = self.ctl("drain", "0")
+        said = self.daemon.control("drain", "0")
         self.assertEqual(said.count("device 0 to device 1"), 2, said)
-        status = json.loads(self.ctl("status", "--output", "json"))
+        status = json.loads(self.daemon.control("status", "--output", "json"))
         self.assertEqual([device["state"] for device in status["devices"]], ["drained", "ready"])
         # A new one asks for device 0 and gets the other.
         programs.append(self.wanderer("4"))
         self.assertEqual([self.device_of(program) for program in programs], [[1]] * 3)
-        self.ctl("undrain", "0")
+        self.daemon.control("undrain", "0")
         programs.append(self.wanderer("4"))
         self.assertEqual(self.device_of(programs[-1]), [0])
         for program in programs:
@@ -167,7 +156,7 @@ class Migrate(unittest.TestCase):
     def test_a_drain_tells_what_stays(self):
         self.start()
         goes, stays = self.wanderer("4"), self.wanderer("4", "textures")
-        said = self.ctl("drain", "0", status=1)
+        said = self.daemon.control("drain", "0", status=1)
         self.assertIn("wanderer stays: it has arrays, textures or surfaces", said)
         self.assertIn("1 application stays on device 0", said)
         self.assertEqual([self.device_of(goes), self.device_of(stays)], [[1], [0]])
@@ -179,9 +168,9 @@ class Migrate(unittest.TestCase):
         self.start()
         program = self.wanderer("4")
         self.migrate(program, 1)
-        status = json.loads(self.ctl("status", "--output", "json"))
+        status = json.loads(self.daemon.control("status", "--output", "json"))
         os.kill(status["devices"][0]["worker_pid"], 9)
-        stack.wait_for(lambda: json.loads(self.ctl("status", "--output", "json"))["devices"][0]["worker_starts"] > 1,
+        stack.wait_for(lambda: json.loads(self.daemon.control("status", "--output", "json"))["devices"][0]["worker_starts"] > 1,
                        "another worker")
         self.passes(program)
 

@@ -18,16 +18,8 @@ import stack
 PATIENCE_SECONDS = 60
 
 
-def ctl(daemon, *arguments):
-    done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *arguments],
-                          capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AssertionError(f"consortctl {arguments}: {done.stderr}{daemon.log_tail()}")
-    return done.stdout
-
-
 def pool_of(daemon):
-    return json.loads(ctl(daemon, "status", "-o", "json"))["pool"]
+    return json.loads(daemon.control("status", "-o", "json"))["pool"]
 
 
 def wait_for(wanted, what, *daemons):
@@ -142,7 +134,7 @@ class RemoteVgpus(unittest.TestCase):
         hosts.wait_for_nodes(0, 1)
         done = run(near, "device_query")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        gpus = json.loads(ctl(near, "gpus", "-o", "json"))
+        gpus = json.loads(near.control("gpus", "-o", "json"))
         self.assertEqual(sorted((gpu["node"], gpu["device"]) for gpu in gpus), [("a", 0), ("b", 0), ("b", 1)])
         self.assertEqual(len({gpu["gid"] for gpu in gpus}), 3)
         done = run(near, "many_devices")
@@ -154,17 +146,17 @@ class RemoteVgpus(unittest.TestCase):
         # A tenant's GPUs: the program's host has it placed on those alone, and the GPU's own host agrees or not.
         gids = {(gpu["node"], gpu["device"]): gpu["gid"] for gpu in gpus}
         before = len(far.account())
-        ctl(near, "tenant", "set", "local", "--gpus", f"{gids['b', 1]},{gids['a', 0]}")
+        near.control("tenant", "set", "local", "--gpus", f"{gids['b', 1]},{gids['a', 0]}")
         done = run(near, "many_devices")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr + near.log_tail() + far.log_tail())
         self.assertIn("2 devices", done.stdout)
         used = far.wait_for_account(lambda all: len(all) > before)[before:]
         self.assertEqual([line["device_index"] for line in used], [1])
-        ctl(far, "tenant", "set", "local", "--gpus", str(gids["b", 0]))
+        far.control("tenant", "set", "local", "--gpus", str(gids["b", 0]))
         done = run(near, "many_devices")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("tenant local may not use device 1 of host", far.log())
-        ctl(near, "tenant", "set", "local", "--gpus", "NVIDIA H200")
+        near.control("tenant", "set", "local", "--gpus", "NVIDIA H200")
         done = run(near, "vector_add")
         self.assertIn("cudaErrorNoDevice", done.stderr)
         self.assertIn("tenant local may not use a GPU of the pool, only NVIDIA H200", near.log())
@@ -258,7 +250,7 @@ class Policies(unittest.TestCase):
         return daemon
 
     def gpus(self, daemon):
-        return {gpu["model"]: gpu for gpu in json.loads(ctl(daemon, "gpus", "-o", "json"))}
+        return {gpu["model"]: gpu for gpu in json.loads(daemon.control("gpus", "-o", "json"))}
 
     def wait_for_use(self, daemon, wanted):
         wait_for(lambda: {model: gpu.get("bound", 0) for model, gpu in self.gpus(daemon).items()} == wanted,
@@ -286,7 +278,7 @@ class Policies(unittest.TestCase):
         self.wait_for_use(daemon, {"Fast": 0, "Slow": 1})
         Busy(self, daemon, go=False)
         self.wait_for_use(daemon, {"Fast": 1, "Slow": 1})
-        self.assertIn("by best-fit", ctl(daemon, "slice"))
+        self.assertIn("by best-fit", daemon.control("slice"))
 
     def test_a_host_whose_policy_is_none_does_not_start(self):
         for policy, said in ((f"{stack.BUILD}/lib/no_policy.so", "no_policy.so is no placement policy"),
@@ -320,21 +312,21 @@ class Pools(unittest.TestCase):
                  f"a mapper other than {old}", *daemons)
 
     def used(self, daemon):
-        return {gpu["gid"]: gpu.get("bound", 0) for gpu in json.loads(ctl(daemon, "gpus", "-o", "json"))}
+        return {gpu["gid"]: gpu.get("bound", 0) for gpu in json.loads(daemon.control("gpus", "-o", "json"))}
 
     def test_two_hosts_programs_spread_over_the_gpus_of_the_third(self):
         """Which GPU is decided by the mapper, with what programs of all hosts use in mind."""
         first, second = Busy(self, self.near), Busy(self, self.middle)
         wait_for(lambda: sorted(self.used(self.near).values()) == [1, 1], "one program on each GPU", self.near)
         for daemon in (self.near, self.middle):
-            slices = json.loads(ctl(daemon, "slice", "-o", "json"))
+            slices = json.loads(daemon.control("slice", "-o", "json"))
             self.assertEqual([one["application"] for one in slices], ["busy"])
             self.assertEqual({vgpu["node"] for vgpu in slices[0]["vgpus"]}, {"c"})
-            self.assertIn("busy", ctl(daemon, "slice"))
-            place, _ = json.loads(ctl(daemon, "place", "busy", "-o", "json"))
+            self.assertIn("busy", daemon.control("slice"))
+            place, _ = json.loads(daemon.control("place", "busy", "-o", "json"))
             self.assertEqual((place["node"], place["local"], place["vgpu"]), ("c", False, 0))
             self.assertIn("by gmin, score", place["why"])
-        here = json.loads(ctl(self.far, "place", "busy", "-o", "json"))
+        here = json.loads(self.far.control("place", "busy", "-o", "json"))
         self.assertEqual(sorted(place["why"] for place in here),
                          [f"for a program of node {name}, which the pool's mapper placed here" for name in "ab"])
         first.end()
@@ -388,7 +380,7 @@ class Pools(unittest.TestCase):
         self.assertIn("cudaErrorNoDevice", done.stderr)
         # The host itself knows that it is alone, and its own programs go on.
         wait_for(lambda: not pool_of(self.far)["joined"], "c knows that it is out", self.far)
-        self.assertIn("not in the pool", ctl(self.far, "nodes"))
+        self.assertIn("not in the pool", self.far.control("nodes"))
         self.compute(self.far)
         self.hosts.network.heal(2)
         self.hosts.wait_for_nodes(0, 1, 2)

@@ -17,7 +17,7 @@ import unittest
 import urllib.request
 
 import stack
-from tenants import Tenant, busy_programs, write_file
+from tenants import Tenant, busy_programs, daemon_with, write_file
 
 PATIENCE_SECONDS = 60
 # Of a share over one second; a share over a longer time is shares_test's.
@@ -33,20 +33,10 @@ class Scheduling(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def start(self, tenants=TWO, arguments=(), **options):
-        """consortd with a file of these tenants and a state file."""
-        path = write_file(self.folder, tenants, "tfs")
-        return self.enterContext(stack.Daemon(
-            self.folder, device="cpu", arguments=("--tenants", path, "--state", self.folder / "state.json", *arguments),
-            **options))
-
-    def control(self, daemon, *words, status=0):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *words],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout if status == 0 else done.stderr
+        return self.enterContext(daemon_with(self.folder, tenants, arguments, **options))
 
     def top(self, daemon):
-        return json.loads(self.control(daemon, "top", "--once", "--output", "json"))
+        return json.loads(daemon.control("top", "--once", "--output", "json"))
 
     def wait_for(self, look, what):
         """What `look` returns first that is true, and after how many seconds."""
@@ -70,19 +60,19 @@ class Scheduling(unittest.TestCase):
         daemon = self.start()
         with busy_programs(daemon, self.folder, TWO):
             self.wait_for_shares(daemon, {"one": 0.5, "two": 0.5})
-            self.control(daemon, "tenant", "set", "two", "--weight", "4")
+            daemon.control("tenant", "set", "two", "--weight", "4")
             _, seconds = self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
             print(f"\n    a weight showed in the shares after {seconds:.1f} s", end="")
-            text = self.control(daemon, "top", "--once")
+            text = daemon.control("top", "--once")
             self.assertRegex(text, r"two +0 +4 +[\d.]+ % +80\.0 %")
             self.assertRegex(text, r"two +busy +0 +[\d.]+ % +kernel ")
         self.assertIn("set the weight of two to 4 (was 1)", daemon.log())
         self.assertEqual(daemon.stop(), 0)
         daemon = self.start()
-        self.assertRegex(self.control(daemon, "tenant", "list"), r"two +4 ")
-        self.control(daemon, "tenant", "reset", "two")
-        self.assertRegex(self.control(daemon, "tenant", "list"), r"two +1 ")
-        self.assertIn("1 to 10000", self.control(daemon, "tenant", "set", "two", "--weight", "10001", status=64))
+        self.assertRegex(daemon.control("tenant", "list"), r"two +4 ")
+        daemon.control("tenant", "reset", "two")
+        self.assertRegex(daemon.control("tenant", "list"), r"two +1 ")
+        self.assertIn("1 to 10000", daemon.control("tenant", "set", "two", "--weight", "10001", status=64))
 
     def test_the_tenants_file_is_read_again(self):
         daemon = self.start()
@@ -94,33 +84,33 @@ class Scheduling(unittest.TestCase):
             self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
             write_file(self.folder, more, "credit")
             daemon.signal(signal.SIGHUP)
-            self.wait_for(lambda: self.control(daemon, "policy") == "credit\n", "the policy of the file")
+            self.wait_for(lambda: daemon.control("policy") == "credit\n", "the policy of the file")
             with busy_programs(daemon, self.folder, more[2:]):
                 self.wait_for(lambda: "new" in {session["tenant"] for session in self.top(daemon)["sessions"]}, "new")
             path = pathlib.Path(write_file(self.folder, TWO, "tfs"))
             path.write_text(path.read_text("utf-8").replace("weight = 1", "weight = 0"), "utf-8")
             daemon.signal(signal.SIGHUP)
             self.wait_for(lambda: "weight wants a whole number" in daemon.log(), "the mistake to be told")
-            self.assertEqual(self.control(daemon, "policy"), "credit\n")
+            self.assertEqual(daemon.control("policy"), "credit\n")
 
     def test_policies_change_while_programs_run_and_no_work_is_lost(self):
         daemon = self.start()
         with busy_programs(daemon, self.folder, TWO):
             for policy in POLICIES:
-                self.control(daemon, "policy", policy)
-                self.assertEqual(self.control(daemon, "policy"), policy + "\n")
+                daemon.control("policy", policy)
+                self.assertEqual(daemon.control("policy"), policy + "\n")
                 before = {session["tenant"]: session["kernel_launches"] for session in self.top(daemon)["sessions"]}
                 self.wait_for(lambda before=before: all(
                     session["kernel_launches"] > before[session["tenant"]] + 3
                     for session in self.top(daemon)["sessions"]), f"both to go on under {policy}")
         self.assertIn("set the policy to las (was tfs)", daemon.log())
-        self.assertIn("known: none, tfs", self.control(daemon, "policy", "fairest", status=64))
-        self.control(daemon, "policy", "las")
+        self.assertIn("known: none, tfs", daemon.control("policy", "fairest", status=64))
+        daemon.control("policy", "las")
         self.assertEqual(daemon.stop(), 0)
         daemon = self.start()
-        self.assertEqual(self.control(daemon, "policy"), "las\n")
-        self.control(daemon, "policy", "default")
-        self.assertEqual(self.control(daemon, "policy"), "tfs\n")
+        self.assertEqual(daemon.control("policy"), "las\n")
+        daemon.control("policy", "default")
+        self.assertEqual(daemon.control("policy"), "tfs\n")
 
     def test_a_tenant_with_a_process_of_its_own_shares_no_worker(self):
         tenants = (*TWO, Tenant("walled", 1, 200_000, more='isolation = "process"\nstream_priority = "high"'))
@@ -152,9 +142,9 @@ class Scheduling(unittest.TestCase):
         daemon = self.start(arguments=("--trace", self.folder))
         with busy_programs(daemon, self.folder, TWO):
             self.wait_for_shares(daemon, {"one": 0.5, "two": 0.5})
-            self.control(daemon, "tenant", "set", "two", "--weight", "4")
+            daemon.control("tenant", "set", "two", "--weight", "4")
             self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
-            self.control(daemon, "policy", "las")
+            daemon.control("policy", "las")
             before = self.top(daemon)["sessions"][0]["batches"]
             self.wait_for(lambda: self.top(daemon)["sessions"][0]["batches"] > before, "batches under las")
         self.assertEqual(daemon.stop(), 0)
@@ -169,8 +159,8 @@ class Scheduling(unittest.TestCase):
 
     def test_a_trace_is_switched_on_and_off_while_programs_run(self):
         daemon = self.start(arguments=("--trace-folder", self.folder / "traces"))
-        self.assertEqual(self.control(daemon, "trace", "show"), "nothing is recorded\n")
-        self.assertIn("no traces are being recorded", self.control(daemon, "trace", "stop", status=1))
+        self.assertEqual(daemon.control("trace", "show"), "nothing is recorded\n")
+        self.assertIn("no traces are being recorded", daemon.control("trace", "stop", status=1))
         replayed = []
 
         def replay(path):
@@ -182,28 +172,28 @@ class Scheduling(unittest.TestCase):
             replayed.append(decisions)
 
         def files():
-            return json.loads(self.control(daemon, "trace", "show", "--output", "json"))["files"]
+            return json.loads(daemon.control("trace", "show", "--output", "json"))["files"]
 
         with busy_programs(daemon, self.folder, TWO):
             self.wait_for_shares(daemon, {"one": 0.5, "two": 0.5})
-            self.assertIn("recording", self.control(daemon, "trace", "start"))
-            self.assertIn("traces are being recorded", self.control(daemon, "trace", "start", status=1))
-            self.control(daemon, "tenant", "set", "two", "--weight", "4")
+            self.assertIn("recording", daemon.control("trace", "start"))
+            self.assertIn("traces are being recorded", daemon.control("trace", "start", status=1))
+            daemon.control("tenant", "set", "two", "--weight", "4")
             self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
-            self.assertIn("stopped", self.control(daemon, "trace", "stop"))
+            self.assertIn("stopped", daemon.control("trace", "stop"))
             first, = files()
             before = self.top(daemon)["sessions"][0]["batches"]
             self.wait_for(lambda: self.top(daemon)["sessions"][0]["batches"] > before, "work to go on")
             # A second one begins with applications that are there, and ends by itself.
-            self.control(daemon, "trace", "start", "--max-bytes", "64KiB")
+            daemon.control("trace", "start", "--max-bytes", "64KiB")
             second, _ = self.wait_for(lambda: next((file for file in files() if "ended" in file), None), "the file to be full")
             self.assertEqual(second["ended"], "its file is full")
             self.assertLessEqual(second["bytes"], 64 << 10)
-            self.control(daemon, "trace", "stop")
+            daemon.control("trace", "stop")
         for file in (first, second):
             replay(file["path"])
         self.assertNotEqual(first["path"], second["path"])
-        self.assertIn("a trace's file has a bound from 4KiB", self.control(daemon, "trace", "start", "--max-bytes", "1", status=64))
+        self.assertIn("a trace's file has a bound from 4KiB", daemon.control("trace", "start", "--max-bytes", "1", status=64))
 
     def test_metrics_tell_shares_targets_and_waiting(self):
         daemon = self.start(metrics="127.0.0.1:0")

@@ -26,6 +26,7 @@ PROGRAMS = BUILD / "programs"
 # A GPU worker starts CUDA and registers memory; on a busy machine the CPU driver starts its JIT.
 READY_SECONDS = 60
 STOP_SECONDS = 30
+CONTROL_SECONDS = 120
 PATIENCE_SECONDS = 60  # for what happens at once on a machine that is not busy
 
 
@@ -154,6 +155,20 @@ class Daemon:
                                  f"{self.log_tail()}")
             time.sleep(0.05)
         return self.account()
+
+    def consortctl(self, *words, **options):
+        """The ended consortctl of these words, which asked this consortd; options as of subprocess.run."""
+        return subprocess.run([BUILD / "bin" / "consortctl", "--admin-socket", self.admin_socket, *words],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CONTROL_SECONDS, check=False,
+                              **options)
+
+    def control(self, *words, status=0, **options):
+        """What consortctl of these words says, which ends with `status`."""
+        done = self.consortctl(*words, **options)
+        if done.returncode != status:
+            raise AssertionError(f"consortctl {words} ended with {done.returncode}, not {status}:\n{done.stdout}{done.stderr}"
+                                 f"{self.log_tail()}")
+        return done.stdout + done.stderr
 
     def local_environment(self, socket=None):
         """The environment in which a program of this machine uses this consortd; `socket`: a tenant's own."""

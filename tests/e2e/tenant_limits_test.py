@@ -13,7 +13,7 @@ import unittest
 import urllib.request
 
 import stack
-from tenants import Tenant, busy_programs, write_file
+from tenants import Tenant, busy_programs, daemon_with, write_file
 
 PATIENCE_SECONDS = 60
 BURST_SECONDS = 0.1  # kRateBurst
@@ -27,16 +27,7 @@ class TenantLimits(unittest.TestCase):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="limits-")))
 
     def start(self, tenants, arguments=(), **options):
-        path = write_file(self.folder, tenants, "tfs")
-        return self.enterContext(stack.Daemon(
-            self.folder, device="cpu", arguments=("--tenants", path, "--state", self.folder / "state.json", *arguments),
-            **options))
-
-    def control(self, daemon, *words, status=0):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", daemon.admin_socket, *words],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout if status == 0 else done.stderr
+        return self.enterContext(daemon_with(self.folder, tenants, arguments, **options))
 
     def run_program(self, daemon, tenant, *command):
         return subprocess.run([stack.PROGRAMS / command[0], *command[1:]], stdin=subprocess.DEVNULL,
@@ -44,7 +35,7 @@ class TenantLimits(unittest.TestCase):
                               env=daemon.local_environment(f"{self.folder}/{tenant}.sock") | {"CONSORT_LOG": "on"})
 
     def tenant(self, daemon, name):
-        tenants = json.loads(self.control(daemon, "tenants", "--output", "json"))
+        tenants = json.loads(daemon.control("tenants", "--output", "json"))
         return next(tenant for tenant in tenants if tenant["tenant"] == name)
 
     def test_programs_see_and_use_only_their_tenants_gpus(self):
@@ -60,13 +51,13 @@ class TenantLimits(unittest.TestCase):
             self.assertEqual(used, devices)
         none = self.run_program(daemon, "elsewhere", "many_devices")
         self.assertIn("tenant elsewhere may not use a GPU of this host, only NVIDIA H200", none.stderr)
-        self.control(daemon, "tenant", "set", "elsewhere", "--gpus", "0,2")
+        daemon.control("tenant", "set", "elsewhere", "--gpus", "0,2")
         self.assertIn("2 devices\n", self.run_program(daemon, "elsewhere", "many_devices").stdout)
-        self.control(daemon, "tenant", "set", "elsewhere", "--gpus", "all")
+        daemon.control("tenant", "set", "elsewhere", "--gpus", "all")
         self.assertIn("3 devices\n", self.run_program(daemon, "elsewhere", "many_devices").stdout)
         self.assertIn("set the list of GPUs of elsewhere to all (was 0, 2)", daemon.log())
-        self.assertIn("gpus names 0 twice", self.control(daemon, "tenant", "set", "one", "--gpus", "0,0", status=64))
-        self.assertIn("nothing to set", self.control(daemon, "tenant", "set", "one", status=64))
+        self.assertIn("gpus names 0 twice", daemon.control("tenant", "set", "one", "--gpus", "0,0", status=64))
+        self.assertIn("nothing to set", daemon.control("tenant", "set", "one", status=64))
 
     def test_launches_wait_for_their_limit_and_go_on_without_it(self):
         tenants = (Tenant("slow", 1, 100, more=f"max_launches_per_second = {LAUNCHES}"),)
@@ -84,11 +75,11 @@ class TenantLimits(unittest.TestCase):
                 metrics = answer.read().decode("ascii")
             self.assertRegex(metrics, r'consort_rate_wait_seconds_total\{tenant="slow",[^}]*\} 0*\.?0*[1-9]')
             # Lifted, it launches more than it ever could have.
-            self.control(daemon, "tenant", "set", "slow", "--max-launches-per-second", "none")
+            daemon.control("tenant", "set", "slow", "--max-launches-per-second", "none")
             stack.wait_for(lambda: (lambda count, most: count > most)(*launched()), "launches without a limit")
             self.assertIn("set the limit of launches a second of slow to none (was 50)", daemon.log())
             # The file's again.
-            self.control(daemon, "tenant", "reset", "slow")
+            daemon.control("tenant", "reset", "slow")
             before = self.tenant(daemon, "slow")["rate_waited_seconds"]
             stack.wait_for(lambda: self.tenant(daemon, "slow")["rate_waited_seconds"] > before, "the limit of the file")
             write_file(self.folder, (Tenant("slow", 1, 100),), "tfs")
@@ -99,7 +90,7 @@ class TenantLimits(unittest.TestCase):
 
     def test_copies_wait_for_their_limit_and_bring_the_same_bytes(self):
         daemon = self.start((Tenant("slow", 1, 0, more=f'max_copy_bytes_per_second = "{COPIES >> 20}MiB"'),))
-        self.assertRegex(self.control(daemon, "tenant", "list"), r"slow +1 +all +- +32\.0 MiB ")
+        self.assertRegex(daemon.control("tenant", "list"), r"slow +1 +all +- +32\.0 MiB ")
         begin = time.monotonic()
         done = self.run_program(daemon, "slow", "big_copy", str(BIG_COPY_MIB))
         seconds = time.monotonic() - begin
@@ -115,16 +106,16 @@ class TenantLimits(unittest.TestCase):
         tenants = (Tenant("one", 1, 100, more="gpus = [1]"), Tenant("any", 1, 100))
         daemon = self.start(tenants, ("--devices", "2"))
         with busy_programs(daemon, self.folder, tenants):
-            places = {place["tenant"]: place for place in json.loads(self.control(daemon, "place", "busy", "-o", "json"))}
+            places = {place["tenant"]: place for place in json.loads(daemon.control("place", "busy", "-o", "json"))}
             self.assertEqual([places[name]["device"] for name in ("one", "any")], [1, 0])
             self.assertEqual(places["one"]["why"],
                              "the program uses device 0 of 1 that it sees: its tenant may use 1 only")
             self.assertEqual(places["any"]["why"],
                              "the program uses device 0 of 2 that it sees: its tenant may use all 2 of this host")
             pid = str(places["one"]["pid"])
-            self.assertRegex(self.control(daemon, "place", pid), rf"one +busy +{pid} +0 +\S+ +1 .* here +the program uses")
+            self.assertRegex(daemon.control("place", pid), rf"one +busy +{pid} +0 +\S+ +1 .* here +the program uses")
         daemon.wait_for_account(lambda lines: len(lines) == len(tenants))
-        self.assertIn("consortctl apps", self.control(daemon, "place", "busy", status=1))
+        self.assertIn("consortctl apps", daemon.control("place", "busy", status=1))
 
     def test_another_tenant_does_not_wait(self):
         tenants = (Tenant("slow", 1, 100, more=f"max_launches_per_second = {LAUNCHES}"), Tenant("free", 1, 100))

@@ -29,6 +29,13 @@ def write_file(folder, tenants, scheduler):
     return path
 
 
+def daemon_with(folder, tenants, arguments=(), **options):
+    """consortd on CPU devices with a file of these tenants and a state file; options as of stack.Daemon."""
+    path = write_file(folder, tenants, "tfs")
+    return stack.Daemon(folder, device="cpu", arguments=("--tenants", path, "--state", folder / "state.json", *arguments),
+                        **options)
+
+
 @contextlib.contextmanager
 def busy_programs(daemon, folder, tenants, may_end=False):
     """tests/programs/busy for each tenant: all connected, then all with work, until the block ends."""

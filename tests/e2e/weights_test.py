@@ -12,7 +12,6 @@ share of the moment must come near it.
 import json
 import pathlib
 import re
-import subprocess
 import tempfile
 import time
 import unittest
@@ -50,12 +49,6 @@ class Weights(unittest.TestCase):
         self.page.open(self.daemon.page_url())
         self.page.wait("document.body && Number(document.body.dataset.answers) > 1", "two answers")
 
-    def control(self, *words):
-        done = subprocess.run([stack.BUILD / "bin" / "consortctl", "--admin-socket", self.daemon.admin_socket, *words],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
     def device_seconds(self):
         """What /metrics says that each tenant had so far."""
         with urllib.request.urlopen(self.daemon.metrics_url(), timeout=PATIENCE_SECONDS) as answer:
@@ -64,7 +57,7 @@ class Weights(unittest.TestCase):
             rf'^consort_device_seconds_total{{tenant="{name}",[^}}]*}} (\S+)$', text, re.MULTILINE)) for name in self.names}
 
     def top(self):
-        return json.loads(self.control("top", "--once", "--output", "json"))
+        return json.loads(self.daemon.control("top", "--once", "--output", "json"))
 
     def used_by_top(self):
         sessions = self.top()["sessions"]
@@ -99,7 +92,7 @@ class Weights(unittest.TestCase):
 
     def wrong(self, weight):
         """Sets the weight of two; what views say of the time afterwards that is not what it promises."""
-        self.control("tenant", "set", "two", "--weight", str(weight))
+        self.daemon.control("tenant", "set", "two", "--weight", str(weight))
         wanted = self.promised(weight)
         time.sleep(SETTLED_SECONDS)
         found = self.measure()
