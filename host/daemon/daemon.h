@@ -128,6 +128,13 @@ class Daemon final : private AdminActions {
   };
 
   void AddDevice(uint32_t index);
+  void CheckAllReady();
+  absl::Status OpenDoors();
+  absl::Status JoinPool();
+  void Fail(absl::Status status);
+  void CheckStopped();
+
+  // --- Workers. daemon_workers.cc
   // The place of the worker that takes a tenant's sessions.
   Slot* SlotOf(Device* device, const std::string& tenant);
   absl::Status StartWorker(Slot* slot);
@@ -136,32 +143,19 @@ class Daemon final : private AdminActions {
   void EndIfUnused(Slot* slot);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
-  void OnCalibrated(WorkerProcess* worker, const Calibrated& speed);
-  void OnGone(WorkerProcess* worker);
-  void Drain(WorkerProcess* worker, const std::string& reason);
-  void CheckAllReady();
   // Whether all devices have been measured. One after the other, as they share the host's buses.
   absl::StatusOr<bool> CalibrateAll();
-  absl::Status OpenDoors();
-  absl::Status OpenVmDoors();
-  // Makes the tenants' sockets those of the file.
-  absl::Status OpenTenantDoors();
-  absl::Status ReloadTenants();
-  // Tells the workers what has changed of a tenant.
-  void SendTerms(const Tenant& before, const Tenant& now);
-  absl::Status JoinPool();
+  void OnCalibrated(WorkerProcess* worker, const Calibrated& speed);
+  void Drain(WorkerProcess* worker, const std::string& reason);
+  void OnGone(WorkerProcess* worker);
+  size_t SessionsOf(const WorkerProcess* worker) const;
+
+  // --- Programs' sessions. daemon_sessions.cc
   bool MayUse(const std::string& tenant, const Device& device) const;
   // What a connection is shown, by index: its device 0, 1, ...
   std::vector<uint32_t> DevicesFor(const Connection& connection) const;
-
+  void Refuse(Connection connection, uint32_t status, const std::string& text);
   void OnHello(Connection connection, const wire::Hello& hello);
-  // kPurposeQuery, and kPurposeStatus with `status`.
-  void AnswerQuery(Connection connection, bool status);
-  // What a kPurposeStatus is told beyond the snapshots.
-  std::vector<wire::DeviceUse> UsesOf(const Connection& connection,
-                                      const std::vector<uint32_t>& shown) const;
-  std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection,
-                                            const std::vector<uint32_t>& shown) const;
   // On the device that the program calls `hello.device`.
   void OpenShown(Connection connection, const wire::Hello& hello);
   std::string WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const;
@@ -170,15 +164,34 @@ class Daemon final : private AdminActions {
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
   // Of the windows that the tenant's sessions have, on all devices.
   SlotSet SlotsOf(const std::string& tenant) const;
-  void Refuse(Connection connection, uint32_t status, const std::string& text);
   void ServeWaiting(Slot* slot);
   void ExpireWaiting(Slot* slot);
   void EndSession(SessionEnded ended);
-  size_t SessionsOf(const WorkerProcess* worker) const;
-  // The policy and weights as they are set, to a worker that runs.
-  void SendSettings(WorkerProcess* worker);
+  void Account(const SessionIdentity& identity, const SessionEnded& used);
+  void AccountOpenSessions();
+
+  // --- What programs ask. daemon_queries.cc
+  // kPurposeQuery, and kPurposeStatus with `status`.
+  void AnswerQuery(Connection connection, bool status);
+  // What a kPurposeStatus is told beyond the snapshots.
+  std::vector<wire::DeviceUse> UsesOf(const Connection& connection,
+                                      const std::vector<uint32_t>& shown) const;
+  std::vector<wire::ProcessUse> ProcessesOf(const Connection& connection,
+                                            const std::vector<uint32_t>& shown) const;
+
+  // --- What operators set. daemon_settings.cc
+  absl::Status ReloadTenants();
+  // Makes the tenants' sockets those of the file.
+  absl::Status OpenTenantDoors();
+  // Makes the VMs' sockets those of their files.
+  absl::Status OpenVmDoors();
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
   absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
+  void Denied(const std::string& who, const std::string& what) override;
+  // The policy as it is set, to a worker that runs.
+  void SendSettings(WorkerProcess* worker);
+  // Tells the workers what has changed of a tenant.
+  void SendTerms(const Tenant& before, const Tenant& now);
 
   // --- Applications that move. daemon_moves.cc
   std::string Moves() const override;
@@ -191,17 +204,15 @@ class Daemon final : private AdminActions {
   const Device* FindPlace(const Device& from, const std::string& tenant,
                           const Window* window) const;
 
+  // --- Schedulers' traces. daemon_traces.cc
   absl::Status Trace(const TraceRequest& request, const std::string& who) override;
   std::string Traces() const override;
   // The worker's trace begins or ends, as traces_ says.
   void SendTrace(WorkerProcess* worker);
-  void Denied(const std::string& who, const std::string& what) override;
+
+  // --- How things are. daemon_status.cc
   void AddShares(const Device& device, DaemonStatus* status) const;
-  void CheckStopped();
   void SampleHistory();
-  void Account(const SessionIdentity& identity, const SessionEnded& used);
-  void AccountOpenSessions();
-  void Fail(absl::Status status);
 
   EventLoop* const loop_;
   const DaemonOptions options_;

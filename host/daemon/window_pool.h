@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "host/limits.h"
 
 namespace consort::host {
 
@@ -41,6 +42,9 @@ struct WindowLayout {
   // Adds the slots of `window`, as far as there are such. Whoever told it need not be believed.
   void Add(const Window& window, SlotSet* set) const;
 };
+
+// Of every device.
+inline constexpr WindowLayout kWindowLayout = {kWindowBase, kWindowSlotBytes, kWindowSlots};
 
 class WindowPool {
  public:
