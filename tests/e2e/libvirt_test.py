@@ -128,6 +128,7 @@ class Libvirt(unittest.TestCase):
             serial = file.read_text("ascii", "replace") if file.exists() else ""
         self.assertIn(f"@consort {self.token} exit 0", serial,
                       serial[-3000:] + self.daemon.log_tail())
+        stack.wait_for(lambda: self.virsh("domstate", "web-1").strip() == "shut off", "libvirt to see that it is off")
         return serial
 
     def test_a_domain_gets_a_vgpu_computes_and_loses_it_again(self):
