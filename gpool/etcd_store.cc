@@ -332,6 +332,11 @@ absl::StatusOr<std::optional<Revision>> EtcdStore::Commit(const std::vector<Cond
                                   {"target", "CREATE"},
                                   {"result", "EQUAL"},
                                   {"create_revision", absl::StrCat(condition.created)}});
+    if (!condition.modified.has_value()) continue;
+    request["compare"].push_back({{"key", absl::Base64Escape(condition.key)},
+                                  {"target", "MOD"},
+                                  {"result", "EQUAL"},
+                                  {"mod_revision", absl::StrCat(*condition.modified)}});
   }
   for (const Change& change : changes) {
     const std::string key = absl::Base64Escape(change.key);

@@ -27,8 +27,8 @@ inline constexpr size_t kStoreAnswerBytesMax = 64 * kMiB;
 // A node that does not keep its lease alive is out of the pool after so long. Below five seconds a
 // change of etcd's own leader looks like the death of a node.
 inline constexpr int kNodeLeaseSeconds = 5;
-// A tenant's weight, as in a daemon's own file of tenants.
-inline constexpr uint32_t kPoolWeightMax = 10000;
+// A change of a tenant that others were faster than is tried again so often; people make them.
+inline constexpr int kTenantChangeTries = 8;
 
 // How long an application waits for its place while the pool changes its mapper; a guest waits
 // longer than that for its first answer.

@@ -165,7 +165,9 @@ absl::StatusOr<std::optional<Revision>> LocalStore::Commit(const std::vector<Con
   absl::MutexLock lock(&mutex_);
   for (const Condition& condition : conditions) {
     const auto it = entries_.find(condition.key);
-    if ((it == entries_.end() ? 0 : it->second.created) != condition.created) {
+    const KeyValue now = it == entries_.end() ? KeyValue() : it->second;
+    if (now.created != condition.created ||
+        now.modified != condition.modified.value_or(now.modified)) {
       return std::optional<Revision>();
     }
   }

@@ -39,20 +39,12 @@ std::optional<MapperRecord> ParseMapper(const KeyValue& entry) {
 
 }  // namespace
 
-std::optional<uint32_t> ParseWeight(const std::string& value) {
-  const Json object = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("weight") || !object["weight"].is_number_unsigned()) {
-    return std::nullopt;
-  }
-  const auto weight = object["weight"].get<uint64_t>();
-  if (weight == 0 || weight > kPoolWeightMax) return std::nullopt;
-  return static_cast<uint32_t>(weight);
-}
-
-Member::Member(Store* store, const MemberOptions& options, std::function<void()> on_change)
+Member::Member(Store* store, const MemberOptions& options, std::function<void()> on_change,
+               std::function<void(const TenantValues&)> on_tenants)
     : store_(store),
       options_(options),
       on_change_(std::move(on_change)),
+      on_tenants_(std::move(on_tenants)),
       prefix_(absl::StrCat("consort/", options.pool, "/")),
       boot_(NewBoot()) {
   nodes_watch_ = store_->Observe(Key("nodes/"), [this](const Entries& entries) {
@@ -85,17 +77,11 @@ Member::Member(Store* store, const MemberOptions& options, std::function<void()>
     on_change_();
   });
   tenants_watch_ = store_->Observe(Key("tenants/"), [this](const Entries& entries) {
-    std::map<std::string, uint32_t> weights;
+    TenantValues values;
     for (const auto& [key, entry] : entries) {
-      const std::optional<uint32_t> weight = ParseWeight(entry.value);
-      LOG_IF(WARNING, !weight.has_value()) << key << " has no weight of 1 to " << kPoolWeightMax;
-      if (weight.has_value()) weights[key.substr(Key("tenants/").size())] = *weight;
+      values[key.substr(Key("tenants/").size())] = entry.value;
     }
-    {
-      absl::MutexLock lock(&mutex_);
-      weights_ = std::move(weights);
-    }
-    on_change_();
+    on_tenants_(values);
   });
   thread_ = std::thread([this] { Run(); });
 }
@@ -149,11 +135,22 @@ bool Member::is_mapper() const {
   return JoinedLocked() && mapper_.has_value() && mapper_->boot == boot_;
 }
 
-std::optional<uint32_t> Member::WeightOf(const std::string& tenant) const {
-  absl::MutexLock lock(&mutex_);
-  const auto it = weights_.find(tenant);
-  if (it == weights_.end()) return std::nullopt;
-  return it->second;
+absl::Status Member::ChangeTenant(const std::string& tenant, const TenantEdit& edit) {
+  const std::string key = Key(absl::StrCat("tenants/", tenant));
+  for (int i = 0; i < kTenantChangeTries; ++i) {
+    ASSIGN_OR_RETURN(const Entries entries, store_->List(key));
+    const auto it = entries.find(key);
+    const KeyValue now = it == entries.end() ? KeyValue() : it->second;
+    ASSIGN_OR_RETURN(std::string next, edit(now.value));
+    if (next == now.value) return absl::OkStatus();
+    std::optional<std::string> value;
+    if (!next.empty()) value = std::move(next);
+    ASSIGN_OR_RETURN(const auto revision,
+                     store_->Commit({{key, now.created, now.modified}}, {{key, value, 0}}));
+    if (revision.has_value()) return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat("others change the pool's tenant ", tenant, " all the time; try again"));
 }
 
 absl::StatusOr<std::string> Member::ReadFeedback() {

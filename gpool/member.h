@@ -13,7 +13,7 @@
 //   nodes/NODE        gmap.h; on the node's lease
 //   gids/N            "NODE/DEVICE/UUID": whose GPU it is, for good
 //   mapper            {"node","address","boot"}; on the mapper's lease
-//   tenants/TENANT    {"weight":2}; written by the operator
+//   tenants/TENANT    what all nodes say of a tenant, such as {"weight":2}; written for an operator
 //   feedback          what the mapper has learned; written by the mapper, only while it is that
 //
 // One thread of its own; the store has others. Thread safe.
@@ -55,11 +55,18 @@ struct MapperRecord {
   friend bool operator==(const MapperRecord&, const MapperRecord&) = default;
 };
 
+// The values of tenants/TENANT by TENANT. What they mean is for whoever asks to say.
+using TenantValues = std::map<std::string, std::string>;
+// What the value of a tenant is to be, of what it is; empty: there is none.
+using TenantEdit = std::function<absl::StatusOr<std::string>(const std::string& now)>;
+
 class Member {
  public:
   // `store` is borrowed. `on_change` is called, from several threads, when what the methods below
-  // tell may have changed.
-  Member(Store* store, const MemberOptions& options, std::function<void()> on_change);
+  // tell may have changed; `on_tenants`, from a thread of the store's, when a tenant's value may
+  // have.
+  Member(Store* store, const MemberOptions& options, std::function<void()> on_change,
+         std::function<void(const TenantValues&)> on_tenants);
   // Leaves the pool.
   ~Member();
 
@@ -71,8 +78,10 @@ class Member {
   std::optional<MapperRecord> mapper() const;
   // True: this node is the mapper, and its lease holds.
   bool is_mapper() const;
-  // The weight of a tenant, where the pool has one for it.
-  std::optional<uint32_t> WeightOf(const std::string& tenant) const;
+
+  // Changes a tenant's value, however many others do so at the same time: `edit` may be called
+  // again. Errors of `edit`; kAborted: others were faster each time. Blocks.
+  absl::Status ChangeTenant(const std::string& tenant, const TenantEdit& edit);
 
   // What the mapper has written; empty: nothing yet. Blocks.
   absl::StatusOr<std::string> ReadFeedback();
@@ -95,6 +104,7 @@ class Member {
   Store* const store_;
   const MemberOptions options_;
   const std::function<void()> on_change_;
+  const std::function<void(const TenantValues&)> on_tenants_;
   const std::string prefix_;
   const std::string boot_;
 
@@ -105,7 +115,6 @@ class Member {
   std::shared_ptr<const Gmap> map_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Gmap>();
   std::optional<MapperRecord> mapper_ ABSL_GUARDED_BY(mutex_);
   bool mapper_known_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, uint32_t> weights_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar wake_;
 
@@ -114,9 +123,6 @@ class Member {
   std::unique_ptr<Watch> tenants_watch_;
   std::thread thread_;
 };
-
-// The weight in a value of tenants/TENANT; none if it is not of that form.
-std::optional<uint32_t> ParseWeight(const std::string& value);
 
 }  // namespace consort::gpool
 

@@ -28,9 +28,9 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> MakePair() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Pool>> Pool::Start(const PoolOptions& options,
-                                                  std::vector<GpuRecord> gpus,
-                                                  LinkServer::OnLink on_link) {
+absl::StatusOr<std::unique_ptr<Pool>> Pool::Start(
+    const PoolOptions& options, std::vector<GpuRecord> gpus, LinkServer::OnLink on_link,
+    std::function<void(const TenantValues&)> on_tenants) {
   std::unique_ptr<Pool> pool(new Pool());
   ASSIGN_OR_RETURN(pool->tls_, TlsContext::Load(options.tls));
   if (!pool->tls_->Names(options.node)) {
@@ -54,8 +54,8 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Start(const PoolOptions& options,
   pool->member_options_ = {options.name, options.node,
                            options.advertise.empty() ? pool->links_->address() : options.advertise,
                            std::move(gpus)};
-  pool->member_ =
-      std::make_unique<Member>(pool->store_.get(), pool->member_options_, [raw] { raw->Follow(); });
+  pool->member_ = std::make_unique<Member>(
+      pool->store_.get(), pool->member_options_, [raw] { raw->Follow(); }, std::move(on_tenants));
   {
     absl::MutexLock lock(&pool->mutex_);
     pool->ready_ = true;

@@ -60,12 +60,13 @@ struct PlaceRequest {
 class Pool {
  public:
   // Joins in the background: a store that does not answer is asked again. `gpus` are ours, without
-  // gids. `on_link` gives the socket that a session of another node's application is joined to.
+  // gids. `on_link` gives the socket that a session of another node's application is joined to;
+  // `on_tenants` is as Member's.
   // Errors of TlsContext::Load, LinkServer::Listen; kInvalidArgument: the certificate is another
   // node's.
-  static absl::StatusOr<std::unique_ptr<Pool>> Start(const PoolOptions& options,
-                                                     std::vector<GpuRecord> gpus,
-                                                     LinkServer::OnLink on_link);
+  static absl::StatusOr<std::unique_ptr<Pool>> Start(
+      const PoolOptions& options, std::vector<GpuRecord> gpus, LinkServer::OnLink on_link,
+      std::function<void(const TenantValues&)> on_tenants);
   ~Pool();
 
   // Where an application of ours should have its devices. The first of them counts as used from
@@ -85,6 +86,11 @@ class Pool {
   absl::StatusOr<std::unique_ptr<TlsStream>> Dial(const std::string& address,
                                                   const std::string& node,
                                                   const LinkHello& hello) const;
+
+  // As Member's. Blocks.
+  absl::Status ChangeTenant(const std::string& tenant, const TenantEdit& edit) {
+    return member_->ChangeTenant(tenant, edit);
+  }
 
   const Member& member() const { return *member_; }
   const std::string& address() const { return member_options_.address; }

@@ -45,10 +45,12 @@ struct KeyValue {
 // Keys and what they hold, in order.
 using Entries = std::map<std::string, KeyValue>;
 
-// Holds if `key` was made at `created`; 0: if there is no such key.
+// Holds if `key` was made at `created`; 0: if there is no such key. With `modified`: if it also has
+// not changed since then.
 struct Condition {
   std::string key;
   Revision created = 0;
+  std::optional<Revision> modified = std::nullopt;
 };
 
 struct Change {

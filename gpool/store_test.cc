@@ -159,6 +159,21 @@ TEST_P(StoreTest, AKeyThatWasRemovedAndMadeAgainIsAnother) {
   EXPECT_FALSE(commit->has_value());
 }
 
+TEST_P(StoreTest, AKeyThatHasChangedSinceFailsItsCondition) {
+  const Revision made = Put("k", "1");
+  const Revision changed = Put("k", "2");
+  auto commit = store_->Commit({{Key("k"), made, made}}, {{Key("k"), "3", 0}});
+  ASSERT_TRUE(commit.ok()) << commit.status();
+  EXPECT_FALSE(commit->has_value());
+  commit = store_->Commit({{Key("k"), made, changed}}, {{Key("k"), "3", 0}});
+  ASSERT_TRUE(commit.ok()) << commit.status();
+  EXPECT_TRUE(commit->has_value());
+  // Of a key that is not there.
+  commit = store_->Commit({{Key("absent"), 0, 0}}, {{Key("absent"), "1", 0}});
+  ASSERT_TRUE(commit.ok()) << commit.status();
+  EXPECT_TRUE(commit->has_value());
+}
+
 TEST_P(StoreTest, OfManyWhoWantToMakeAKeyOneDoes) {
   std::atomic<int> winners{0};
   std::vector<std::thread> threads;

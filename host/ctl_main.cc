@@ -172,8 +172,8 @@ int SetTenant(const Options& options) {
 }
 
 int ResetTenant(const Options& options) {
-  return Done(
-      AdminPut(options.paths.admin_socket, "/api/v1/tenants", TenantResetBody(options.tenant)));
+  return Done(AdminPut(options.paths.admin_socket, "/api/v1/tenants",
+                       TenantResetBody(options.set.tenant, options.set.pool)));
 }
 
 // A part of consortd's state: as JSON, or as a table.
@@ -436,7 +436,8 @@ int Main(int argc, char** argv) {
   tenant->require_subcommand(1);
   tenant->fallthrough();
   CLI::App* tenants = tenant->add_subcommand("list", "those that are known");
-  CLI::App* set = tenant->add_subcommand("set", "changes a tenant; holds after a restart too");
+  CLI::App* set =
+      tenant->add_subcommand("set", "changes a tenant on this host; holds after a restart too");
   set->add_option("tenant", options.set.tenant, "its name")->required();
   set->add_option("--weight", options.set.weight,
                   "its part of a device, beside the others' weights")
@@ -449,8 +450,12 @@ int Main(int argc, char** argv) {
                   "kernels that it may launch on each device, or none");
   set->add_option("--max-copy-bytes-per-second", options.set.copies,
                   "what it may copy between host and each device, such as 2GiB, or none");
-  CLI::App* reset = tenant->add_subcommand("reset", "back to what consortd's file says");
-  reset->add_option("tenant", options.tenant, "its name")->required();
+  CLI::App* reset = tenant->add_subcommand("reset", "takes back what was set");
+  reset->add_option("tenant", options.set.tenant, "its name")->required();
+  for (CLI::App* command : {set, reset}) {
+    command->add_flag("--pool", options.set.pool,
+                      "of all hosts of the pool; what is set on a host, without this, comes first");
+  }
   CLI::App* vm = app.add_subcommand("vm", "which virtual machines of libvirt have vGPUs");
   vm->require_subcommand(1);
   vm->fallthrough();

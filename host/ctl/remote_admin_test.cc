@@ -41,7 +41,7 @@ class RemoteAdminTest : public ::testing::Test {
     ASSERT_TRUE(listening.ok()) << listening.status();
     auto http = HttpServer::Start(
         loop_.get(), *std::move(listening), HttpServer::Access::kReadAndWrite,
-        [](const HttpRequest& request) {
+        [](const HttpRequest& request, const HttpServer::Later&) {
           const HttpUser& user = request.user.value();
           if (request.put && !user.may_change) {
             return HttpResponse{403, "text/plain", "only looks\n"};

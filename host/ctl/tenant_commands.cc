@@ -46,11 +46,13 @@ absl::StatusOr<Json> TenantSetBody(const TenantOptions& options) {
         "nothing to set; --weight, --gpus, --max-launches-per-second and "
         "--max-copy-bytes-per-second say what");
   }
+  if (options.pool) body["pool"] = true;
   return body;
 }
 
-Json TenantResetBody(const std::string& tenant) {
+Json TenantResetBody(const std::string& tenant, bool pool) {
   return {{"tenant", tenant},
+          {"pool", pool},
           {"weight", nullptr},
           {"gpus", nullptr},
           {"max_launches_per_second", nullptr},

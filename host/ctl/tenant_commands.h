@@ -16,6 +16,7 @@ namespace consort::host {
 // The words of `consortctl tenant set`; what has no value is not changed.
 struct TenantOptions {
   std::string tenant;
+  bool pool = false;  // of all hosts of the pool
   std::optional<uint32_t> weight;
   std::vector<std::string> gpus;        // "all" alone: all of them
   std::optional<std::string> launches;  // a number, or "none"
@@ -25,8 +26,8 @@ struct TenantOptions {
 // What consortd is to be asked for (host/daemon/tenant_change.h). kInvalidArgument: nothing is to
 // be changed, or a word means nothing.
 absl::StatusOr<nlohmann::ordered_json> TenantSetBody(const TenantOptions& options);
-// All as consortd's file says.
-nlohmann::ordered_json TenantResetBody(const std::string& tenant);
+// Nothing of what may be set is said any more.
+nlohmann::ordered_json TenantResetBody(const std::string& tenant, bool pool);
 
 // The tenants of consortd's state, for people.
 std::string TenantTable(const nlohmann::ordered_json& status);

@@ -55,7 +55,7 @@ TEST(TenantCommands, ConsortdReadsWhatIsSent) {
   EXPECT_EQ(change->weight, Change<uint32_t>(4));
   EXPECT_EQ(change->copy_bytes_per_second, Change<uint64_t>(uint64_t{2} << 30));
   EXPECT_FALSE(change->gpus.has_value());
-  const auto reset = ParseTenantChange(TenantResetBody("web-1").dump());
+  const auto reset = ParseTenantChange(TenantResetBody("web-1", /*pool=*/false).dump());
   ASSERT_TRUE(reset.ok()) << reset.status();
   EXPECT_TRUE(reset->copy_bytes_per_second.has_value());
   EXPECT_FALSE(reset->copy_bytes_per_second->has_value());

@@ -40,7 +40,9 @@ uint32_t DeviceOf(const Json& body) {
   return static_cast<uint32_t>(std::min<uint64_t>(body["device"].get<uint64_t>(), UINT32_MAX));
 }
 
-HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
+// Nothing: the answer comes by `later`.
+std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::Later& later,
+                                AdminActions* actions) {
   const Json body = Json::parse(request.body, nullptr, /*allow_exceptions=*/false);
   const auto bad = [&](const char* wanted) {
     return Done(absl::InvalidArgumentError(absl::StrCat("wanted is JSON such as ", wanted)));
@@ -50,10 +52,10 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
                                                     : std::string("unknown");
   if (request.user.has_value() && !request.user->may_change) {
     actions->Denied(who, request.path);
-    return {kForbidden, kPlainText,
-            absl::StrCat(who,
-                         " may look and change nothing; an admin's certificate may "
-                         "(consortctl pool operator NAME --role admin)\n")};
+    return HttpResponse{kForbidden, kPlainText,
+                        absl::StrCat(who,
+                                     " may look and change nothing; an admin's certificate may "
+                                     "(consortctl pool operator NAME --role admin)\n")};
   }
   const auto has = [&](const char* key) { return body.is_object() && body.contains(key); };
   if (request.path == "/api/v1/scheduler") {
@@ -66,7 +68,9 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
   }
   if (request.path == "/api/v1/tenants") {
     const absl::StatusOr<TenantChange> change = ParseTenantChange(request.body);
-    return Done(change.ok() ? actions->SetTenant(*change, who) : change.status());
+    if (!change.ok()) return Done(change.status());
+    actions->SetTenant(*change, who, [later](const absl::Status& status) { later(Done(status)); });
+    return std::nullopt;
   }
   if (request.path == "/api/v1/trace") {
     const absl::StatusOr<TraceRequest> wanted = ParseTraceRequest(request.body);
@@ -85,12 +89,11 @@ HttpResponse Change(const HttpRequest& request, AdminActions* actions) {
     }
     return Done(actions->SetDrained(DeviceOf(body), body["drained"].get<bool>(), who));
   }
-  return {kNotFound, kPlainText,
-          "PUT goes to /api/v1/scheduler, tenants, trace, moves and devices\n"};
+  return HttpResponse{kNotFound, kPlainText,
+                      "PUT goes to /api/v1/scheduler, tenants, trace, moves and devices\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
-  if (request.put) return Change(request, actions);
   const std::string& path = request.path;
   if (path == "/metrics") return {200, kMetricsContentType, MetricsText(actions->Status())};
   if (path == "/healthz") return {200, kPlainText, "ok\n"};
@@ -142,11 +145,13 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
     ASSIGN_OR_RETURN(doors->admin_listener_, ListenAdmin(options.socket_path));
     UniqueFd copy(fcntl(doors->admin_listener_->fd(), F_DUPFD_CLOEXEC, 0));
     if (!copy.valid()) return absl::ResourceExhaustedError(strerror(errno));
-    ASSIGN_OR_RETURN(doors->admin_,
-                     HttpServer::Start(loop, std::move(copy), HttpServer::Access::kReadAndWrite,
-                                       [actions](const HttpRequest& request) {
-                                         return Answer(request, /*admin=*/true, actions);
-                                       }));
+    ASSIGN_OR_RETURN(
+        doors->admin_,
+        HttpServer::Start(loop, std::move(copy), HttpServer::Access::kReadAndWrite,
+                          [actions](const HttpRequest& request, const HttpServer::Later& later) {
+                            if (request.put) return Put(request, later, actions);
+                            return std::optional(Answer(request, /*admin=*/true, actions));
+                          }));
     LOG(INFO) << "administration on " << options.socket_path;
   }
   if (!options.metrics_address.empty()) {
@@ -162,11 +167,12 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                           absl::StrCat("--metrics ", listening.status().message(),
                                        "; choose another address, or off"));
     }
-    ASSIGN_OR_RETURN(doors->metrics_,
-                     HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,
-                                       [actions](const HttpRequest& request) {
-                                         return Answer(request, /*admin=*/false, actions);
-                                       }));
+    ASSIGN_OR_RETURN(
+        doors->metrics_,
+        HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,
+                          [actions](const HttpRequest& request, const HttpServer::Later&) {
+                            return Answer(request, /*admin=*/false, actions);
+                          }));
     LOG(INFO) << "metrics on http://" << bound << "/metrics";
     LOG(INFO) << "page on http://" << bound << "/";
   }

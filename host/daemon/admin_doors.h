@@ -20,6 +20,7 @@
 #define CONSORT_HOST_DAEMON_ADMIN_DOORS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +50,9 @@ class AdminActions {
   // policy or value. Others: it could not be kept, and nothing has changed.
   virtual absl::Status SetPolicy(const std::optional<std::string>& policy,
                                  const std::string& who) = 0;
-  virtual absl::Status SetTenant(const TenantChange& change, const std::string& who) = 0;
+  // As SetPolicy, and `done` is told how it went: at once, or for the pool later, on the loop.
+  virtual void SetTenant(const TenantChange& change, const std::string& who,
+                         std::function<void(const absl::Status&)> done) = 0;
   // What is known of moves (moves.h), as JSON.
   virtual std::string Moves() const = 0;
   // Tells an application to go to another device; Moves tells how it went. kInvalidArgument: no

@@ -147,6 +147,7 @@ absl::Status Daemon::JoinPool() {
   };
   hooks.weight = [this](const Connection& connection) { return WeightOf(connection); };
   hooks.tenant = [this](const std::string& tenant) { return settings_.Find(tenant); };
+  hooks.tenants = [this](const gpool::TenantValues& values) { TakePoolTenants(values); };
   hooks.administer = [this](UniqueFd connection, const gpool::Identity& peer) {
     admin_doors_->Adopt(std::move(connection), peer);
   };

@@ -186,12 +186,20 @@ class Daemon final : private AdminActions {
   // Makes the VMs' sockets those of their files.
   absl::Status OpenVmDoors();
   absl::Status SetPolicy(const std::optional<std::string>& policy, const std::string& who) override;
-  absl::Status SetTenant(const TenantChange& change, const std::string& who) override;
+  void SetTenant(const TenantChange& change, const std::string& who,
+                 std::function<void(const absl::Status&)> done) override;
   void Denied(const std::string& who, const std::string& what) override;
   // The policy as it is set, to a worker that runs.
   void SendSettings(WorkerProcess* worker);
   // Tells the workers what has changed of a tenant.
   void SendTerms(const Tenant& before, const Tenant& now);
+  // Of all tenants, some of which may have other terms than `before`.
+  void SendTerms(std::map<std::string, Tenant> before);
+  // Logs what of a tenant's terms has changed, and who changed it.
+  void TellTerms(const Tenant& before, const Tenant& now, const std::string& who);
+  absl::Status SetTenantHere(const TenantChange& change, const std::string& who);
+  // The pool says something else of tenants.
+  void TakePoolTenants(const gpool::TenantValues& values);
 
   // --- Applications that move. daemon_moves.cc
   std::string Moves() const override;

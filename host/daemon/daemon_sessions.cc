@@ -139,12 +139,7 @@ void Daemon::OpenOn(uint32_t index, Connection connection, const wire::Hello& he
 }
 
 uint32_t Daemon::WeightOf(const Connection& connection) const {
-  if (connection.weight != 0) return connection.weight;
-  if (const auto set = settings_.SetWeightOf(connection.tenant); set.has_value()) return *set;
-  if (pool_ != nullptr) {
-    if (const auto weight = pool_->WeightOf(connection.tenant); weight.has_value()) return *weight;
-  }
-  return settings_.WeightOf(connection.tenant);
+  return connection.weight != 0 ? connection.weight : settings_.WeightOf(connection.tenant);
 }
 
 void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& hello) {

@@ -54,16 +54,13 @@ absl::Status Daemon::ReloadTenants() {
   if (absl::IsNotFound(file.status()) && settings_.tenants().tenants.empty()) file = TenantsFile();
   RETURN_IF_ERROR(file.status());
   const std::string policy = settings_.policy();
-  std::map<std::string, Tenant> tenants = settings_.Tenants();
+  const std::map<std::string, Tenant> before = settings_.Tenants();
   settings_.Replace(*std::move(file));
   if (settings_.policy() != policy) {
     LOG(INFO) << "the policy is " << settings_.policy() << " now (was " << policy << ")";
     for (const auto& [worker, running] : workers_) SendSettings(worker);
   }
-  for (const auto& [name, now] : settings_.Tenants()) {
-    tenants.try_emplace(name, TenantsFile().Find(name));
-  }
-  for (const auto& [name, before] : tenants) SendTerms(before, settings_.Find(name));
+  SendTerms(before);
   return OpenTenantDoors();
 }
 
@@ -138,29 +135,58 @@ absl::Status Daemon::SetPolicy(const std::optional<std::string>& policy, const s
   return absl::OkStatus();
 }
 
-absl::Status Daemon::SetTenant(const TenantChange& change, const std::string& who) {
+void Daemon::SetTenant(const TenantChange& change, const std::string& who,
+                       std::function<void(const absl::Status&)> done) {
+  if (!change.pool) return done(SetTenantHere(change, who));
+  if (pool_ == nullptr) {
+    return done(absl::FailedPreconditionError(
+        "this consortd is in no pool (--pool-node); without --pool the change is of this host"));
+  }
+  pool_->ChangeTenant(change, who, std::move(done));
+}
+
+absl::Status Daemon::SetTenantHere(const TenantChange& change, const std::string& who) {
   const Tenant before = settings_.Find(change.tenant);
   RETURN_IF_ERROR(settings_.SetTenant(change, who, static_cast<uint64_t>(time(nullptr))));
   const Tenant now = settings_.Find(change.tenant);
+  TellTerms(before, now, who);
+  SendTerms(before, now);
+  return absl::OkStatus();
+}
+
+void Daemon::TakePoolTenants(const gpool::TenantValues& values) {
+  const std::map<std::string, Tenant> before = settings_.Tenants();
+  const absl::Status read = settings_.ReplacePool(values);
+  if (!read.ok()) {
+    LOG(ERROR) << read.message();
+    events_.Add(EventLevel::kError, PrintableName(std::string(read.message())));
+  }
+  std::map<std::string, Tenant> now = settings_.Tenants();
+  for (const auto& [name, tenant] : before) now.try_emplace(name, settings_.Find(name));
+  for (const auto& [name, tenant] : now) {
+    const auto was = before.find(name);
+    const std::string setter = settings_.PoolSetter(name);
+    TellTerms(was == before.end() ? settings_.tenants().Find(name) : was->second, tenant,
+              setter.empty() ? "the pool" : absl::StrCat(setter, " in the pool"));
+  }
+  SendTerms(before);
+}
+
+void Daemon::TellTerms(const Tenant& before, const Tenant& now, const std::string& who) {
   const auto tell = [&](const char* what, const auto& is, const auto& was) {
-    const std::string name = PrintableName(change.tenant);
+    if (is == was) return;
+    const std::string name = PrintableName(now.name);
     LOG(INFO) << who << " set the " << what << " of " << name << " to " << is << " (was " << was
               << ")";
     events_.Add(EventLevel::kInfo, absl::StrCat("the ", what, " of ", name, " is ", is, ", was ",
                                                 was, "; set by ", who));
   };
-  if (change.weight.has_value()) tell("weight", now.weight, before.weight);
-  if (change.gpus.has_value()) tell("list of GPUs", now.gpus.Text(), before.gpus.Text());
-  if (change.launches_per_second.has_value()) {
-    tell("limit of launches a second", RateText(now.rates.launches_per_second),
-         RateText(before.rates.launches_per_second));
-  }
-  if (change.copy_bytes_per_second.has_value()) {
-    tell("limit of bytes copied a second", RateText(now.rates.copy_bytes_per_second),
-         RateText(before.rates.copy_bytes_per_second));
-  }
-  SendTerms(before, now);
-  return absl::OkStatus();
+  tell("weight", now.weight, before.weight);
+  tell("list of GPUs", now.gpus.Text(), before.gpus.Text());
+  tell("limit of launches a second", RateText(now.rates.launches_per_second),
+       RateText(before.rates.launches_per_second));
+  tell("limit of bytes copied a second", RateText(now.rates.copy_bytes_per_second),
+       RateText(before.rates.copy_bytes_per_second));
 }
 
 void Daemon::Denied(const std::string& who, const std::string& what) {
@@ -174,6 +200,13 @@ void Daemon::SendSettings(WorkerProcess* worker) {
   SetText(policy.name, settings_.policy());
   const absl::Status sent = worker->control().Send(policy);
   LOG_IF(ERROR, !sent.ok()) << "worker " << worker->pid() << " was not told its policy: " << sent;
+}
+
+void Daemon::SendTerms(std::map<std::string, Tenant> before) {
+  for (const auto& [name, now] : settings_.Tenants()) {
+    before.try_emplace(name, TenantsFile().Find(name));
+  }
+  for (const auto& [name, was] : before) SendTerms(was, settings_.Find(name));
 }
 
 void Daemon::SendTerms(const Tenant& before, const Tenant& now) {

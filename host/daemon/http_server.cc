@@ -19,6 +19,12 @@
 #include "host/limits.h"
 
 namespace consort::host {
+
+struct HttpWaiting {
+  MHD_Connection* connection = nullptr;
+  std::optional<HttpResponse> response;  // once it is there
+};
+
 namespace {
 
 // What a page of ours may load: its own files, from here.
@@ -37,6 +43,7 @@ constexpr char kPlainText[] = "text/plain; charset=utf-8";
 struct Arriving {
   HttpRequest request;
   bool too_long = false;
+  std::shared_ptr<HttpWaiting> waiting;  // once the handler was asked
 };
 
 std::optional<uid_t> PeerOf(MHD_Connection* connection) {
@@ -96,7 +103,7 @@ MHD_Result Queue(MHD_Connection* connection, const HttpServer& server, const Htt
 MHD_Result OnRequest(void* context, MHD_Connection* connection, const char* url, const char* method,
                      const char* /*version*/, const char* upload, size_t* upload_bytes,
                      void** state) {
-  const auto* server = static_cast<const HttpServer*>(context);
+  auto* server = static_cast<HttpServer*>(context);
   // Called first with the headers, then with each piece of the body, then with the whole request.
   // An answer to the headers alone ends the connection, since a body might follow.
   auto* request = static_cast<Arriving*>(*state);
@@ -133,7 +140,14 @@ MHD_Result OnRequest(void* context, MHD_Connection* connection, const char* url,
     return Queue(connection, *server,
                  {MHD_HTTP_CONTENT_TOO_LARGE, kPlainText, "the body is too long\n"});
   }
-  return Queue(connection, *server, server->handler()(request->request));
+  if (request->waiting == nullptr) {
+    request->waiting = std::make_shared<HttpWaiting>();
+    request->waiting->connection = connection;
+    request->waiting->response = server->Ask(request->request, request->waiting);
+  }
+  // Without an answer it is called again once there is one.
+  if (!request->waiting->response.has_value()) return MHD_YES;
+  return Queue(connection, *server, *request->waiting->response);
 }
 
 void OnCompleted(void*, MHD_Connection*, void** state, MHD_RequestTerminationCode) {
@@ -160,11 +174,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, U
                                                               Access access, Handler handler) {
   std::unique_ptr<HttpServer> server(new HttpServer(loop, access, std::move(handler)));
   server->daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, nullptr, nullptr, &OnRequest, server.get(),
-      MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted,
-      nullptr, MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, server.get(), MHD_OPTION_LISTEN_SOCKET,
-      listening.get(), MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kHttpConnectionsMax),
-      MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
+      MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr, &OnRequest,
+      server.get(), MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_NOTIFY_COMPLETED,
+      &OnCompleted, nullptr, MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, server.get(),
+      MHD_OPTION_LISTEN_SOCKET, listening.get(), MHD_OPTION_CONNECTION_LIMIT,
+      static_cast<unsigned>(kHttpConnectionsMax), MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);
   if (server->daemon_ == nullptr) return absl::UnavailableError("cannot start an HTTP server");
   (void)listening.Release();  // the library closes it
   server->poll_fd_ = MHD_get_daemon_info(server->daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
@@ -181,7 +196,33 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, U
 HttpServer::~HttpServer() {
   if (timer_ != 0) loop_->Cancel(timer_);
   if (poll_fd_ >= 0) loop_->Unwatch(poll_fd_);
+  // The library wants them back before it stops; it closes them then.
+  for (const auto& waiting : waiting_) MHD_resume_connection(waiting->connection);
+  waiting_.clear();
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+}
+
+std::optional<HttpResponse> HttpServer::Ask(const HttpRequest& request,
+                                            const std::shared_ptr<HttpWaiting>& waiting) {
+  // The library has it too, for as long as the request lasts.
+  std::optional<HttpResponse> answer =
+      handler_(request, [this, weak = std::weak_ptr<HttpWaiting>(waiting)](HttpResponse response) {
+        if (const auto strong = weak.lock(); strong != nullptr) Answer(strong, std::move(response));
+      });
+  if (answer.has_value() || waiting->response.has_value()) {
+    return answer.has_value() ? std::move(answer) : std::move(waiting->response);
+  }
+  MHD_suspend_connection(waiting->connection);
+  waiting_.insert(waiting);
+  return std::nullopt;
+}
+
+void HttpServer::Answer(const std::shared_ptr<HttpWaiting>& waiting, HttpResponse response) {
+  waiting->response = std::move(response);
+  if (waiting_.erase(waiting) == 0) return;  // Ask has not returned
+  MHD_resume_connection(waiting->connection);
+  // Not now: it may be the library that calls.
+  TurnAfter(0);
 }
 
 absl::Status HttpServer::Adopt(UniqueFd connection, HttpUser user) {
@@ -211,15 +252,20 @@ void HttpServer::Turn() {
   MHD_run(daemon_);
   MHD_run(daemon_);
   // Connections time out without an event of their descriptor.
-  if (timer_ != 0) loop_->Cancel(timer_);
-  timer_ = 0;
   MHD_UNSIGNED_LONG_LONG wait_ms = 0;
   if (MHD_get_timeout(daemon_, &wait_ms) == MHD_YES) {
-    timer_ = loop_->After(static_cast<Nanos>(wait_ms) * kMillisecond, [this] {
-      timer_ = 0;
-      Turn();
-    });
+    return TurnAfter(static_cast<Nanos>(wait_ms) * kMillisecond);
   }
+  if (timer_ != 0) loop_->Cancel(timer_);
+  timer_ = 0;
+}
+
+void HttpServer::TurnAfter(Nanos delay) {
+  if (timer_ != 0) loop_->Cancel(timer_);
+  timer_ = loop_->After(delay, [this] {
+    timer_ = 0;
+    Turn();
+  });
 }
 
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* bound) {

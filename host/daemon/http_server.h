@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -45,12 +46,18 @@ struct HttpResponse {
   std::string body;
 };
 
+// A request whose handler answers later.
+struct HttpWaiting;
+
 class HttpServer {
  public:
+  // Called once, on the loop's thread, while the server is there or after it.
+  using Later = std::function<void(HttpResponse)>;
   // Answers GET and HEAD, whose body is left out by the server, and PUT with a body of at most
   // kHttpBodyBytesMax. Other methods get 405, and longer bodies 413, without asking. Called on the
-  // loop's thread.
-  using Handler = std::function<HttpResponse(const HttpRequest& request)>;
+  // loop's thread. Nothing: `later` will be called with the answer, or has been.
+  using Handler =
+      std::function<std::optional<HttpResponse>(const HttpRequest& request, const Later& later)>;
   enum class Access { kRead, kReadAndWrite };
 
   // Serves `listening`, a stream socket that listens and does not block. kRead: PUT gets 405 too.
@@ -62,7 +69,9 @@ class HttpServer {
   // Closes all connections and the socket.
   ~HttpServer();
 
-  const Handler& handler() const { return handler_; }
+  // The answer; nothing: it comes later, and the library is to wait with this connection.
+  std::optional<HttpResponse> Ask(const HttpRequest& request,
+                                  const std::shared_ptr<HttpWaiting>& waiting);
   bool writable() const { return access_ == Access::kReadAndWrite; }
   // Of a connection that begins, if it was adopted; once.
   std::optional<HttpUser> TakeUser(int fd);
@@ -71,6 +80,8 @@ class HttpServer {
   HttpServer(EventLoop* loop, Access access, Handler handler)
       : loop_(loop), access_(access), handler_(std::move(handler)) {}
   void Turn();
+  void TurnAfter(Nanos delay);
+  void Answer(const std::shared_ptr<HttpWaiting>& waiting, HttpResponse response);
 
   EventLoop* const loop_;
   const Access access_;
@@ -78,7 +89,8 @@ class HttpServer {
   MHD_Daemon* daemon_ = nullptr;
   // By descriptor, until the library begins with it; then they are the connection's.
   std::map<int, HttpUser> adopted_;
-  int poll_fd_ = -1;  // the library's
+  std::set<std::shared_ptr<HttpWaiting>> waiting_;  // whose connections the library leaves alone
+  int poll_fd_ = -1;                                // the library's
   EventLoop::TimerId timer_ = 0;
 };
 

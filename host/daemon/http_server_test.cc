@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "host/limits.h"
 
 namespace consort::host {
@@ -32,21 +33,32 @@ class HttpServerTest : public ::testing::Test {
     auto loop = EventLoop::Create();
     ASSERT_TRUE(loop.ok());
     loop_ = *std::move(loop);
-    auto server = HttpServer::Start(
-        loop_.get(), *std::move(listening), access, [](const HttpRequest& request) {
-          HttpResponse response;
-          if (request.put) {
-            response.body =
-                "put " + std::to_string(request.body.size()) + " " + request.body.substr(0, 9);
-          } else if (request.path == "/big") {
-            response.body = std::string(kBigBytes, 'x');
-          } else if (request.path == "/page") {
-            response.body = "hello\n";
-          } else {
-            response.status = 404;
-          }
-          return response;
-        });
+    auto server =
+        HttpServer::Start(loop_.get(), *std::move(listening), access,
+                          [this](const HttpRequest& request,
+                                 const HttpServer::Later& later) -> std::optional<HttpResponse> {
+                            if (request.path == "/later") {
+                              later_ = later;
+                              asked_later_.Notify();
+                              return std::nullopt;
+                            }
+                            if (request.path == "/called") {
+                              later({200, "text/plain", "at once\n"});
+                              return std::nullopt;
+                            }
+                            HttpResponse response;
+                            if (request.put) {
+                              response.body = "put " + std::to_string(request.body.size()) + " " +
+                                              request.body.substr(0, 9);
+                            } else if (request.path == "/big") {
+                              response.body = std::string(kBigBytes, 'x');
+                            } else if (request.path == "/page") {
+                              response.body = "hello\n";
+                            } else {
+                              response.status = 404;
+                            }
+                            return response;
+                          });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     thread_ = std::thread([this] { loop_->Run(); });
@@ -95,6 +107,8 @@ class HttpServerTest : public ::testing::Test {
   static constexpr size_t kBigBytes = 16 << 20;
 
   std::string bound_;
+  HttpServer::Later later_;  // the loop's
+  absl::Notification asked_later_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
@@ -125,6 +139,34 @@ TEST_F(HttpServerTest, ServesTheSameConnectionAgain) {
 TEST_F(HttpServerTest, OtherMethodsAreRefusedWithoutAskingTheHandler) {
   EXPECT_THAT(Ask("POST", "/page"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(Ask("DELETE", "/page"), HasSubstr("Allow: GET, HEAD"));
+}
+
+TEST_F(HttpServerTest, AnAnswerMayComeLaterAndHoldsUpNobody) {
+  const UniqueFd fd = Connect();
+  Send(fd.get(), "GET /later HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  asked_later_.WaitForNotification();
+  EXPECT_THAT(Ask("GET", "/page"), HasSubstr("hello"));
+  loop_->Post([this] { later_({200, "text/plain", "after all\n"}); });
+  EXPECT_THAT(ReadToEnd(fd.get()), EndsWith("\r\n\r\nafter all\n"));
+  EXPECT_THAT(Ask("GET", "/called"), EndsWith("\r\n\r\nat once\n"));
+}
+
+TEST_F(HttpServerTest, AnAnswerForOneWhoHasGoneIsDropped) {
+  UniqueFd fd = Connect();
+  Send(fd.get(), "GET /later HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  asked_later_.WaitForNotification();
+  fd.Reset();
+  loop_->Post([this] { later_({200, "text/plain", std::string(kBigBytes, 'x')}); });
+  EXPECT_THAT(Ask("GET", "/page"), HasSubstr("hello"));
+}
+
+TEST_F(HttpServerTest, AServerThatGoesClosesWhoWaits) {
+  const UniqueFd fd = Connect();
+  Send(fd.get(), "GET /later HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  asked_later_.WaitForNotification();
+  Stop();
+  EXPECT_EQ(ReadToEnd(fd.get()), "");
+  later_({200, "text/plain", "nobody hears it"});
 }
 
 TEST_F(HttpServerTest, PutIsServedWhereItIsWanted) {

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "gpool/relay.h"
 #include "host/control/control_socket.h"
 #include "host/daemon/greeter.h"
+#include "host/daemon/settings.h"
 #include "host/limits.h"
 #include "policies/placement/sensitivity.h"
 #include "vmsock/listen.h"
@@ -112,12 +114,19 @@ absl::StatusOr<std::unique_ptr<PoolSessions>> PoolSessions::Start(
   std::unique_ptr<PoolSessions> sessions(
       new PoolSessions(loop, options, windows, std::move(hooks)));
   sessions->has_devices_ = !gpus.empty();
-  ASSIGN_OR_RETURN(sessions->pool_,
-                   gpool::Pool::Start(options.pool, std::move(gpus),
-                                      [borrowed = sessions.get()](const gpool::Identity& peer,
-                                                                  const gpool::LinkHello& hello) {
-                                        return borrowed->OnLink(peer, hello);
-                                      }));
+  ASSIGN_OR_RETURN(
+      sessions->pool_,
+      gpool::Pool::Start(
+          options.pool, std::move(gpus),
+          [borrowed = sessions.get()](const gpool::Identity& peer, const gpool::LinkHello& hello) {
+            return borrowed->OnLink(peer, hello);
+          },
+          [loop, borrowed = sessions.get(),
+           alive = sessions->alive_](const gpool::TenantValues& values) {
+            loop->Post([borrowed, alive, values] {
+              if (*alive) borrowed->hooks_.tenants(values);
+            });
+          }));
   LOG(INFO) << "node " << options.pool.node << ": links of the pool on "
             << sessions->pool_->address();
   return sessions;
@@ -131,7 +140,27 @@ PoolSessions::~PoolSessions() {
   for (auto& [id, remote] : remotes_) {
     if (remote.thread.joinable()) remote.thread.join();
   }
+  if (change_.joinable()) change_.join();
   pool_.reset();
+}
+
+void PoolSessions::ChangeTenant(const TenantChange& change, const std::string& who,
+                                std::function<void(const absl::Status&)> done) {
+  if (change_.joinable()) {
+    return done(
+        absl::UnavailableError("another change of the pool's tenants is under way; try again"));
+  }
+  change_ = std::thread([this, change, who = absl::StrCat(who, " of node ", options_.pool.node),
+                         done = std::move(done), alive = alive_] {
+    const absl::Status changed = pool_->ChangeTenant(change.tenant, [&](const std::string& now) {
+      return Settings::PoolValue(now, change, who, static_cast<uint64_t>(time(nullptr)));
+    });
+    loop_->Post([this, alive, done, changed] {
+      if (!*alive) return;
+      change_.join();
+      done(changed);
+    });
+  });
 }
 
 // ---- Other nodes' applications on our devices.

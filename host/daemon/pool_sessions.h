@@ -31,6 +31,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
 #include "host/daemon/status.h"
+#include "host/daemon/tenant_change.h"
 #include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
 
@@ -73,6 +74,8 @@ class PoolSessions {
     std::function<uint32_t(const Connection&)> weight;
     // With what was set at run time.
     std::function<Tenant(const std::string& tenant)> tenant;
+    // What the pool says of tenants has changed.
+    std::function<void(const gpool::TenantValues&)> tenants;
     // An operator's requests.
     std::function<void(UniqueFd, const gpool::Identity&)> administer;
     // What a program is shown while the pool cannot place it: our own devices.
@@ -99,10 +102,10 @@ class PoolSessions {
   // What a session on one of our own devices used, whoever's it was: the pool learns from it.
   void Record(const std::string& application, const PoolDevice& device, const SessionEnded& ended);
 
-  // Of a tenant that the pool has a weight for.
-  std::optional<uint32_t> WeightOf(const std::string& tenant) const {
-    return pool_->member().WeightOf(tenant);
-  }
+  // Changes what the pool says of a tenant to all its hosts; `done` is told how it went. One change
+  // at a time: kUnavailable while another is under way.
+  void ChangeTenant(const TenantChange& change, const std::string& who,
+                    std::function<void(const absl::Status&)> done);
   // Of our own device; none: the pool has not told yet.
   std::optional<gpool::Gid> GidOf(uint32_t device) const;
   PoolStatus Status() const;
@@ -153,6 +156,7 @@ class PoolSessions {
   uint64_t next_remote_ = 1;
   std::map<uint64_t, Remote> remotes_;
   EventLoop::TimerId sweep_ = 0;
+  std::thread change_;  // of a tenant in the pool; joinable while it is under way
   std::unique_ptr<gpool::Pool> pool_;
 };
 

@@ -38,6 +38,12 @@ bool IsTenantName(const std::string& name) {
   return !name.empty() && name.size() < sizeof(OpenSession{}.tenant);
 }
 
+absl::Status CheckTenantName(const std::string& name) {
+  if (IsTenantName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a tenant's name has 1 to ", sizeof(OpenSession{}.tenant) - 1, " bytes"));
+}
+
 bool IsWeight(uint64_t weight) { return weight >= 1 && weight <= kTenantWeightMax; }
 
 // What may be set of a tenant, and how the state file has it.
@@ -75,6 +81,16 @@ bool FromJson(const Json& json, T* number) {
   return true;
 }
 
+std::string WhoOf(const Json& said) {
+  const Json who = said.value("by", Json());
+  return who.is_string() ? who.get<std::string>() : std::string("unknown");
+}
+
+uint64_t WhenOf(const Json& said) {
+  const Json when = said.value("at", Json());
+  return when.is_number_unsigned() ? when.get<uint64_t>() : 0;
+}
+
 template <class T>
 Json SaidJson(const char* key, const T& said) {
   return {{key, ValueJson(said.value)}, {"by", said.by}, {"at", said.at}};
@@ -97,12 +113,13 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-template <class S, class F>
-absl::Status Settings::ForEachKind(S* state, F with) {
-  RETURN_IF_ERROR(with("weights", "weight", &state->weights));
-  RETURN_IF_ERROR(with("gpus", "gpus", &state->gpus));
-  RETURN_IF_ERROR(with("launch_rates", "max_launches_per_second", &state->launch_rates));
-  return with("copy_rates", kCopyRateKey, &state->copy_rates);
+template <class T, class F>
+absl::Status Settings::ForEachKind(T* terms, const TenantChange& change, F with) {
+  RETURN_IF_ERROR(with("weights", "weight", &terms->weights, change.weight));
+  RETURN_IF_ERROR(with("gpus", "gpus", &terms->gpus, change.gpus));
+  RETURN_IF_ERROR(with("launch_rates", "max_launches_per_second", &terms->launch_rates,
+                       change.launches_per_second));
+  return with("copy_rates", kCopyRateKey, &terms->copy_rates, change.copy_bytes_per_second);
 }
 
 absl::StatusOr<Settings> Settings::Load(TenantsFile tenants, std::string policy,
@@ -128,34 +145,28 @@ absl::Status Settings::Read() {
   if (!json.is_object() || json.value("schema", Json()) != kSchema) {
     return wrong("this is not consortd's state");
   }
-  const auto by = [](const Json& said) {
-    const Json who = said.value("by", Json());
-    return who.is_string() ? who.get<std::string>() : std::string("unknown");
-  };
-  const auto at = [](const Json& said) {
-    const Json when = said.value("at", Json());
-    return when.is_number_unsigned() ? when.get<uint64_t>() : 0;
-  };
   State state;
   if (const auto it = json.find("policy"); it != json.end()) {
     const Json name = it->is_object() ? it->value("name", Json()) : Json();
     if (!name.is_string() || !IsPolicy(name.get<std::string>())) return wrong("no such policy");
-    state.policy = {name.get<std::string>(), by(*it), at(*it)};
+    state.policy = {name.get<std::string>(), WhoOf(*it), WhenOf(*it)};
   }
-  RETURN_IF_ERROR(ForEachKind(
-      &state, [&]<class T>(const char* kind, const char* key, SaidOf<T>* said) -> absl::Status {
-        const Json all = json.value(kind, Json::object());
-        if (!all.is_object()) return wrong(absl::StrCat(kind, " is no object"));
-        for (const auto& [tenant, entry] : all.items()) {
-          T value = T();
-          if (!IsTenantName(tenant) || !entry.is_object() ||
-              !FromJson(entry.value(key, Json()), &value) || !Check(key, value).ok()) {
-            return wrong(absl::StrCat("no ", key, " of a tenant: ", tenant));
-          }
-          (*said)[tenant] = {std::move(value), by(entry), at(entry)};
-        }
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(
+      ForEachKind(&state.terms, {},
+                  [&]<class T>(const char* kind, const char* key, SaidOf<T>* said,
+                               const Change<T>&) -> absl::Status {
+                    const Json all = json.value(kind, Json::object());
+                    if (!all.is_object()) return wrong(absl::StrCat(kind, " is no object"));
+                    for (const auto& [tenant, entry] : all.items()) {
+                      T value = T();
+                      if (!IsTenantName(tenant) || !entry.is_object() ||
+                          !FromJson(entry.value(key, Json()), &value) || !Check(key, value).ok()) {
+                        return wrong(absl::StrCat("no ", key, " of a tenant: ", tenant));
+                      }
+                      (*said)[tenant] = {std::move(value), WhoOf(entry), WhenOf(entry)};
+                    }
+                    return absl::OkStatus();
+                  }));
   state_ = std::move(state);
   return absl::OkStatus();
 }
@@ -168,12 +179,14 @@ absl::Status Settings::Take(State state) {
       json["policy"] = {
           {"name", state.policy->value}, {"by", state.policy->by}, {"at", state.policy->at}};
     }
-    RETURN_IF_ERROR(ForEachKind(
-        &state, [&]<class T>(const char* kind, const char* key, SaidOf<T>* said) -> absl::Status {
-          json[kind] = Json::object();
-          for (const auto& [tenant, one] : *said) json[kind][tenant] = SaidJson(key, one);
-          return absl::OkStatus();
-        }));
+    RETURN_IF_ERROR(ForEachKind(&state.terms, {},
+                                [&]<class T>(const char* kind, const char* key, SaidOf<T>* said,
+                                             const Change<T>&) -> absl::Status {
+                                  json[kind] = Json::object();
+                                  for (const auto& [tenant, one] : *said)
+                                    json[kind][tenant] = SaidJson(key, one);
+                                  return absl::OkStatus();
+                                }));
     // Names are the operator's words; what is no UTF-8 is written as a question mark.
     RETURN_IF_ERROR(
         WriteWhole(state_path_, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
@@ -190,21 +203,17 @@ std::string Settings::policy() const {
 
 uint32_t Settings::WeightOf(std::string_view tenant) const { return Find(tenant).weight; }
 
-std::optional<uint32_t> Settings::SetWeightOf(std::string_view tenant) const {
-  const auto it = state_.weights.find(std::string(tenant));
-  if (it == state_.weights.end()) return std::nullopt;
-  return it->second.value;
-}
-
 Tenant Settings::Find(std::string_view name) const {
   Tenant tenant = tenants_.Find(name);
   const auto over = [&]<class T>(const SaidOf<T>& said, T* value) {
     if (const auto it = said.find(tenant.name); it != said.end()) *value = it->second.value;
   };
-  over(state_.weights, &tenant.weight);
-  over(state_.gpus, &tenant.gpus);
-  over(state_.launch_rates, &tenant.rates.launches_per_second);
-  over(state_.copy_rates, &tenant.rates.copy_bytes_per_second);
+  for (const Terms* terms : {&pool_, &state_.terms}) {
+    over(terms->weights, &tenant.weight);
+    over(terms->gpus, &tenant.gpus);
+    over(terms->launch_rates, &tenant.rates.launches_per_second);
+    over(terms->copy_rates, &tenant.rates.copy_bytes_per_second);
+  }
   return tenant;
 }
 
@@ -214,11 +223,77 @@ std::map<std::string, Tenant> Settings::Tenants() const {
   const auto add = [&](const auto& said) {
     for (const auto& [tenant, one] : said) tenants.try_emplace(tenant, Find(tenant));
   };
-  add(state_.weights);
-  add(state_.gpus);
-  add(state_.launch_rates);
-  add(state_.copy_rates);
+  for (const Terms* terms : {&pool_, &state_.terms}) {
+    add(terms->weights);
+    add(terms->gpus);
+    add(terms->launch_rates);
+    add(terms->copy_rates);
+  }
   return tenants;
+}
+
+absl::Status Settings::ReplacePool(const std::map<std::string, std::string>& values) {
+  Terms terms;
+  std::vector<std::string> wrong;
+  for (const auto& [tenant, text] : values) {
+    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !IsTenantName(tenant)) {
+      wrong.push_back(tenant);
+      continue;
+    }
+    const auto read = [&]<class T>(const char*, const char* key, SaidOf<T>* said,
+                                   const Change<T>&) {
+      if (!json.contains(key)) return absl::OkStatus();
+      T value = T();
+      if (!FromJson(json[key], &value) || !Check(key, value).ok()) {
+        wrong.push_back(absl::StrCat("the ", key, " of ", tenant));
+      } else {
+        (*said)[tenant] = {std::move(value), WhoOf(json), WhenOf(json)};
+      }
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ForEachKind(&terms, {}, read));
+  }
+  pool_ = std::move(terms);
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the pool says what cannot be read of tenants: ", absl::StrJoin(wrong, ", "),
+                   "; consortctl tenant set --pool says it anew"));
+}
+
+std::string Settings::PoolSetter(const std::string& tenant) const {
+  std::string setter;
+  const auto ask = [&](const char*, const char*, const auto* said, const auto&) {
+    if (const auto it = said->find(tenant); it != said->end()) setter = it->second.by;
+    return absl::OkStatus();
+  };
+  (void)ForEachKind(&pool_, {}, ask);
+  return setter;
+}
+
+absl::StatusOr<std::string> Settings::PoolValue(const std::string& now, const TenantChange& change,
+                                                const std::string& who, uint64_t at) {
+  RETURN_IF_ERROR(CheckTenantName(change.tenant));
+  Json json = now.empty() ? Json::object() : Json::parse(now, nullptr, /*allow_exceptions=*/false);
+  // What cannot be read says nothing to anybody.
+  if (!json.is_object()) json = Json::object();
+  Terms terms;
+  bool left = false;
+  RETURN_IF_ERROR(ForEachKind(&terms, change,
+                              [&]<class T>(const char*, const char* key, SaidOf<T>*,
+                                           const Change<T>& wanted) -> absl::Status {
+                                if (wanted.has_value()) json.erase(key);
+                                if (wanted.has_value() && wanted->has_value()) {
+                                  RETURN_IF_ERROR(Check(key, **wanted));
+                                  json[key] = ValueJson(**wanted);
+                                }
+                                left = left || json.contains(key);
+                                return absl::OkStatus();
+                              }));
+  if (!left) return std::string();
+  json["by"] = who;
+  json["at"] = at;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::Status Settings::SetPolicy(const std::optional<std::string>& policy, const std::string& who,
@@ -238,29 +313,23 @@ absl::Status Settings::SetPolicy(const std::optional<std::string>& policy, const
 }
 
 absl::Status Settings::SetTenant(const TenantChange& change, const std::string& who, uint64_t at) {
-  if (!IsTenantName(change.tenant)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tenant's name has 1 to ", sizeof(OpenSession{}.tenant) - 1, " bytes"));
-  }
+  RETURN_IF_ERROR(CheckTenantName(change.tenant));
   State state = state_;
-  const auto set = [&]<class T>(const char* key, const Change<T>& wanted,
-                                SaidOf<T>* said) -> absl::Status {
-    if (!wanted.has_value()) return absl::OkStatus();
-    said->erase(change.tenant);
-    if (!wanted->has_value()) return absl::OkStatus();
-    RETURN_IF_ERROR(Check(key, **wanted));
-    if (said->size() >= kSetTenantsMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("at most ", kSetTenantsMax, " tenants have a ", key,
-                       " that was set at run time; write the others into the file"));
-    }
-    (*said)[change.tenant] = {**wanted, who, at};
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(set("weight", change.weight, &state.weights));
-  RETURN_IF_ERROR(set("gpus", change.gpus, &state.gpus));
-  RETURN_IF_ERROR(set("max_launches_per_second", change.launches_per_second, &state.launch_rates));
-  RETURN_IF_ERROR(set(kCopyRateKey, change.copy_bytes_per_second, &state.copy_rates));
+  RETURN_IF_ERROR(ForEachKind(&state.terms, change,
+                              [&]<class T>(const char*, const char* key, SaidOf<T>* said,
+                                           const Change<T>& wanted) -> absl::Status {
+                                if (!wanted.has_value()) return absl::OkStatus();
+                                said->erase(change.tenant);
+                                if (!wanted->has_value()) return absl::OkStatus();
+                                RETURN_IF_ERROR(Check(key, **wanted));
+                                if (said->size() >= kSetTenantsMax) {
+                                  return absl::InvalidArgumentError(absl::StrCat(
+                                      "at most ", kSetTenantsMax, " tenants have a ", key,
+                                      " that was set at run time; write the others into the file"));
+                                }
+                                (*said)[change.tenant] = {**wanted, who, at};
+                                return absl::OkStatus();
+                              }));
   return Take(std::move(state));
 }
 

@@ -88,6 +88,65 @@ TEST_F(SettingsTest, WhatIsSetHoldsAfterARestartWithWhoAndWhen) {
   EXPECT_EQ(settings->WeightOf("other"), 3u);
 }
 
+TEST_F(SettingsTest, WhatThePoolSaysIsOverTheFilesAndUnderWhatIsSetHere) {
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok());
+  EXPECT_TRUE(settings
+                  ->ReplacePool({{"web", R"({"weight":7,"by":"uid 0 of node a","at":5})"},
+                                 {"other", R"({"gpus":["0"],"max_launches_per_second":100})"}})
+                  .ok());
+  EXPECT_EQ(settings->WeightOf("web"), 7u);
+  EXPECT_EQ(settings->PoolSetter("web"), "uid 0 of node a");
+  EXPECT_EQ(settings->PoolSetter("nobody"), "");
+  EXPECT_THAT(settings->Find("other").gpus.names, ElementsAre("0"));
+  EXPECT_EQ(settings->Find("other").rates.launches_per_second, 100u);
+  EXPECT_EQ(settings->Tenants().size(), 2u);
+  EXPECT_TRUE(settings->SetTenant(Weight("web", 5), "uid 8", 1001).ok());
+  EXPECT_EQ(settings->WeightOf("web"), 5u);
+  EXPECT_TRUE(settings->SetTenant(Weight("web", std::nullopt), "uid 8", 1002).ok());
+  EXPECT_EQ(settings->WeightOf("web"), 7u);
+  // It is not this host's to keep.
+  EXPECT_THAT(Text(), ::testing::Not(HasSubstr("7,")));
+  EXPECT_TRUE(settings->ReplacePool({}).ok());
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+}
+
+TEST_F(SettingsTest, WhatCannotBeReadOfThePoolSaysNothingAndIsNamed) {
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok());
+  const absl::Status read = settings->ReplacePool(
+      {{"web", R"({"weight":0,"gpus":["1"]})"}, {"bad", "{"}, {"good", R"({"weight":3})"}});
+  EXPECT_TRUE(absl::IsInvalidArgument(read));
+  EXPECT_THAT(std::string(read.message()), HasSubstr("bad, the weight of web"));
+  EXPECT_EQ(settings->WeightOf("web"), 2u);
+  EXPECT_THAT(settings->Find("web").gpus.names, ElementsAre("1"));
+  EXPECT_EQ(settings->WeightOf("good"), 3u);
+}
+
+TEST_F(SettingsTest, ThePoolsValueChangesByWhatIsSaid) {
+  auto value = Settings::PoolValue("", Weight("web", 4), "uid 0", 7);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(*value, R"({"weight":4,"by":"uid 0","at":7})");
+  TenantChange change;
+  change.tenant = "web";
+  change.launches_per_second.emplace(200);
+  value = Settings::PoolValue(*value, change, "uid 1", 8);
+  ASSERT_TRUE(value.ok());
+  EXPECT_THAT(*value, HasSubstr(R"("weight":4)"));
+  EXPECT_THAT(*value, HasSubstr(R"("max_launches_per_second":200)"));
+  value = Settings::PoolValue(*value, Weight("web", std::nullopt), "uid 1", 9);
+  ASSERT_TRUE(value.ok());
+  EXPECT_THAT(*value, ::testing::Not(HasSubstr("weight")));
+  change.launches_per_second.emplace(std::nullopt);
+  value = Settings::PoolValue(*value, change, "uid 1", 10);
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(*value, "");
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Settings::PoolValue("", Weight("web", 0), "uid 1", 10).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Settings::PoolValue("", Weight("", 2), "uid 1", 10).status()));
+}
+
 TEST_F(SettingsTest, GpusAndRatesAreSetBesideEachOtherAndGoBackOneByOne) {
   {
     auto settings = Load();

@@ -60,7 +60,7 @@ bool Read(const Json& json, Change<GpuList>* change) {
 absl::StatusOr<TenantChange> ParseTenantChange(std::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError(
       R"(wanted is JSON such as {"tenant": "web-1", "weight": 4}; more keys: gpus, )"
-      "max_launches_per_second, max_copy_bytes_per_second");
+      "max_launches_per_second, max_copy_bytes_per_second, pool");
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.size() < 2) return bad;
   TenantChange change;
@@ -69,6 +69,9 @@ absl::StatusOr<TenantChange> ParseTenantChange(std::string_view text) {
     if (key == "tenant") {
       good = value.is_string();
       if (good) change.tenant = value.get<std::string>();
+    } else if (key == "pool") {
+      good = value.is_boolean();
+      if (good) change.pool = value.get<bool>();
     } else if (key == "weight") {
       good = Read(value, &change.weight);
     } else if (key == "gpus") {

@@ -3,7 +3,7 @@
 // type.
 //
 //   {"tenant": "web-1", "weight": 4, "gpus": [0, "NVIDIA H200"],
-//    "max_launches_per_second": 20000, "max_copy_bytes_per_second": "1GiB"}
+//    "max_launches_per_second": 20000, "max_copy_bytes_per_second": "1GiB", "pool": true}
 //
 // A size is text or a number. A key that is not there changes nothing; null goes back to what the
 // file says. No gpus ([]) are all of them, and a rate of 0 is none.
@@ -26,6 +26,7 @@ using Change = std::optional<std::optional<T>>;
 
 struct TenantChange {
   std::string tenant;
+  bool pool = false;  // of all hosts of the pool, and not of this one
   Change<uint32_t> weight;
   Change<GpuList> gpus;
   Change<uint64_t> launches_per_second;

@@ -402,6 +402,31 @@ class Pools(unittest.TestCase):
         self.hosts.etcd.put(0, "consort/default/tenants/local", '{"weight":7}')
         wait_for(lambda: self.weight_of_next_program() == 7, "weight 7", self.near, self.far)
 
+    def test_a_tenant_is_set_in_the_pool_for_all_hosts_while_a_program_runs(self):
+        def local(daemon):
+            tenants = json.loads(daemon.control("tenant", "list", "-o", "json"))
+            return next((tenant for tenant in tenants if tenant["tenant"] == "local"), {})
+
+        def wait_for_weights(*weights):
+            wait_for(lambda: tuple(local(daemon).get("weight") for daemon in (self.near, self.far)) == weights,
+                     f"weights {weights}", self.near, self.far)
+
+        Busy(self, self.near)
+        wait_for(lambda: local(self.far).get("weight") == 1, "a program on the host with GPUs", self.far)
+        self.middle.control("tenant", "set", "local", "--weight", "5", "--pool")
+        wait_for_weights(5, 5)
+        self.assertIn("set by uid 0 of node b in the pool", self.far.control("events"))
+        self.far.control("tenant", "set", "local", "--weight", "2")  # a host's own word comes first
+        wait_for_weights(5, 2)
+        self.far.control("tenant", "reset", "local")
+        wait_for_weights(5, 5)
+        self.near.control("tenant", "set", "local", "--max-launches-per-second", "50000", "--pool")
+        wait_for(lambda: local(self.far).get("max_launches_per_second") == 50000, "a rate", self.far)
+        self.assertEqual(local(self.far)["weight"], 5)
+        self.far.control("tenant", "reset", "local", "--pool")
+        wait_for(lambda: local(self.far) and local(self.far)["weight"] == 1
+                 and "max_launches_per_second" not in local(self.far), "nothing in the pool", self.far)
+
     def weight_of_next_program(self):
         before = len(self.far.account())
         self.compute(self.near)

@@ -58,6 +58,7 @@ class TenantLimits(unittest.TestCase):
         self.assertIn("set the list of GPUs of elsewhere to all (was 0, 2)", daemon.log())
         self.assertIn("gpus names 0 twice", daemon.control("tenant", "set", "one", "--gpus", "0,0", status=64))
         self.assertIn("nothing to set", daemon.control("tenant", "set", "one", status=64))
+        self.assertIn("is in no pool", daemon.control("tenant", "set", "one", "--weight", "2", "--pool", status=1))
 
     def test_launches_wait_for_their_limit_and_go_on_without_it(self):
         tenants = (Tenant("slow", 1, 100, more=f"max_launches_per_second = {LAUNCHES}"),)
