@@ -41,11 +41,12 @@ struct GpuLoad {
 interface Mapper {
   # Who calls is known from the link's certificate.
 
-  place @0 (id :UInt64, tenant :Text, application :Text, vgpus :UInt32, try :Bool, only :List(UInt32))
+  place @0 (id :UInt64, tenant :Text, application :Text, vgpus :UInt32, try :Bool, only :List(UInt32),
+            policy :Text)
       -> (vgpus :List(Vgpu), refusal :Text, later :Bool);
   # GPUs for an application; the first of them counts as used at once. try: nothing counts as used. later: the mapper
   # has just become that and does not know yet what all nodes use; ask again. only: the GPUs that the tenant may use,
-  # ascending; none: all.
+  # ascending; none: all. policy: of the tree, that the tenant is placed by; none: the pool's.
 
   use @1 (assemblies :List(Assembly), all :Bool) -> ();
   # What these applications use now, in place of what was told before. all: and nothing else of ours is there.

@@ -188,6 +188,7 @@ placement::Application MapperState::Describe(const std::string& node, const Used
   application.program = ProgramOf(who.application);
   application.node = NodeOf(node);
   application.only = who.only;
+  application.policy = mapper_->Know(who.policy);
   return application;
 }
 
@@ -202,6 +203,10 @@ absl::StatusOr<std::vector<PlacedVgpu>> MapperState::Place(const std::string& no
                                                            const UsedAssembly& who, uint32_t vgpus,
                                                            bool trial, Nanos now) {
   const AssemblyKey key = {node, who.id};
+  if (mapper_->Know(who.policy) != who.policy) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the pool's mapper has no placement policy ", who.policy));
+  }
   if (!trial) Forget(key);
   std::vector<PlacedVgpu> placed;
   std::set<Gid> used;

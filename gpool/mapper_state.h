@@ -51,6 +51,7 @@ struct UsedAssembly {
   std::vector<Gid> gids;
   // Of Place: the only ones that its tenant may use, ascending; empty: all.
   std::vector<Gid> only = {};
+  std::string policy = {};  // likewise: that decides for it; empty: the pool's
 };
 
 struct FeedbackRecord {
@@ -88,8 +89,8 @@ class MapperState {
   void SetMap(const Gmap& map);
 
   // `vgpus` different GPUs for an application of `node`, as far as there are so many; the first
-  // counts as used from now on, unless it is a `trial`. kResourceExhausted: no GPU, with the
-  // reason.
+  // counts as used from now on, unless it is a `trial`. kResourceExhausted: no GPU, or no such
+  // policy, with the reason.
   absl::StatusOr<std::vector<PlacedVgpu>> Place(const std::string& node, const UsedAssembly& who,
                                                 uint32_t vgpus, bool trial, Nanos now);
   // Replaces what is known of the application; GPUs that there are not are left out. It does not

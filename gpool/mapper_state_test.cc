@@ -89,6 +89,24 @@ TEST_F(MapperStateTest, ATenantGetsOnlyWhatItMayUse) {
   EXPECT_THAT(place(6, 1, {7}), ElementsAre());
 }
 
+TEST_F(MapperStateTest, ATenantIsPlacedByThePolicyOfItsOwn) {
+  const auto place = [this](uint64_t id, const std::string& policy) {
+    return state_->Place("a", {id, "t", "app", {}, {}, policy}, 1, false, kNow);
+  };
+  // Always the first device of its node, however busy that is.
+  for (uint64_t id = 1; id <= 4; ++id) {
+    const auto placed = place(id, "static");
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    EXPECT_EQ(placed->front().gid, 1u);
+    EXPECT_THAT(placed->front().why, HasSubstr("by static"));
+  }
+  EXPECT_THAT(Place("a", 5, 1), ElementsAre(2));
+  const auto unknown = place(6, "nosuch");
+  EXPECT_TRUE(absl::IsResourceExhausted(unknown.status()));
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("no placement policy nosuch"));
+  EXPECT_THAT(Bound(), ElementsAre(4, 1, 0));
+}
+
 TEST_F(MapperStateTest, ATrialChangesNothing) {
   EXPECT_THAT(Place("a", 1, 3, /*trial=*/true), UnorderedElementsAre(1, 2, 3));
   EXPECT_THAT(Bound(), ElementsAre(0, 0, 0));

@@ -159,7 +159,8 @@ void Pool::StoreHistory() {
 void Pool::Place(const PlaceRequest& request,
                  std::function<void(absl::StatusOr<std::vector<Vgpu>>)> done) {
   if (!member_->joined()) return done(absl::UnavailableError(member_->problem()));
-  const UsedAssembly who = {request.id, request.tenant, request.application, {}, request.only};
+  const UsedAssembly who = {request.id, request.tenant, request.application,
+                            {},         request.only,   request.policy};
   rpc_->Place(
       who, request.vgpus, /*trial=*/false,
       [this, done = std::move(done)](absl::StatusOr<std::vector<PlacedVgpu>> placed) {

@@ -55,6 +55,7 @@ struct PlaceRequest {
   std::string tenant;
   uint32_t vgpus = 1;
   std::vector<Gid> only = {};  // that the tenant may use, ascending; empty: all
+  std::string policy = {};     // that the tenant is placed by; empty: the pool's
 };
 
 class Pool {

@@ -82,6 +82,7 @@ class MapperServer final : public rpc::Mapper::Server {
       results.setRefusal("the GPUs that it may use are not in order");
       return kj::READY_NOW;
     }
+    who.policy = Text(request.getPolicy());
     const auto placed = service_->state->Place(peer_, who, request.getVgpus(), request.getTry(),
                                                service_->clock->Unix());
     if (!placed.ok()) {
@@ -375,6 +376,7 @@ struct RpcThread::Impl final : kj::TaskSet::ErrorHandler {
       request.setTry(one.trial);
       auto only = request.initOnly(static_cast<unsigned>(one.who.only.size()));
       for (unsigned i = 0; i < only.size(); ++i) only.set(i, one.who.only[i]);
+      request.setPolicy(one.who.policy);
       auto shared = std::make_shared<Waiting>(std::move(one));
       const Nanos left = std::max<Nanos>(shared->deadline - clock->Monotonic(), 0);
       kj::Promise<capnp::Response<rpc::Mapper::PlaceResults>> answer = request.send();

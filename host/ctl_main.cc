@@ -446,6 +446,9 @@ int Main(int argc, char** argv) {
                   "the GPUs that it may use, with commas between: numbers (in a pool gids), UUIDs, "
                   "models; or all")
       ->delimiter(',');
+  set->add_option(
+      "--placement", options.set.placement,
+      "the policy by which it gets its GPUs of a pool, such as mbf; default: the pool's");
   set->add_option("--max-launches-per-second", options.set.launches,
                   "kernels that it may launch on each device, or none");
   set->add_option("--max-copy-bytes-per-second", options.set.copies,

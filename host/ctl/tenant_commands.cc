@@ -13,6 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kNone[] = "none";
 constexpr char kAll[] = "all";
+constexpr char kDefault[] = "default";
 
 std::string Rate(const Json& tenant, const char* key, bool bytes) {
   if (!tenant.contains(key)) return "-";
@@ -29,6 +30,9 @@ absl::StatusOr<Json> TenantSetBody(const TenantOptions& options) {
     const bool all = options.gpus.size() == 1 && options.gpus[0] == kAll;
     body["gpus"] = all ? std::vector<std::string>() : options.gpus;
   }
+  if (options.placement.has_value()) {
+    body["placement"] = *options.placement == kDefault ? "" : *options.placement;
+  }
   if (options.launches.has_value()) {
     uint64_t rate = 0;
     if (*options.launches != kNone && (!absl::SimpleAtoi(*options.launches, &rate) || rate == 0)) {
@@ -43,7 +47,7 @@ absl::StatusOr<Json> TenantSetBody(const TenantOptions& options) {
   }
   if (body.size() == 1) {
     return absl::InvalidArgumentError(
-        "nothing to set; --weight, --gpus, --max-launches-per-second and "
+        "nothing to set; --weight, --gpus, --placement, --max-launches-per-second and "
         "--max-copy-bytes-per-second say what");
   }
   if (options.pool) body["pool"] = true;
@@ -55,6 +59,7 @@ Json TenantResetBody(const std::string& tenant, bool pool) {
           {"pool", pool},
           {"weight", nullptr},
           {"gpus", nullptr},
+          {"placement", nullptr},
           {"max_launches_per_second", nullptr},
           {"max_copy_bytes_per_second", nullptr}};
 }
@@ -66,11 +71,13 @@ std::string TenantTable(const Json& status) {
     rows.push_back({tenant.value("tenant", std::string("-")),
                     absl::StrCat(tenant.value("weight", uint64_t{0})),
                     gpus.empty() ? kAll : absl::StrJoin(gpus, ", "),
+                    tenant.value("placement", std::string(kDefault)),
                     Rate(tenant, "max_launches_per_second", /*bytes=*/false),
                     Rate(tenant, "max_copy_bytes_per_second", /*bytes=*/true),
                     absl::StrCat(tenant.value("sessions", uint64_t{0}))});
   }
-  return Table({"TENANT", "WEIGHT ", "GPUS", "LAUNCHES/S ", "COPIED/S ", "SESSIONS "}, rows);
+  return Table({"TENANT", "WEIGHT ", "GPUS", "PLACEMENT", "LAUNCHES/S ", "COPIED/S ", "SESSIONS "},
+               rows);
 }
 
 }  // namespace consort::host

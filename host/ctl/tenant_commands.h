@@ -18,9 +18,10 @@ struct TenantOptions {
   std::string tenant;
   bool pool = false;  // of all hosts of the pool
   std::optional<uint32_t> weight;
-  std::vector<std::string> gpus;        // "all" alone: all of them
-  std::optional<std::string> launches;  // a number, or "none"
-  std::optional<std::string> copies;    // a size, or "none"
+  std::vector<std::string> gpus;         // "all" alone: all of them
+  std::optional<std::string> placement;  // a policy, or "default"
+  std::optional<std::string> launches;   // a number, or "none"
+  std::optional<std::string> copies;     // a size, or "none"
 };
 
 // What consortd is to be asked for (host/daemon/tenant_change.h). kInvalidArgument: nothing is to

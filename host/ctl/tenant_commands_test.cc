@@ -65,10 +65,11 @@ TEST(TenantCommands, ShowsTenants) {
   EXPECT_EQ(TenantTable(Json::parse(R"({"tenants": [
       {"tenant": "local", "weight": 1, "sessions": 2},
       {"tenant": "web-1", "weight": 4, "gpus": ["0", "NVIDIA H200"], "sessions": 0,
-       "max_launches_per_second": 20000, "max_copy_bytes_per_second": 2147483648}]})")),
-            "TENANT  WEIGHT  GPUS            LAUNCHES/S  COPIED/S  SESSIONS\n"
-            "local        1  all                      -         -         2\n"
-            "web-1        4  0, NVIDIA H200       20000  2.00 GiB         0\n");
+       "placement": "mbf", "max_launches_per_second": 20000,
+       "max_copy_bytes_per_second": 2147483648}]})")),
+            "TENANT  WEIGHT  GPUS            PLACEMENT  LAUNCHES/S  COPIED/S  SESSIONS\n"
+            "local        1  all             default             -         -         2\n"
+            "web-1        4  0, NVIDIA H200  mbf             20000  2.00 GiB         0\n");
 }
 
 }  // namespace

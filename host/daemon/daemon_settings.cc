@@ -183,6 +183,10 @@ void Daemon::TellTerms(const Tenant& before, const Tenant& now, const std::strin
   };
   tell("weight", now.weight, before.weight);
   tell("list of GPUs", now.gpus.Text(), before.gpus.Text());
+  const auto placement = [](const Tenant& tenant) {
+    return tenant.placement.empty() ? std::string("the pool's") : tenant.placement;
+  };
+  tell("placement", placement(now), placement(before));
   tell("limit of launches a second", RateText(now.rates.launches_per_second),
        RateText(before.rates.launches_per_second));
   tell("limit of bytes copied a second", RateText(now.rates.copy_bytes_per_second),

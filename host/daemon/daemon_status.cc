@@ -55,7 +55,7 @@ DaemonStatus Daemon::Status() const {
   status.policy = settings_.policy();
   for (auto& [name, tenant] : settings_.Tenants()) {
     status.weights[name] = tenant.weight;
-    status.limits[name] = {std::move(tenant.gpus), tenant.rates};
+    status.limits[name] = {std::move(tenant.gpus), std::move(tenant.placement), tenant.rates};
   }
   for (const SessionStatus& session : status.sessions) {
     status.weights.try_emplace(session.tenant, session.weight);

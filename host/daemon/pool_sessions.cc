@@ -221,7 +221,9 @@ void PoolSessions::Query(Connection connection, const wire::Hello& hello) {
   request.tenant = connection.tenant;
   const std::shared_ptr<const gpool::Gmap> map = pool_->member().map();
   size_t all = map->gpu_count();
-  const GpuList may_use = hooks_.tenant(connection.tenant).gpus;
+  const Tenant tenant = hooks_.tenant(connection.tenant);
+  request.policy = tenant.placement;
+  const GpuList& may_use = tenant.gpus;
   if (!may_use.all()) {
     for (const auto& [name, node] : map->nodes) {
       for (const gpool::GpuRecord& gpu : node.gpus) {

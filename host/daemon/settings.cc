@@ -55,6 +55,8 @@ absl::Status Check(const char* key, uint32_t weight) {
 
 absl::Status Check(const char*, const GpuList& gpus) { return CheckGpuList(gpus); }
 
+absl::Status Check(const char*, const std::string& placement) { return CheckPlacement(placement); }
+
 absl::Status Check(const char* key, uint64_t rate) {
   const bool copies = absl::string_view(key) == kCopyRateKey;
   if (copies ? IsCopyRate(rate) : IsLaunchRate(rate)) return absl::OkStatus();
@@ -64,6 +66,7 @@ absl::Status Check(const char* key, uint64_t rate) {
 
 Json ValueJson(uint64_t number) { return number; }
 Json ValueJson(const GpuList& gpus) { return gpus.names; }
+Json ValueJson(const std::string& text) { return text; }
 
 bool FromJson(const Json& json, GpuList* gpus) {
   if (!json.is_array()) return false;
@@ -71,6 +74,12 @@ bool FromJson(const Json& json, GpuList* gpus) {
     if (!name.is_string()) return false;
     gpus->names.push_back(name.get<std::string>());
   }
+  return true;
+}
+
+bool FromJson(const Json& json, std::string* text) {
+  if (!json.is_string()) return false;
+  *text = json.get<std::string>();
   return true;
 }
 
@@ -117,6 +126,7 @@ template <class T, class F>
 absl::Status Settings::ForEachKind(T* terms, const TenantChange& change, F with) {
   RETURN_IF_ERROR(with("weights", "weight", &terms->weights, change.weight));
   RETURN_IF_ERROR(with("gpus", "gpus", &terms->gpus, change.gpus));
+  RETURN_IF_ERROR(with("placements", "placement", &terms->placements, change.placement));
   RETURN_IF_ERROR(with("launch_rates", "max_launches_per_second", &terms->launch_rates,
                        change.launches_per_second));
   return with("copy_rates", kCopyRateKey, &terms->copy_rates, change.copy_bytes_per_second);
@@ -211,6 +221,7 @@ Tenant Settings::Find(std::string_view name) const {
   for (const Terms* terms : {&pool_, &state_.terms}) {
     over(terms->weights, &tenant.weight);
     over(terms->gpus, &tenant.gpus);
+    over(terms->placements, &tenant.placement);
     over(terms->launch_rates, &tenant.rates.launches_per_second);
     over(terms->copy_rates, &tenant.rates.copy_bytes_per_second);
   }
@@ -226,6 +237,7 @@ std::map<std::string, Tenant> Settings::Tenants() const {
   for (const Terms* terms : {&pool_, &state_.terms}) {
     add(terms->weights);
     add(terms->gpus);
+    add(terms->placements);
     add(terms->launch_rates);
     add(terms->copy_rates);
   }

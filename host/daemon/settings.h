@@ -11,6 +11,7 @@
 //    "policy": {"name": "las", "by": "uid 0", "at": 1767225600},
 //    "weights": {"web-1": {"weight": 4, "by": "uid 1000", "at": 1767225600}},
 //    "gpus": {"web-1": {"gpus": ["0"], ...}},
+//    "placements": {"web-1": {"placement": "mbf", ...}},
 //    "launch_rates": {"web-1": {"max_launches_per_second": 20000, ...}},
 //    "copy_rates": {"web-1": {"max_copy_bytes_per_second": 1073741824, ...}}}
 //
@@ -87,6 +88,7 @@ class Settings {
   struct Terms {
     SaidOf<uint32_t> weights;
     SaidOf<GpuList> gpus;
+    SaidOf<std::string> placements;
     SaidOf<uint64_t> launch_rates;
     SaidOf<uint64_t> copy_rates;
   };

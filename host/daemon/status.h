@@ -51,6 +51,7 @@ struct SessionStatus {
 
 struct TenantLimits {
   GpuList gpus;
+  std::string placement;  // empty: the pool's
   TenantRates rates;
 };
 

@@ -117,8 +117,9 @@ Json TenantsJson(const DaemonStatus& status) {
     const auto weight = status.weights.find(name);
     tenant["weight"] = weight == status.weights.end() ? 1 : weight->second;
     if (const auto limits = status.limits.find(name); limits != status.limits.end()) {
-      const auto& [gpus, rates] = limits->second;
+      const auto& [gpus, placement, rates] = limits->second;
       if (!gpus.all()) tenant["gpus"] = gpus.names;
+      if (!placement.empty()) tenant["placement"] = placement;
       if (rates.launches_per_second != 0) {
         tenant["max_launches_per_second"] = rates.launches_per_second;
       }

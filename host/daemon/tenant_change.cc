@@ -59,7 +59,7 @@ bool Read(const Json& json, Change<GpuList>* change) {
 
 absl::StatusOr<TenantChange> ParseTenantChange(std::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError(
-      R"(wanted is JSON such as {"tenant": "web-1", "weight": 4}; more keys: gpus, )"
+      R"(wanted is JSON such as {"tenant": "web-1", "weight": 4}; more keys: gpus, placement, )"
       "max_launches_per_second, max_copy_bytes_per_second, pool");
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.size() < 2) return bad;
@@ -76,6 +76,10 @@ absl::StatusOr<TenantChange> ParseTenantChange(std::string_view text) {
       good = Read(value, &change.weight);
     } else if (key == "gpus") {
       good = Read(value, &change.gpus);
+    } else if (key == "placement") {
+      good = value.is_null() || value.is_string();
+      if (value.is_null()) change.placement.emplace(std::nullopt);
+      if (value.is_string()) change.placement.emplace(value.get<std::string>());
     } else if (key == "max_launches_per_second") {
       good = Read(value, &change.launches_per_second);
     } else if (key == "max_copy_bytes_per_second") {

@@ -26,6 +26,7 @@
 #include "host/memory/size_text.h"
 #include "host/scheduler/scheduler.h"
 #include "policies/admission/admission.h"
+#include "policies/placement/policy.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -175,6 +176,11 @@ class Reader {
                                                  : Isolation::kPacked;
       } else if (key == "gpus") {
         ASSIGN_OR_RETURN(tenant.gpus, Gpus(node));
+      } else if (key == "placement") {
+        ASSIGN_OR_RETURN(tenant.placement, Text(key, node));
+        if (const absl::Status known = CheckPlacement(tenant.placement); !known.ok()) {
+          return Error(node.source(), std::string(known.message()));
+        }
       } else if (key == "max_launches_per_second") {
         const std::optional<int64_t> rate = node.value_exact<int64_t>();
         if (!rate.has_value() || *rate <= 0 || !IsLaunchRate(static_cast<uint64_t>(*rate))) {
@@ -199,11 +205,12 @@ class Reader {
           return Error(node.source(), "two tenants have this socket; give each its own");
         }
       } else {
-        return Error(key.source(),
-                     absl::StrCat("unknown key ", View(key.str()),
-                                  "; a tenant has name, weight, gpus, max_launches_per_second, "
-                                  "max_copy_bytes_per_second, stream_priority, isolation, socket, "
-                                  "memory_soft, memory_hard, memory_wait_seconds and priority"));
+        return Error(
+            key.source(),
+            absl::StrCat("unknown key ", View(key.str()),
+                         "; a tenant has name, weight, gpus, placement, max_launches_per_second, "
+                         "max_copy_bytes_per_second, stream_priority, isolation, socket, "
+                         "memory_soft, memory_hard, memory_wait_seconds and priority"));
       }
     }
     if (tenant.memory_hard != 0 && tenant.memory_soft > tenant.memory_hard) {
@@ -221,6 +228,14 @@ class Reader {
 };
 
 }  // namespace
+
+absl::Status CheckPlacement(std::string_view policy) {
+  if (policy.empty() || !placement::PolicyPromise(policy).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no placement ", View(policy), "; known: ",
+      absl::StrJoin(placement::PolicyNames(), ", ",
+                    [](std::string* out, std::string_view name) { out->append(name); })));
+}
 
 bool IsLaunchRate(uint64_t per_second) { return per_second == 0 || per_second >= kLaunchRateLeast; }
 

@@ -15,6 +15,8 @@
 //                                            "partition": packed, on multiprocessors of its own, by
 //                                            weight among all such tenants
 //   gpus = [0, "NVIDIA H200"]                that it may use (gpu_list.h); all if it is not there
+//   placement = "mbf"                        the policy of policies/placement by which it gets its
+//                                            GPUs of a pool; the pool's if it is not there
 //   max_launches_per_second = 20000          kernels and fills, on each device; what is over it
 //   waits max_copy_bytes_per_second = "2GiB"       between host and device, on each device,
 //   likewise socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this
@@ -54,9 +56,14 @@ struct Tenant {
   PriorityLevel stream_priority = PriorityLevel::kNormal;
   Isolation isolation = Isolation::kPacked;
   GpuList gpus;
+  std::string placement;  // empty: the pool's
   TenantRates rates;
   std::string socket_path;  // empty: none of its own
 };
+
+// kInvalidArgument: there is no such placement policy; the text names those that there are. None
+// (empty) is fine.
+absl::Status CheckPlacement(std::string_view policy);
 
 // What a rate may be: 0 (none), or at least kLaunchRateLeast, kCopyRateLeast.
 bool IsLaunchRate(uint64_t per_second);

@@ -30,6 +30,16 @@ void Mapper::Install(std::unique_ptr<Policy> policy) {
   place = std::move(policy);
 }
 
+std::string_view Mapper::Know(std::string_view policy) {
+  for (const std::string_view name : PolicyNames()) {
+    if (name != policy) continue;
+    std::unique_ptr<Policy>& made = tenants_policies_[name];
+    if (made == nullptr) made = MakePolicy(name, &pool_);
+    return name;
+  }
+  return {};
+}
+
 void Mapper::RecordTo(MapperRecorder* recorder) {
   recorder_ = recorder;
   if (recorder_ != nullptr) recorder_->Begin(options_);
@@ -124,9 +134,12 @@ Decision Mapper::PlaceWith(const Policy& policy, const Application& application,
 
 Decision Mapper::Place(const Application& application, Nanos now) const {
   const Ppm coverage = Coverage(now);
-  const bool by_feedback = FeedbackDecides(coverage);
-  Decision decision = PlaceWith(by_feedback ? *feedback_policy_ : *policy_, application, now);
-  decision.by_feedback = by_feedback || policy_->by_feedback();
+  const auto own = tenants_policies_.find(application.policy);
+  const bool is_own = own != tenants_policies_.end();
+  const bool by_feedback = !is_own && FeedbackDecides(coverage);
+  const Policy& policy = is_own ? *own->second : by_feedback ? *feedback_policy_ : *policy_;
+  Decision decision = PlaceWith(policy, application, now);
+  decision.by_feedback = by_feedback || policy.by_feedback();
   decision.coverage = coverage;
   if (recorder_ != nullptr) recorder_->Placed(application, now, decision);
   return decision;

@@ -11,6 +11,8 @@
 // one that does, the latter decides from when history covers `enter` of the latest arrivals'
 // programs until it covers less than `leave` (it went stale, or other programs came).
 //
+// An application whose tenant has a policy of its own is placed by that one.
+//
 // Scope. An application whose sensitivity is above `sensitivity_max`, or whose node has a GPU with
 // less than `offload_threshold` applications, stays on its node if a GPU there has the memory.
 // Thread compatible.
@@ -18,6 +20,7 @@
 #define CONSORT_POLICIES_PLACEMENT_MAPPER_H_
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +68,11 @@ class Mapper {
   // if it goes by feedback). It must have been made for pool().
   void Install(std::unique_ptr<Policy> policy);
 
+  // Makes a policy of the tree ready for applications that are to be placed by it; its name, for
+  // Application::policy, for as long as the program runs. Empty: there is no such policy. O(GPUs)
+  // the first time.
+  std::string_view Know(std::string_view policy);
+
   // `recorder` is told of everything from here on; borrowed. Null: nobody any more. To replay, a
   // record must begin with a new mapper.
   void RecordTo(MapperRecorder* recorder);
@@ -108,6 +116,7 @@ class Mapper {
   Pool pool_;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> feedback_policy_;
+  std::map<std::string_view, std::unique_ptr<Policy>> tenants_policies_;  // by name
   std::array<ProgramId, kArrivals> arrivals_ = {};
   uint64_t arrival_count_ = 0;
   bool by_feedback_ = false;

@@ -49,6 +49,28 @@ TEST(Mapper, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(Mapper::Make(options), nullptr);
 }
 
+TEST(Mapper, ATenantsOwnPolicyDecidesForItAlone) {
+  const auto mapper = MakeMapper(Arbiter());
+  EXPECT_EQ(mapper->Know("nosuch"), "");
+  EXPECT_EQ(mapper->Know(""), "");
+  const std::string_view own = mapper->Know(std::string("mbf"));
+  EXPECT_EQ(own, "mbf");
+  // It knows the GPUs that were there before it, and those that come.
+  ASSERT_TRUE(mapper->AddGpu(TestGpu(9, 2, 1)));
+  const Decision decision = mapper->Place({.id = 1, .program = 1, .policy = own}, 0);
+  EXPECT_EQ(decision.outcome, Decision::Outcome::kPlaced);
+  EXPECT_EQ(decision.policy, "mbf");
+  EXPECT_TRUE(decision.by_feedback);
+  const Application only_new{.id = 1, .only = {10}, .policy = own};
+  EXPECT_EQ(mapper->Place(only_new, 0).gid, 10u);
+  EXPECT_EQ(mapper->Place({.id = 2, .program = 1}, 0).policy, "gmin");
+  // Nor does the arbiter change what the tenant chose.
+  for (int i = 0; i < 16; ++i) Arrive(mapper.get(), 1, 0);
+  mapper->Record({.program = 1, .runtime = kSecond}, 0);
+  EXPECT_EQ(mapper->Place({.id = 3, .program = 1}, 0).policy, "rtf");
+  EXPECT_EQ(mapper->Place({.id = 3, .program = 1, .policy = own}, 0).policy, "mbf");
+}
+
 TEST(Arbiter, SwitchesToFeedbackWhenHistoryCoversTheArrivals) {
   const auto mapper = MakeMapper(Arbiter());
   for (int i = 0; i < 16; ++i) Arrive(mapper.get(), 1, 0);

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kOutcomes[] = {"placed", "no-gpu", "no-memory"};
 constexpr std::string_view kNone = "-";
 constexpr std::string_view kOnly = "only=";
+constexpr std::string_view kPolicy = "policy=";
 
 // Words onto a line.
 class Words {
@@ -89,6 +90,10 @@ class Reader {
     } while (good_ && !list.empty());
     return *this;
   }
+  // The policy that the application's tenant is placed by, where the line has one.
+  std::string_view ReadPolicy() {
+    return text_.starts_with(kPolicy) ? Word().substr(kPolicy.size()) : std::string_view();
+  }
   // Everything was read, and there is no more.
   bool Over() const { return good_ && text_.empty(); }
 
@@ -137,6 +142,9 @@ void TraceWriter::Placed(const Application& application, Nanos now, const Decisi
     for (const Gid gid : application.only) only += std::to_string(gid) + ",";
     only.pop_back();
     words << std::string_view(only);
+  }
+  if (!application.policy.empty()) {
+    words << std::string_view(std::string(kPolicy).append(application.policy));
   }
   line_(words);
 }
@@ -212,7 +220,9 @@ Replay::Result Replay::Line(std::string_view line) {
     const std::string_view outcome = words.Word();
     words >> gid;
     const std::string_view policy = words.Word();
-    if (!words.ReadOnly(&application.only).Over()) return Result::kBadLine;
+    const std::string_view own = words.ReadOnly(&application.only).ReadPolicy();
+    application.policy = mapper_->Know(own);
+    if (!words.Over() || application.policy != own) return Result::kBadLine;
     decision_ = mapper_->Place(application, now);
     ++decisions_;
     const bool same = kOutcomes[static_cast<int>(decision_.outcome)] == outcome &&

@@ -63,6 +63,28 @@ TEST(Trace, ReplaysToTheSameDecisionsUnderEveryPolicy) {
   }
 }
 
+TEST(Trace, HasWhatATenantMayUseAndIsPlacedBy) {
+  std::vector<std::string> lines;
+  TraceWriter writer([&](std::string_view line) { lines.emplace_back(line); });
+  MapperOptions options;
+  options.policy = "gmin";
+  const auto mapper = Mapper::Make(options);
+  mapper->RecordTo(&writer);
+  mapper->AddGpu(TestGpu(0, 2, 1));
+  mapper->AddGpu(TestGpu(1, 2, 1));
+  const Application application{.id = 1, .only = {2}, .policy = mapper->Know("rtf")};
+  EXPECT_EQ(mapper->Place(application, 0).policy, "rtf");
+  EXPECT_TRUE(lines.back().ends_with(" only=2 policy=rtf")) << lines.back();
+  Replay replay;
+  for (const std::string& line : lines) {
+    ASSERT_EQ(replay.Line(line), Replay::Result::kDone) << line;
+  }
+  EXPECT_EQ(replay.decisions(), 1u);
+  std::string bad = lines.back();
+  bad.replace(bad.find("policy=rtf"), std::string::npos, "policy=rft");
+  EXPECT_EQ(replay.Line(bad), Replay::Result::kBadLine);
+}
+
 TEST(Trace, LooksAsDescribed) {
   const std::vector<std::string> lines = RecordedLife("mbf", 3);
   EXPECT_EQ(lines[0], kTraceHead);

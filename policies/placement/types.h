@@ -70,6 +70,8 @@ struct Application {
   double sensitivity = -1;
   // The only GPUs that its tenant may use, ascending; empty: all.
   std::vector<Gid> only = {};
+  // The policy that its tenant is placed by, of Mapper::Know; empty: the pool's.
+  std::string_view policy = {};
 
   bool MayUse(Gid gid) const {
     return only.empty() || std::binary_search(only.begin(), only.end(), gid);

@@ -280,6 +280,20 @@ class Policies(unittest.TestCase):
         self.wait_for_use(daemon, {"Fast": 1, "Slow": 1})
         self.assertIn("by best-fit", daemon.control("slice"))
 
+    def test_a_tenant_may_be_placed_by_a_policy_of_its_own(self):
+        daemon = self.start("gwtmin")
+        Busy(self, daemon, go=False)
+        self.wait_for_use(daemon, {"Fast": 1, "Slow": 0})
+        daemon.control("tenant", "set", "local", "--placement", "gmin")
+        Busy(self, daemon, go=False)
+        self.wait_for_use(daemon, {"Fast": 1, "Slow": 1})
+        self.assertIn("by gmin", daemon.control("slice"))
+        daemon.control("tenant", "set", "local", "--placement", "default")
+        Busy(self, daemon, go=False)
+        self.wait_for_use(daemon, {"Fast": 2, "Slow": 1})
+        self.assertIn("there is no placement best; known: static, ",
+                      daemon.control("tenant", "set", "local", "--placement", "best", status=64))
+
     def test_a_host_whose_policy_is_none_does_not_start(self):
         for policy, said in ((f"{stack.BUILD}/lib/no_policy.so", "no_policy.so is no placement policy"),
                              (f"{stack.BUILD}/lib/none.so,mbf", "none.so: cannot open shared object file")):
