@@ -34,6 +34,7 @@ enum class HandleKind : uint8_t {
   kUserObject = 11,
   kPhysicalMemory = 12,
   kArray = 13,
+  kLink = 14,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/modules.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -20,69 +22,21 @@ constexpr uint64_t kKeptImageBytesMax = 64 << 20;
 constexpr uint64_t kKeptImagesBytesMax = 256 << 20;
 uint64_t kept_image_bytes = 0;  // library mutex
 
-// Options whose value is a pointer or an output, in this process's memory: not for the host.
-bool StaysHere(CUjit_option option) {
-  switch (option) {
-    case CU_JIT_WALL_TIME:
-    case CU_JIT_INFO_LOG_BUFFER:
-    case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-    case CU_JIT_ERROR_LOG_BUFFER:
-    case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-    case CU_JIT_GLOBAL_SYMBOL_NAMES:
-    case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
-    case CU_JIT_REFERENCED_KERNEL_NAMES:
-    case CU_JIT_REFERENCED_VARIABLE_NAMES:
-      return true;
-    default:
-      return false;
-  }
-}
-
-template <class T>
-void AppendValue(T value, std::vector<std::byte>* to) {
-  const auto* at = reinterpret_cast<const std::byte*>(&value);
-  to->insert(to->end(), at, at + sizeof value);
-}
-
-void DeliverLog(std::span<const std::byte> log, char* buffer, void** bytes) {
-  if (buffer == nullptr || bytes == nullptr) return;
-  const uint64_t capacity = reinterpret_cast<uint64_t>(*bytes);
-  if (capacity == 0) return;
-  const uint64_t count = log.size() < capacity - 1 ? log.size() : capacity - 1;
-  memcpy(buffer, log.data(), count);
-  buffer[count] = '\0';
-  *bytes = reinterpret_cast<void*>(count);
-}
-
-uint32_t LogCapacity(const char* buffer, void** bytes) {
-  if (buffer == nullptr || bytes == nullptr) return 0;
-  constexpr uint64_t kLogBytesMax = 64 * 1024;  // fits a reply; compilers write far less
-  const uint64_t capacity = reinterpret_cast<uint64_t>(*bytes);
-  return static_cast<uint32_t>(capacity < kLogBytesMax ? capacity : kLogBytesMax);
-}
-
 CUresult SendLibrary(Session* session, uint32_t context, uint64_t library_id,
                      std::span<const std::byte> image, const JitOptions& options) {
-  wire::ImageDataRequest piece;
-  piece.image = next_image.fetch_add(1, std::memory_order_relaxed);
-  piece.total = image.size();
-  for (piece.offset = 0; piece.offset < image.size(); piece.offset += piece.data.size()) {
-    const uint64_t left = image.size() - piece.offset;
-    piece.data =
-        image.subspan(piece.offset, left < wire::kBulkBytesMax ? left : wire::kBulkBytesMax);
-    if (CUresult result = session->Post(context, piece); result != CUDA_SUCCESS) return result;
-  }
   wire::LibraryLoadRequest load;
+  if (CUresult result = SendImage(session, context, image, &load.image); result != CUDA_SUCCESS)
+    return result;
   wire::LibraryLoadReply reply;
   load.library = library_id;
-  load.image = piece.image;
   load.jit_options = options.forwarded;
-  load.info_log_bytes = LogCapacity(options.info_log, options.info_log_bytes);
-  load.error_log_bytes = LogCapacity(options.error_log, options.error_log_bytes);
+  load.info_log_bytes = options.info_log.reply_bytes();
+  load.error_log_bytes = options.error_log.reply_bytes();
   load.at_once = context != 0;  // a module
   const CUresult result = session->Ask(context, load, &reply);
-  DeliverLog(reply.info_log, options.info_log, options.info_log_bytes);
-  DeliverLog(reply.error_log, options.error_log, options.error_log_bytes);
+  options.info_log.Deliver(reply.info_log);
+  options.error_log.Deliver(reply.error_log);
+  options.DeliverWallTime(reply.wall_milliseconds);
   return result;
 }
 
@@ -127,30 +81,37 @@ CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t 
 
 }  // namespace
 
-CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values,
-                        JitOptions* sorted) {
-  if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned i = 0; i < count; ++i) {
-    switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER:
-        sorted->info_log = static_cast<char*>(values[i]);
-        break;
-      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-        sorted->info_log_bytes = &values[i];
-        break;
-      case CU_JIT_ERROR_LOG_BUFFER:
-        sorted->error_log = static_cast<char*>(values[i]);
-        break;
-      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-        sorted->error_log_bytes = &values[i];
-        break;
-      default:
-        if (StaysHere(options[i])) break;
-        AppendValue(static_cast<uint32_t>(options[i]), &sorted->forwarded);
-        AppendValue(reinterpret_cast<uint64_t>(values[i]), &sorted->forwarded);
-    }
+CUresult SendImage(Session* session, uint32_t context, std::span<const std::byte> image,
+                   uint64_t* image_id) {
+  wire::ImageDataRequest piece;
+  piece.image = next_image.fetch_add(1, std::memory_order_relaxed);
+  piece.total = image.size();
+  for (piece.offset = 0; piece.offset < image.size(); piece.offset += piece.data.size()) {
+    const uint64_t left = image.size() - piece.offset;
+    piece.data =
+        image.subspan(piece.offset, left < wire::kBulkBytesMax ? left : wire::kBulkBytesMax);
+    if (CUresult result = session->Post(context, piece); result != CUDA_SUCCESS) return result;
   }
+  *image_id = piece.image;
   return CUDA_SUCCESS;
+}
+
+CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes, size_t* file_bytes) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  constexpr size_t kStep = 1 << 20;
+  size_t used = 0;
+  while (true) {
+    bytes->resize(used + kStep);
+    const ssize_t got = read(fd, bytes->data() + used, kStep);
+    if (got <= 0) break;
+    used += got;
+  }
+  close(fd);
+  bytes->resize(used + 8);
+  memset(bytes->data() + used, 0, 8);
+  *file_bytes = used;
+  return used < 4 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }
 
 CUresult LoadLibrary(std::vector<std::byte> image, const void* preserved, const JitOptions& options,

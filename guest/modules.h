@@ -8,25 +8,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "guest/call.h"
+#include "guest/jit_options.h"
 #include "guest/objects.h"
 
 namespace consort::guest {
 
-// The options of a load: pairs of number and value for the host's driver, and where the logs go.
-struct JitOptions {
-  std::vector<std::byte> forwarded;  // u32 number, u64 value, packed
-  char* info_log = nullptr;
-  void** info_log_bytes = nullptr;  // in: capacity; out: bytes written. Null: not asked for
-  char* error_log = nullptr;
-  void** error_log_bytes = nullptr;
-};
+// Sends an image in pieces, for a request that then names it `image_id`.
+CUresult SendImage(Session* session, uint32_t context, std::span<const std::byte> image,
+                   uint64_t* image_id);
 
-// Sorts a program's options. CUDA_ERROR_INVALID_VALUE: arrays missing.
-CUresult ReadJitOptions(unsigned count, const CUjit_option* options, void** values,
-                        JitOptions* sorted);
+// The whole file with a NUL after it, which PTX needs; `file_bytes` is its length.
+// CUDA_ERROR_FILE_NOT_FOUND. CUDA_ERROR_INVALID_IMAGE: too short to be any image.
+CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes, size_t* file_bytes);
 
 // Loads `image` (see FlattenImage) as a new library. `context`: the one it belongs to, or null for
 // a library of no context, which is loaded on the current context's device, or the first.

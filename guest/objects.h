@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "guest/handle_table.h"
+#include "guest/jit_options.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::guest {
@@ -178,6 +179,16 @@ struct Module {
   uint64_t id = 0;
   uint64_t library_id = 0;
   uint64_t context_id = 0;
+};
+
+// A run of the linker; used by one thread at a time, as CUDA asks of the program.
+struct Link {
+  uint64_t id = 0;
+  Device* device = nullptr;
+  uint64_t context_id = 0;
+  JitOptions options;  // where the program wants logs and times, until the end
+  bool complete = false;
+  std::vector<std::byte> result;  // then: what the program gets, and refers to until the end
 };
 
 // Memory of cuMemCreate; guarded by Runtime's memory mutex.

@@ -48,6 +48,7 @@ struct Runtime {
   HandleTable<UserObject, HandleKind::kUserObject> user_objects;
   HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
   HandleTable<Array, HandleKind::kArray> arrays;
+  HandleTable<Link, HandleKind::kLink> links;
   std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
   std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
   // Guarded by graph_mutex.

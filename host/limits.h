@@ -165,6 +165,8 @@ inline constexpr size_t kMovesRemembered = 64;
 
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
+// Links under way (cuLinkCreate); a program has one a thread that compiles.
+inline constexpr uint32_t kLinksPerSession = 256;
 // Compiler logs that fit one reply beside each other.
 inline constexpr uint32_t kJitLogBytesMax = 128 * 1024;
 // Of a kernel's or variable's name; mangled names of templates reach some KiB.

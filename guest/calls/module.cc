@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // guest/calls/module.cc: modules, libraries, kernels and their attributes. Source: CUDA Driver API,
 // Module Management, Library Management, Execution Control.
-#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "gen/guest/calls.h"
 #include "guest/config.h"
@@ -30,24 +28,6 @@ Device* CurrentDevice() {
   Context* context = nullptr;
   return FindContext(nullptr, &context) == CUDA_SUCCESS ? context->device
                                                         : &GetRuntime()->devices[0];
-}
-
-// The whole file with a NUL after it, which PTX needs.
-CUresult ReadImageFile(const char* path, std::vector<std::byte>* bytes) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  constexpr size_t kStep = 1 << 20;
-  size_t used = 0;
-  while (true) {
-    bytes->resize(used + kStep);
-    const ssize_t got = read(fd, bytes->data() + used, kStep);
-    if (got <= 0) break;
-    used += got;
-  }
-  close(fd);
-  bytes->resize(used + 8);
-  memset(bytes->data() + used, 0, 8);
-  return used < 4 ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 }
 
 CUresult GlobalOf(Library* library, Context* context, CUdeviceptr* dptr, size_t* bytes,
@@ -198,7 +178,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   std::vector<std::byte> file;
-  if (CUresult result = ReadImageFile(fname, &file); result != CUDA_SUCCESS) return result;
+  size_t file_bytes = 0;
+  if (CUresult result = ReadImageFile(fname, &file, &file_bytes); result != CUDA_SUCCESS)
+    return result;
   return LoadModule(file.data(), JitOptions(), module);
 }
 
@@ -314,7 +296,9 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
     return result;
   }
   std::vector<std::byte> file;
-  if (CUresult result = ReadImageFile(fileName, &file); result != CUDA_SUCCESS) return result;
+  size_t file_bytes = 0;
+  if (CUresult result = ReadImageFile(fileName, &file, &file_bytes); result != CUDA_SUCCESS)
+    return result;
   return LoadCuLibrary(library, FlattenImage(file.data()), nullptr, sorted);
 }
 

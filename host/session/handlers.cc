@@ -662,4 +662,32 @@ CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,
   return result;
 }
 
+// --- Links
+
+CUresult Session::LinkCreate(const wire::FrameHeader&, const wire::LinkCreateRequest& request) {
+  return links_.Create(request);
+}
+
+CUresult Session::LinkAdd(const wire::FrameHeader&, const wire::LinkAddRequest& request,
+                          wire::LinkAddReply* reply) {
+  std::vector<std::byte> data;
+  const CUresult taken = modules_.TakeImage(request.image, &data);
+  return taken != CUDA_SUCCESS ? taken : links_.Add(request, std::move(data), reply);
+}
+
+CUresult Session::LinkComplete(const wire::FrameHeader&, const wire::LinkCompleteRequest& request,
+                               wire::LinkCompleteReply* reply) {
+  return links_.Complete(request, reply);
+}
+
+CUresult Session::LinkRead(const wire::FrameHeader&, const wire::LinkReadRequest& request,
+                           wire::LinkReadReply* reply) {
+  return links_.Read(request, reply);
+}
+
+CUresult Session::LinkDestroy(const wire::FrameHeader&, const wire::LinkDestroyRequest& request) {
+  links_.Destroy(request.link);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace consort::host

@@ -18,38 +18,10 @@
 #include "device/image/variables.h"
 #include "host/limits.h"
 #include "host/session/kernel_reach.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
 namespace {
-
-// A compiler option as a guest sends it: number and value, packed.
-constexpr size_t kJitOptionBytes = 12;
-
-// Options whose value is a number. The others are pointers, which mean nothing here, or ask for
-// what the logs bring back anyway.
-bool IsPlainJitOption(uint32_t option) {
-  switch (option) {
-    case CU_JIT_MAX_REGISTERS:
-    case CU_JIT_THREADS_PER_BLOCK:
-    case CU_JIT_OPTIMIZATION_LEVEL:
-    case CU_JIT_TARGET_FROM_CUCONTEXT:
-    case CU_JIT_TARGET:
-    case CU_JIT_FALLBACK_STRATEGY:
-    case CU_JIT_GENERATE_DEBUG_INFO:
-    case CU_JIT_LOG_VERBOSE:
-    case CU_JIT_GENERATE_LINE_INFO:
-    case CU_JIT_CACHE_MODE:
-    case CU_JIT_FAST_COMPILE:
-    case CU_JIT_POSITION_INDEPENDENT_CODE:
-    case CU_JIT_MIN_CTA_PER_SM:
-    case CU_JIT_MAX_THREADS_PER_BLOCK:
-    case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
-    case CU_JIT_SPLIT_COMPILE:
-      return true;
-    default:
-      return false;
-  }
-}
 
 std::span<const std::byte> AsBytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -137,68 +109,53 @@ bool Modules::AddImageData(const wire::ImageDataRequest& request) {
   return true;
 }
 
-CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
-                       wire::LibraryLoadReply* reply) {
-  const auto found = images_.find(request.image);
+CUresult Modules::TakeImage(uint64_t id, std::vector<std::byte>* data) {
+  const auto found = images_.find(id);
   if (found == images_.end()) return CUDA_ERROR_INVALID_VALUE;
   Image image = std::move(found->second);
   image_bytes_ -= image.total;
   images_.erase(found);
   if (image.data.size() != image.total) return CUDA_ERROR_INVALID_IMAGE;
-  absl::StatusOr<DriverImage> checked = DriverImage::Check(image.data);
+  *data = std::move(image.data);
+  return CUDA_SUCCESS;
+}
+
+CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
+                       wire::LibraryLoadReply* reply) {
+  std::vector<std::byte> image;
+  if (const CUresult taken = TakeImage(request.image, &image); taken != CUDA_SUCCESS) return taken;
+  absl::StatusOr<DriverImage> checked = DriverImage::Check(image);
   if (!checked.ok()) {
-    VLOG(1) << "module image of " << image.total << " bytes refused: " << checked.status();
+    VLOG(1) << "module image of " << image.size() << " bytes refused: " << checked.status();
     return CUDA_ERROR_INVALID_IMAGE;
   }
   if (libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
   if (libraries_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
 
-  std::vector<CUjit_option> options;
-  std::vector<void*> values;
-  const std::span<const std::byte> packed = request.jit_options;
-  for (size_t at = 0; at + kJitOptionBytes <= packed.size(); at += kJitOptionBytes) {
-    uint32_t option;
-    uint64_t value;
-    std::memcpy(&option, packed.data() + at, sizeof(option));
-    std::memcpy(&value, packed.data() + at + sizeof(option), sizeof(value));
-    if (!IsPlainJitOption(option)) continue;
-    options.push_back(static_cast<CUjit_option>(option));
-    values.push_back(reinterpret_cast<void*>(value));
-  }
-  info_log_.assign(std::min(request.info_log_bytes, kJitLogBytesMax), '\0');
-  error_log_.assign(std::min(request.error_log_bytes, kJitLogBytesMax), '\0');
-  const auto add_log = [&](std::string& log, CUjit_option buffer, CUjit_option size) {
-    if (log.empty()) return;
-    options.push_back(buffer);
-    values.push_back(log.data());
-    options.push_back(size);
-    values.push_back(reinterpret_cast<void*>(log.size()));
-  };
-  add_log(info_log_, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
-  add_log(error_log_, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
-
+  jit_options_ = std::make_unique<JitOptions>(request.jit_options);
+  jit_options_->AddLogs(request.info_log_bytes, request.error_log_bytes);
   Library library;
   library.context = context;
+  const Nanos began = MonotonicNow();
   CUresult result =
-      driver_.cuLibraryLoadData(&library.handle, checked->get(), options.data(), values.data(),
-                                static_cast<unsigned int>(options.size()), nullptr, nullptr, 0);
+      driver_.cuLibraryLoadData(&library.handle, checked->get(), jit_options_->options(),
+                                jit_options_->values(), jit_options_->count(), nullptr, nullptr, 0);
   // The driver compiles when the library's module is first asked for; and only then it writes the
   // logs, into memory that must be there still.
-  if (result == CUDA_SUCCESS &&
-      (request.at_once != 0 || !info_log_.empty() || !error_log_.empty())) {
+  if (result == CUDA_SUCCESS && (request.at_once != 0 || jit_options_->has_logs())) {
     CUmodule module = nullptr;
     result = driver_.cuLibraryGetModule(&module, library.handle);
     if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(library.handle);
   }
-  info_log_.resize(strnlen(info_log_.data(), info_log_.size()));
-  error_log_.resize(strnlen(error_log_.data(), error_log_.size()));
-  reply->info_log = AsBytes(info_log_);
-  reply->error_log = AsBytes(error_log_);
-  if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image.data);
+  reply->wall_milliseconds =
+      static_cast<float>(MonotonicNow() - began) / static_cast<float>(kMillisecond);
+  reply->info_log = jit_options_->info_log();
+  reply->error_log = jit_options_->error_log();
+  if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image);
   if (result != CUDA_SUCCESS) return result;
   library.printing = image::FindPrinting(
-      image.data, {.capability = capability_, .machine_code = true, .prefer_portable = false});
-  library.image = kept_->Keep(image.data);
+      image, {.capability = capability_, .machine_code = true, .prefer_portable = false});
+  library.image = kept_->Keep(image);
   libraries_.emplace(request.library, std::move(library));
   return result;
 }

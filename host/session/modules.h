@@ -26,6 +26,7 @@
 #include "gen/wire/requests.h"
 #include "host/session/device_time.h"
 #include "host/session/image_store.h"
+#include "host/session/jit_options.h"
 
 namespace consort::host {
 
@@ -55,6 +56,9 @@ class Modules {
 
   // False: no honest guest library sends this (pieces out of order, bounds); the session must end.
   bool AddImageData(const wire::ImageDataRequest& request);
+  // Takes out an image that has arrived whole. CUDA_ERROR_INVALID_VALUE: there is none of that
+  // name. CUDA_ERROR_INVALID_IMAGE: it has not.
+  CUresult TakeImage(uint64_t id, std::vector<std::byte>* data);
   // `reach`: look at what its kernels can reach.
   CUresult Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
                 wire::LibraryLoadReply* reply);
@@ -129,8 +133,7 @@ class Modules {
   std::map<uint64_t, Bytes> globals_;  // address to size
 
   // What replies point to.
-  std::string info_log_;
-  std::string error_log_;
+  std::unique_ptr<JitOptions> jit_options_;
   std::string names_;
   std::vector<int32_t> attributes_;
   std::vector<uint32_t> layout_;

@@ -58,6 +58,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       textures_(driver_),
       staging_(driver_),
       modules_(driver_, device.device(), device.capability(), &images_),
+      links_(driver_),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       print_turn_(driver_, device.shared_output(), &streams_, &output_),

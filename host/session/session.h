@@ -45,6 +45,7 @@
 #include "host/session/held_work.h"
 #include "host/session/image_store.h"
 #include "host/session/journal.h"
+#include "host/session/links.h"
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
 #include "host/session/move_link.h"
@@ -270,6 +271,16 @@ class Session final : private Handlers, private PendingSink {
   CUresult FunctionSetAttribute(const wire::FrameHeader& header,
                                 const wire::FunctionSetAttributeRequest& request,
                                 wire::FunctionSetAttributeReply* reply) override;
+  CUresult LinkCreate(const wire::FrameHeader& header,
+                      const wire::LinkCreateRequest& request) override;
+  CUresult LinkAdd(const wire::FrameHeader& header, const wire::LinkAddRequest& request,
+                   wire::LinkAddReply* reply) override;
+  CUresult LinkComplete(const wire::FrameHeader& header, const wire::LinkCompleteRequest& request,
+                        wire::LinkCompleteReply* reply) override;
+  CUresult LinkRead(const wire::FrameHeader& header, const wire::LinkReadRequest& request,
+                    wire::LinkReadReply* reply) override;
+  CUresult LinkDestroy(const wire::FrameHeader& header,
+                       const wire::LinkDestroyRequest& request) override;
   CUresult StreamCreate(const wire::FrameHeader& header,
                         const wire::StreamCreateRequest& request) override;
   CUresult StreamDestroy(const wire::FrameHeader& header,
@@ -423,6 +434,7 @@ class Session final : private Handlers, private PendingSink {
   ImageStore images_;  // of the libraries of modules_
   DeviceOutput output_;
   Modules modules_;
+  Links links_;
   std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
   PrintTurn print_turn_;

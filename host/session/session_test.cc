@@ -706,6 +706,66 @@ TEST_P(HostileGuestTest, ImagePieceOutOfOrder) {
   ExpectEnds(peer, "image 1");
 }
 
+// The image `text`, whole, as image 1.
+void SendImage(SessionPeer& peer, const std::string& text) {
+  wire::ImageDataRequest image;
+  image.image = 1;
+  image.total = text.size();
+  image.data = std::as_bytes(std::span(text.data(), text.size()));
+  peer.Post(image);
+}
+
+std::optional<CUresult> AddToLink(SessionPeer& peer, uint64_t link, CUjitInputType type) {
+  wire::LinkAddRequest add;
+  wire::LinkAddReply reply;
+  add.link = link;
+  add.image = 1;
+  add.type = type;
+  return peer.Ask(add, &reply);
+}
+
+TEST_P(HostileGuestTest, InputsOfALinkThatLieAboutTheirLength) {
+  SessionPeer peer(Options());
+  wire::LinkCreateRequest create;
+  wire::EmptyReply made;
+  create.link = 7;
+  ASSERT_EQ(peer.Ask(create, &made), CUDA_SUCCESS);
+  EXPECT_EQ(peer.Ask(create, &made), CUDA_ERROR_INVALID_HANDLE);
+  // PTX without its NUL; a fat binary, and an ELF file, that go on past the end; what a driver
+  // would take for a pointer to one.
+  SendImage(peer, ".version 7.0\n.target sm_75\n");
+  EXPECT_EQ(AddToLink(peer, 7, CU_JIT_INPUT_PTX), CUDA_ERROR_INVALID_IMAGE);
+  SendImage(peer, std::string("\x50\xed\x55\xba\x01\0\x10\0\xff\xff\xff\0\0\0\0\0", 16));
+  EXPECT_EQ(AddToLink(peer, 7, CU_JIT_INPUT_FATBINARY), CUDA_ERROR_INVALID_IMAGE);
+  SendImage(peer, "\x7f" + std::string("ELF") + std::string(60, '\xff'));
+  EXPECT_EQ(AddToLink(peer, 7, CU_JIT_INPUT_CUBIN), CUDA_ERROR_INVALID_IMAGE);
+  SendImage(peer, std::string("\xb1\x43\x62\x46\x01\0\0\0", 8) + std::string(16, 'x'));
+  EXPECT_EQ(AddToLink(peer, 7, CU_JIT_INPUT_OBJECT), CUDA_ERROR_INVALID_IMAGE);
+  // Taken, and gone.
+  EXPECT_EQ(AddToLink(peer, 7, CU_JIT_INPUT_PTX), CUDA_ERROR_INVALID_VALUE);
+  SendImage(peer, std::string(".version 7.0\n.target sm_75\n\0", 29));
+  EXPECT_EQ(AddToLink(peer, 8, CU_JIT_INPUT_PTX), CUDA_ERROR_INVALID_HANDLE);
+  wire::LinkReadRequest read;
+  wire::LinkReadReply data;
+  read.link = 7;
+  EXPECT_EQ(peer.Ask(read, &data), CUDA_ERROR_INVALID_VALUE) << "nothing was linked yet";
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS) << "the session goes on";
+}
+
+TEST_P(HostileGuestTest, LinksHaveABound) {
+  SessionPeer peer(Options());
+  wire::LinkCreateRequest create;
+  wire::EmptyReply made;
+  for (create.link = 1; create.link <= kLinksPerSession; ++create.link) {
+    ASSERT_EQ(peer.Ask(create, &made), CUDA_SUCCESS) << create.link;
+  }
+  EXPECT_EQ(peer.Ask(create, &made), CUDA_ERROR_OUT_OF_MEMORY);
+  wire::LinkDestroyRequest destroy;
+  destroy.link = 5;
+  peer.Post(destroy);
+  EXPECT_EQ(peer.Ask(create, &made), CUDA_SUCCESS);
+}
+
 TEST_P(HostileGuestTest, HostFunctionDoneThatNeverRan) {
   SessionPeer peer(Options());
   wire::HostFunctionDoneRequest done;

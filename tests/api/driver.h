@@ -116,6 +116,11 @@ class Entry<CUresult (*)(Args...)> {
   X(cuModuleGetFunctionCount)                                        \
   X(cuModuleEnumerateFunctions)                                      \
   X(cuModuleGetGlobal_v2)                                            \
+  X(cuLinkCreate_v2)                                                 \
+  X(cuLinkAddData_v2)                                                \
+  X(cuLinkAddFile_v2)                                                \
+  X(cuLinkComplete)                                                  \
+  X(cuLinkDestroy)                                                   \
   X(cuFuncGetAttribute)                                              \
   X(cuFuncSetAttribute)                                              \
   X(cuFuncSetCacheConfig)                                            \

@@ -36,6 +36,13 @@ extern const Image kBasicFatbinSm75;
 // basic.cu as a bare ELF that only devices of compute capability 9.x can run.
 extern const Image kBasicCubinSm90;
 
+// Relocatable, one of two units each (kernels/link*.cu): PTX text, a fat binary of sm_90 and
+// compute_75, an ELF of sm_90.
+extern const Image kLinkMainPtx;
+extern const Image kLinkHelperPtx;
+extern const Image kLinkHelperFatbin;
+extern const Image kLinkHelperCubin;
+
 // exports.txt: the names that the driver's library exports, one a line.
 extern const Image kExports;
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules and functions. Source: CUDA Driver API reference 13.0, "Module Management", "Execution
 // Control" (function attributes), CUjit_option; both outputs of cuModuleGetGlobal are optional.
-#include <unistd.h>
-
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -20,25 +17,6 @@ constexpr unsigned kBasicKernels = 10;  // of kernels/basic.cu
 constexpr char kBrokenPtx[] =
     ".version 7.0\n.target sm_75\n.address_size 64\n"
     ".visible .entry broken()\n{\n  this_is_no_instruction;\n  ret;\n}\n";
-
-// A file that is removed at the end.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const Image& image) {
-    const int file = mkstemp(path_.data());
-    if (file < 0) throw UnexpectedResult{"mkstemp failed"};
-    const ssize_t written = write(file, image.data, image.bytes);
-    close(file);
-    if (written != static_cast<ssize_t>(image.bytes)) throw UnexpectedResult{"write failed"};
-  }
-  ~TemporaryFile() { unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const char* path() const { return path_.c_str(); }
-
- private:
-  std::string path_ = "/tmp/api_test.XXXXXX";
-};
 
 // Loads, runs `store` and checks what it wrote.
 void ExpectRuns(CUmodule module) {
@@ -179,6 +157,21 @@ API_TEST(ModuleTest, OptionsAreAcceptedOnSuccess) {
   ASSERT_OK(Drv().cuModuleLoadDataEx(&module, kBasicPtx.data, 6, options, values));
   EXPECT_LT(std::strlen(info), sizeof info);
   ExpectRuns(module);
+  EXPECT_OK(Drv().cuModuleUnload(module));
+}
+
+API_TEST(ModuleTest, TheTimeThatCompilingTookIsTold) {
+  CUjit_option option = CU_JIT_WALL_TIME;
+  void* value = nullptr;
+  CUmodule module = nullptr;
+  ASSERT_OK(Drv().cuModuleLoadDataEx(&module, kBasicPtx.data, 1, &option, &value));
+  float milliseconds = -1;
+  std::memcpy(&milliseconds, &value, sizeof milliseconds);
+  if (IsOracle()) {
+    EXPECT_GE(milliseconds, 0.0f);
+  } else {
+    EXPECT_GT(milliseconds, 0.0f);
+  }
   EXPECT_OK(Drv().cuModuleUnload(module));
 }
 

@@ -276,6 +276,16 @@ CUresult CreatedContext::Destroy() {
   return Drv().cuCtxDestroy_v2(std::exchange(context_, nullptr));
 }
 
+TemporaryFile::TemporaryFile(const Image& image) {
+  const int file = mkstemp(path_.data());
+  if (file < 0) throw UnexpectedResult{"mkstemp failed"};
+  const ssize_t written = write(file, image.data, image.bytes);
+  close(file);
+  if (written != static_cast<ssize_t>(image.bytes)) throw UnexpectedResult{"write failed"};
+}
+
+TemporaryFile::~TemporaryFile() { unlink(path_.c_str()); }
+
 StreamGate::StreamGate(CUstream stream) {
   Require(Drv().cuLaunchHostFunc(stream, Wait, this), "cuLaunchHostFunc");
 }

@@ -282,6 +282,19 @@ class CreatedContext {
   CUcontext context_ = nullptr;
 };
 
+// A file with these bytes, removed at the end.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const Image& image);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const char* path() const { return path_.c_str(); }
+
+ private:
+  std::string path_ = "/tmp/api_test.XXXXXX";
+};
+
 // Launches with kernelParams: grid and block in one dimension.
 template <typename... Params>
 CUresult Launch(CUfunction function, unsigned grid, unsigned block, CUstream stream,

@@ -61,8 +61,9 @@ std::span<const std::byte> FatBinaryAt(const void* data) {
   return Span(data, std::max<size_t>(kFatHeaderBytes, header_bytes + payload_bytes));
 }
 
-absl::StatusOr<std::vector<std::string>> SelectPtx(const void* data) {
-  const image::Target target = {.capability = kCapability, .prefer_portable = true};
+// The image at `data`, as far as it says itself that it goes; `flat` holds it where it lies in
+// pieces. kInvalidArgument: a wrapper that is none.
+absl::StatusOr<std::span<const std::byte>> ImageAt(const void* data, std::vector<std::byte>* flat) {
   const uint32_t magic = Magic(data);
   if (magic == kWrapperMagic) {
     Wrapper wrapper;
@@ -71,24 +72,22 @@ absl::StatusOr<std::vector<std::string>> SelectPtx(const void* data) {
       return absl::InvalidArgumentError("wrapper holds no fat binary");
     }
     const std::span<const std::byte> first = FatBinaryAt(wrapper.data);
-    std::vector<std::byte> flat(first.begin(), first.end());
+    flat->assign(first.begin(), first.end());
     if (wrapper.version == kWrapperVersionLinked && wrapper.list != nullptr) {
       for (const void* const* part = wrapper.list; *part != nullptr; ++part) {
         if (Magic(*part) != image::kFatBinaryMagic) {
           return absl::InvalidArgumentError("wrapper lists something that is no fat binary");
         }
         const std::span<const std::byte> bytes = FatBinaryAt(*part);
-        flat.insert(flat.end(), bytes.begin(), bytes.end());
+        flat->insert(flat->end(), bytes.begin(), bytes.end());
       }
     }
-    return image::SelectPtx(flat, target);
+    return *flat;
   }
-  if (magic == image::kFatBinaryMagic) return image::SelectPtx(FatBinaryAt(data), target);
-  if (std::memcmp(&magic, ELFMAG, SELFMAG) == 0) {
-    // Machine code cannot run here; its header says for which architecture it is.
-    return image::SelectPtx(Span(data, sizeof(Elf64_Ehdr)), target);
-  }
-  return image::SelectPtx(Span(data, std::strlen(static_cast<const char*>(data))), target);
+  if (magic == image::kFatBinaryMagic) return FatBinaryAt(data);
+  // Machine code cannot run here; its header says for which architecture it is.
+  if (std::memcmp(&magic, ELFMAG, SELFMAG) == 0) return Span(data, sizeof(Elf64_Ehdr));
+  return Span(data, std::strlen(static_cast<const char*>(data)));
 }
 
 CUresult Fail(const JitLog& log, CUresult result, std::string_view message) {
@@ -115,6 +114,11 @@ void JitLog::Write(std::string_view error) const {
   WriteBuffer(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
 }
 
+void JitLog::WriteWallTime(float milliseconds) const {
+  void** const value = Value(CU_JIT_WALL_TIME);
+  if (value != nullptr) std::memcpy(value, &milliseconds, sizeof(milliseconds));
+}
+
 void** JitLog::Value(CUjit_option option) const {
   for (unsigned int i = 0; i < option_count_; ++i) {
     if (options_[i] == option) return &values_[i];
@@ -137,35 +141,78 @@ void JitLog::WriteBuffer(CUjit_option buffer, CUjit_option bytes, std::string_vi
   *bytes_value = reinterpret_cast<void*>(written);
 }
 
-CUresult LoadProgram(const void* image, const JitLog& log, LoadedProgram* loaded) {
-  absl::StatusOr<std::vector<std::string>> texts = SelectPtx(image);
-  if (!texts.ok()) {
-    const CUresult result = texts.status().code() == absl::StatusCode::kNotFound
-                                ? CUDA_ERROR_NO_BINARY_FOR_GPU
-                                : CUDA_ERROR_INVALID_IMAGE;
-    return Fail(log, result, Text(texts.status()));
+CUresult SelectTexts(std::span<const std::byte> image, std::vector<std::string>* texts,
+                     std::string* message) {
+  absl::StatusOr<std::vector<std::string>> selected =
+      image::SelectPtx(image, {.capability = kCapability, .prefer_portable = true});
+  if (!selected.ok()) {
+    *message = Text(selected.status());
+    return selected.status().code() == absl::StatusCode::kNotFound ? CUDA_ERROR_NO_BINARY_FOR_GPU
+                                                                   : CUDA_ERROR_INVALID_IMAGE;
   }
-  if (texts->size() != 1) {
-    return Fail(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
-                absl::StrCat("image is relocatable device code of ", texts->size(),
-                             " translation units; this device does not link PTX"));
+  for (const std::string& text : *selected) {
+    const image::PtxHeader header = image::ReadPtxHeader(text);
+    if (header.version > kPtxVersionMax) {
+      *message = absl::StrCat("PTX version ", header.version / 10, ".", header.version % 10,
+                              " is newer than ", kPtxVersionMax / 10, ".", kPtxVersionMax % 10);
+      return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    }
+    if (header.target > kCapability) {
+      *message = absl::StrCat("PTX target sm_", header.target, " is above sm_", kCapability);
+      return CUDA_ERROR_INVALID_PTX;
+    }
   }
-  std::string ptx = std::move(texts->front());
-  const image::PtxHeader header = image::ReadPtxHeader(ptx);
-  if (header.version > kPtxVersionMax) {
-    return Fail(log, CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-                absl::StrCat("PTX version ", header.version / 10, ".", header.version % 10,
-                             " is newer than ", kPtxVersionMax / 10, ".", kPtxVersionMax % 10));
+  *texts = *std::move(selected);
+  return CUDA_SUCCESS;
+}
+
+CUresult LinkProgram(std::span<const ptx::LinkInput> inputs, LoadedProgram* loaded,
+                     std::string* message) {
+  std::string joined;
+  if (inputs.size() == 1) {
+    joined = inputs.front().text;
+  } else {
+    absl::StatusOr<std::string> linked = ptx::LinkPtx(inputs);
+    if (!linked.ok()) {
+      *message = Text(linked.status());
+      return absl::IsAlreadyExists(linked.status()) || absl::IsFailedPrecondition(linked.status())
+                 ? CUDA_ERROR_INVALID_SOURCE
+                 : CUDA_ERROR_INVALID_PTX;
+    }
+    joined = *std::move(linked);
   }
-  if (header.target > kCapability) {
-    return Fail(log, CUDA_ERROR_INVALID_PTX,
-                absl::StrCat("PTX target sm_", header.target, " is above sm_", kCapability));
+  absl::StatusOr<std::unique_ptr<Program>> program =
+      Program::Load(joined, GetState()->load_options);
+  if (!program.ok()) {
+    *message = Text(program.status());
+    return inputs.size() > 1 && absl::IsOutOfRange(program.status()) ? CUDA_ERROR_INVALID_SOURCE
+                                                                     : CUDA_ERROR_INVALID_PTX;
   }
-  absl::StatusOr<std::unique_ptr<Program>> program = Program::Load(ptx, GetState()->load_options);
-  if (!program.ok()) return Fail(log, CUDA_ERROR_INVALID_PTX, Text(program.status()));
-  log.Write("");
-  loaded->ptx = std::move(ptx);
+  loaded->ptx = std::move(joined);
   loaded->program = *std::move(program);
+  return CUDA_SUCCESS;
+}
+
+CUresult LoadProgram(const void* image, const JitLog& log, LoadedProgram* loaded) {
+  std::vector<std::byte> flat;
+  const absl::StatusOr<std::span<const std::byte>> bytes = ImageAt(image, &flat);
+  if (!bytes.ok()) return Fail(log, CUDA_ERROR_INVALID_IMAGE, Text(bytes.status()));
+  std::vector<std::string> texts;
+  std::string message;
+  CUresult result = SelectTexts(*bytes, &texts, &message);
+  if (result != CUDA_SUCCESS) return Fail(log, result, message);
+  std::vector<ptx::LinkInput> inputs;
+  for (std::string& text : texts) {
+    inputs.push_back({absl::StrCat("unit ", inputs.size() + 1), std::move(text)});
+  }
+  float milliseconds = 0;
+  {
+    const Stopwatch stopwatch(&milliseconds);
+    result = LinkProgram(inputs, loaded, &message);
+  }
+  log.WriteWallTime(milliseconds);
+  if (result != CUDA_SUCCESS) return Fail(log, result, message);
+  log.Write("");
   return CUDA_SUCCESS;
 }
 

@@ -19,6 +19,7 @@
 #include "device/cpu/driver/device.h"
 #include "device/cpu/driver/event.h"
 #include "device/cpu/driver/handle_table.h"
+#include "device/cpu/driver/link.h"
 #include "device/cpu/driver/module.h"
 #include "device/cpu/driver/physical_memory.h"
 #include "device/cpu/driver/stream.h"
@@ -36,6 +37,7 @@ struct State {
   HandleTable<CUevent, Event> events;
   HandleTable<CUmodule, Module> modules;
   HandleTable<CUlibrary, Library> libraries;
+  HandleTable<CUlinkState, Link> links;
   HandleTable<CUarray, Array> arrays;
   HandleTable<uint64_t, TextureOwner> textures;  // and surfaces, by the handle that kernels use
   // CUfunction and CUkernel are one space of handles: cudart passes either to a launch.
