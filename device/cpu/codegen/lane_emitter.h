@@ -46,6 +46,8 @@ enum class CallKind {
 CallKind KindOf(const llvm::CallInst& call);
 // Whether all lanes of the group must be where this call is.
 bool NeedsAllLanes(const llvm::CallInst& call);
+// Whether it is the memory that lanes bring to matrix instructions and fragments.
+bool IsMatrixBuffer(const llvm::Value* value);
 // Of a mask or of bits: whether that is known already.
 bool IsAllOnes(const llvm::Value* mask);
 
@@ -147,6 +149,7 @@ class LaneEmitter {
   llvm::Value* EmitVote(llvm::CallInst& call);
   llvm::Value* EmitCollective(llvm::CallInst& call);
   void EmitMatrix(llvm::CallInst& call);
+  llvm::Value* MatrixPlace(llvm::Value* pointer);
   llvm::Value* EmitTexture(llvm::CallInst& call);
   llvm::Value* Spill(llvm::Value* vector, llvm::Type* element);
   // Memory until the next call of ReleaseScratch, so that a thousand atomics share one place.

@@ -43,6 +43,28 @@ bool CanBeDoubtful(const Instruction& instruction) {
   }
 }
 
+// Whether all that touches the slots of matrix instructions, or a part of them, does so in a way
+// that LaneEmitter::MatrixPlace knows.
+bool CanLieTogether(const Instruction& slots) {
+  for (const llvm::User* user : slots.users()) {
+    if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(user)) {
+      if (!address->hasAllConstantIndices() || !CanLieTogether(*address)) return false;
+    } else if (llvm::isa<llvm::LoadInst>(user) || llvm::isa<llvm::StoreInst>(user)) {
+      const llvm::Type* type = llvm::getLoadStoreType(const_cast<llvm::User*>(user));
+      const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
+      if (store != nullptr && store->getValueOperand() == &slots) return false;
+      if (type->isVectorTy() ||
+          (type->getPrimitiveSizeInBits() != 32 && type->getPrimitiveSizeInBits() != 64)) {
+        return false;
+      }
+    } else if (const auto* call = llvm::dyn_cast<llvm::CallInst>(user);
+               call == nullptr || KindOf(*call) != CallKind::kCollective) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string LaneEmitter::Refusal() const {
@@ -71,7 +93,9 @@ std::string LaneEmitter::Refusal() const {
         case Instruction::Br:
         case Instruction::Unreachable:
         case Instruction::Fence:
+          break;
         case Instruction::Alloca:
+          if (IsMatrixBuffer(&instruction) && !CanLieTogether(instruction)) return "a matrix";
           break;
         case Instruction::Store:
           if (!IsSimpleType(instruction.getOperand(0)->getType())) return "a store";
@@ -107,9 +131,6 @@ std::string LaneEmitter::Refusal() const {
           }
           if (name == "consort_rt_shuffle" && !shapes_.Of(call.getArgOperand(1)).IsUniform()) {
             return "a shuffle";
-          }
-          if (name == "consort_rt_matrix" && !shapes_.Of(call.getArgOperand(2)).IsScalar()) {
-            return "a matrix";
           }
           break;
         }
