@@ -2,7 +2,8 @@
 // device/cpu/codegen/emit_matrix.cc: matrix instructions of warps; engine/matrix.cc does the work.
 //
 // Loads and stores of wmma fragments need no other lane: which lane has which element is ours to
-// say. What the lanes of a group in step bring lies together: see LaneEmitter::MatrixPlace. Source: PTX ISA 9.0, 9.7.14 "Warp Level Matrix Multiply-Accumulate Instructions".
+// say. What the lanes of a group in step bring lies together: see LaneEmitter::MatrixPlace. Source:
+// PTX ISA 9.0, 9.7.14 "Warp Level Matrix Multiply-Accumulate Instructions".
 #include <bit>
 #include <cstddef>
 #include <optional>
@@ -130,7 +131,9 @@ bool CountsFit(const Step& step, const MatrixOperation& operation) {
     if (operation.kind == MatrixKind::kWmma && type == MatrixType::kF16) return kMatrixRegisters;
     return elements / kLanes / MatrixElementsOf(type);
   };
-  auto sum = [&](MatrixType type) { return operation.m * operation.n / kLanes / MatrixElementsOf(type); };
+  auto sum = [&](MatrixType type) {
+    return operation.m * operation.n / kLanes / MatrixElementsOf(type);
+  };
   const uint32_t wanted[] = {sum(operation.d), factor(operation.a, operation.m * operation.k),
                              factor(operation.b, operation.k * operation.n), sum(operation.c)};
   for (size_t i = 0; i < 4; ++i) {
@@ -197,8 +200,8 @@ void EmitMultiply(Step& step, const MatrixOperation& operation) {
 
 // The move of the fragment that wmma.load or wmma.store names, between memory and `registers`
 // registers: of `a`, `b` or of sums. Nothing if it is not known.
-std::optional<MatrixOperation> FragmentOf(const Step& step, std::string_view which,
-                                          MatrixKind kind, size_t registers) {
+std::optional<MatrixOperation> FragmentOf(const Step& step, std::string_view which, MatrixKind kind,
+                                          size_t registers) {
   MatrixOperation shape;
   const std::vector<MatrixType> types = TypesOf(step);
   if (!ReadShape(step, shape) || types.size() != 1) return std::nullopt;
@@ -236,8 +239,8 @@ void CheckFragment(Step& step, const MatrixOperation& move, Value* pointer, Valu
     Value* position =
         ir.CreateAdd(ir.CreateMul(lane, ir.getInt64(elements)),
                      ir.getInt64(uint64_t{i / elements} * kWarpLanes * elements + i % elements));
-    Value* line = ir.CreateAnd(ir.CreateUDiv(position, ir.getInt64(move.n)),
-                               ir.getInt64(move.m - 1));
+    Value* line =
+        ir.CreateAnd(ir.CreateUDiv(position, ir.getInt64(move.n)), ir.getInt64(move.m - 1));
     Value* in_line = ir.CreateAnd(position, ir.getInt64(move.n - 1));
     if (move.transposes) std::swap(line, in_line);
     Value* offset = ir.CreateAdd(ir.CreateMul(line, pitch), in_line);
@@ -260,9 +263,8 @@ void MoveFragmentOf(Step& step, const MatrixOperation& move, Slots& slots, const
 
 void EmitWmmaLoad(Step& step) {
   if (step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
-  const std::optional<MatrixOperation> move =
-      FragmentOf(step, step.OneOf("a b c"), MatrixKind::kLoadFragment,
-                 Registers(step.operand(0)).size());
+  const std::optional<MatrixOperation> move = FragmentOf(
+      step, step.OneOf("a b c"), MatrixKind::kLoadFragment, Registers(step.operand(0)).size());
   if (!move) return step.Unsupported();
   Slots slots(step);
   MoveFragmentOf(step, *move, slots, step.operand(1));
@@ -271,8 +273,8 @@ void EmitWmmaLoad(Step& step) {
 
 void EmitWmmaStore(Step& step) {
   if (step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
-  const std::optional<MatrixOperation> move = FragmentOf(
-      step, "d", MatrixKind::kStoreFragment, Registers(step.operand(1)).size());
+  const std::optional<MatrixOperation> move =
+      FragmentOf(step, "d", MatrixKind::kStoreFragment, Registers(step.operand(1)).size());
   if (!move) return step.Unsupported();
   Slots slots(step);
   slots.Put(offsetof(MatrixSlots, d), step.operand(1), RegisterType(move->a));

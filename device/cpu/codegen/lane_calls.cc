@@ -9,6 +9,7 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Analysis/VectorUtils.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 
 namespace consort::cpu {
@@ -71,17 +72,15 @@ bool NeedsAllLanes(const llvm::CallInst& call) {
   }
 }
 
-bool IsMatrixBuffer(const Value* value) {
-  if (!llvm::isa<llvm::AllocaInst>(value)) return false;
-  for (const llvm::User* user : value->users()) {
-    const auto* call = llvm::dyn_cast<llvm::CallInst>(user);
-    const llvm::Function* callee = call == nullptr ? nullptr : call->getCalledFunction();
-    if (callee != nullptr && (callee->getName() == "consort_rt_matrix" ||
-                              callee->getName() == "consort_rt_fragment")) {
-      return true;
+llvm::DenseSet<const Value*> MatrixBuffersOf(const llvm::Function& function) {
+  llvm::DenseSet<const Value*> buffers;
+  for (const Instruction& instruction : llvm::instructions(function)) {
+    const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    if (call != nullptr && KindOf(*call) == CallKind::kCollective && call->getType()->isVoidTy()) {
+      buffers.insert(call->getArgOperand(call->arg_size() - 1));
     }
   }
-  return false;
+  return buffers;
 }
 
 // --- Lane by lane ---
@@ -361,7 +360,7 @@ void LaneEmitter::EmitMatrix(llvm::CallInst& call) {
 Value* LaneEmitter::MatrixPlace(Value* pointer) {
   int64_t offset = 0;
   Value* base = llvm::GetPointerBaseWithConstantOffset(pointer, offset, layout_);
-  if (!IsMatrixBuffer(base)) return nullptr;
+  if (!matrix_buffers_.contains(base)) return nullptr;
   return ir_.CreateConstGEP1_64(ir_.getInt8Ty(), Scalar(base),
                                 static_cast<uint64_t>(offset) * kWarpLanes);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/codegen/lane_emitter.h"
 
+#include <optional>
 #include <string>
 
 #include "llvm/IR/InstIterator.h"
@@ -43,26 +44,32 @@ bool CanBeDoubtful(const Instruction& instruction) {
   }
 }
 
-// Whether all that touches the slots of matrix instructions, or a part of them, does so in a way
-// that LaneEmitter::MatrixPlace knows.
-bool CanLieTogether(const Instruction& slots) {
+// Counts the instructions that move registers to and from `slots` of matrix instructions, or a part
+// of them. Nothing if one does so in a way that LaneEmitter::MatrixPlace does not know.
+std::optional<size_t> CountMoves(const Value& slots) {
+  size_t count = 0;
   for (const llvm::User* user : slots.users()) {
     if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(user)) {
-      if (!address->hasAllConstantIndices() || !CanLieTogether(*address)) return false;
-    } else if (llvm::isa<llvm::LoadInst>(user) || llvm::isa<llvm::StoreInst>(user)) {
-      const llvm::Type* type = llvm::getLoadStoreType(const_cast<llvm::User*>(user));
-      const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
-      if (store != nullptr && store->getValueOperand() == &slots) return false;
-      if (type->isVectorTy() ||
-          (type->getPrimitiveSizeInBits() != 32 && type->getPrimitiveSizeInBits() != 64)) {
-        return false;
-      }
-    } else if (const auto* call = llvm::dyn_cast<llvm::CallInst>(user);
-               call == nullptr || KindOf(*call) != CallKind::kCollective) {
-      return false;
+      const std::optional<size_t> more = CountMoves(*address);
+      if (!address->hasAllConstantIndices() || !more) return std::nullopt;
+      count += 1 + *more;
+      continue;
     }
+    const auto* load = llvm::dyn_cast<llvm::LoadInst>(user);
+    const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
+    if (load == nullptr && store == nullptr) {
+      const auto* call = llvm::dyn_cast<llvm::CallInst>(user);
+      if (call == nullptr || KindOf(*call) != CallKind::kCollective) return std::nullopt;
+      continue;
+    }
+    const Value* moved = load != nullptr ? load : store->getValueOperand();
+    const uint64_t bits = moved->getType()->getPrimitiveSizeInBits();
+    if (moved == &slots || moved->getType()->isVectorTy() || (bits != 32 && bits != 64)) {
+      return std::nullopt;
+    }
+    ++count;
   }
-  return true;
+  return count;
 }
 
 }  // namespace
@@ -71,7 +78,15 @@ std::string LaneEmitter::Refusal() const {
   // LLVM's time for wide code, and for loops over lanes, grows faster than its length.
   constexpr size_t kInstructionsMax = 10000;
   constexpr size_t kLaneLoopsMax = 256;
-  if (scalar_.getInstructionCount() > kInstructionsMax) return "too long";
+  size_t length = scalar_.getInstructionCount();
+  for (const Value* buffer : matrix_buffers_) {
+    const std::optional<size_t> moves =
+        llvm::isa<llvm::AllocaInst>(buffer) ? CountMoves(*buffer) : std::nullopt;
+    if (!moves) return "a matrix";
+    // A vector each, as it is.
+    length -= *moves;
+  }
+  if (length > kInstructionsMax) return "too long";
   size_t lane_loops = 0;
   for (const Instruction& instruction : llvm::instructions(scalar_)) {
     const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
@@ -93,9 +108,8 @@ std::string LaneEmitter::Refusal() const {
         case Instruction::Br:
         case Instruction::Unreachable:
         case Instruction::Fence:
-          break;
         case Instruction::Alloca:
-          if (IsMatrixBuffer(&instruction) && !CanLieTogether(instruction)) return "a matrix";
+          break;
           break;
         case Instruction::Store:
           if (!IsSimpleType(instruction.getOperand(0)->getType())) return "a store";

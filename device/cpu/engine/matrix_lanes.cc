@@ -92,8 +92,7 @@ CONSORT_WIDE inline void Transpose(const double* from, uint32_t stride, double* 
     for (uint32_t i = 0; i < 2; ++i) {
       double* const first = to + size_t{odd + 2 * i} * to_stride;
       _mm512_storeu_pd(first, _mm512_shuffle_f64x2(low[i], high[i], 0x88));
-      _mm512_storeu_pd(first + size_t{4} * to_stride,
-                       _mm512_shuffle_f64x2(low[i], high[i], 0xDD));
+      _mm512_storeu_pd(first + size_t{4} * to_stride, _mm512_shuffle_f64x2(low[i], high[i], 0xDD));
     }
   }
 }
@@ -292,8 +291,7 @@ CONSORT_WIDE inline void StoreIntegers(const MatrixLayout& layout, __m256i sums,
   if (layout.column_stride == 1) {
     return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sums);
   }
-  const __m256i both =
-      _mm256_permutevar8x32_epi32(sums, _mm256_set_epi32(7, 5, 3, 1, 6, 4, 2, 0));
+  const __m256i both = _mm256_permutevar8x32_epi32(sums, _mm256_set_epi32(7, 5, 3, 1, 6, 4, 2, 0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(both));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + layout.column_stride),
                    _mm256_extracti128_si256(both, 1));
@@ -328,8 +326,9 @@ CONSORT_WIDE void MultiplyBytes(const MatrixOperation& operation, WarpMatrices& 
       for (uint32_t at = 0; at < pairs; ++at) {
         const auto* const line =
             reinterpret_cast<const __m256i*>(b + size_t{at} * operation.n + column);
-        products = _mm256_add_epi32(products, _mm256_madd_epi16(_mm256_set1_epi32(a[row * pairs + at]),
-                                                                _mm256_load_si256(line)));
+        products = _mm256_add_epi32(
+            products,
+            _mm256_madd_epi16(_mm256_set1_epi32(a[row * pairs + at]), _mm256_load_si256(line)));
       }
       const size_t position = layout.At(row, column);
       const __m256i before =

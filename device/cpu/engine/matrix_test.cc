@@ -202,7 +202,8 @@ TEST_F(MatrixTest, ProductsAreThoseOfMatrices) {
       const uint32_t position =
           LayoutOfSums(operation, operation.d).At(i / operation.n, i % operation.n);
       const uint64_t wanted = bits_of(sums[i], operation.d);
-      ASSERT_EQ(Element(warp->d, position, operation.d), wanted) << Name(operation) << ", sum " << i;
+      ASSERT_EQ(Element(warp->d, position, operation.d), wanted)
+          << Name(operation) << ", sum " << i;
     }
   }
 }
