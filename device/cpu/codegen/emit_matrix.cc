@@ -2,15 +2,18 @@
 // device/cpu/codegen/emit_matrix.cc: matrix instructions of warps; engine/matrix.cc does the work.
 //
 // Loads and stores of wmma fragments need no other lane: which lane has which element is ours to
-// say. Source: PTX ISA 9.0, 9.7.14 "Warp Level Matrix Multiply-Accumulate Instructions".
+// say. What the lanes of a group in step bring lies together: see LaneEmitter::MatrixPlace. Source:
+// PTX ISA 9.0, 9.7.14 "Warp Level Matrix Multiply-Accumulate Instructions".
 #include <bit>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cpu/codegen/emit.h"
 #include "device/cpu/engine/matrix.h"
+#include "device/cpu/engine/matrix_layout.h"
 #include "device/cpu/engine/thread_context.h"
 
 namespace consort::cpu {
@@ -73,46 +76,49 @@ bool ReadShape(const Step& step, MatrixOperation& operation) {
 
 Type RegisterType(MatrixType type) { return type == MatrixType::kF64 ? Type::kB64 : Type::kB32; }
 
-uint32_t ElementsOf(MatrixType type) {
-  return type == MatrixType::kF64 ? 1 : 32 / MatrixTypeBits(type);
-}
-
 // The registers that an operand names: those of a vector, or itself.
 std::vector<Operand> Registers(const Operand& operand) {
   if (operand.kind == OperandKind::kVector) return operand.elements;
   return {operand};
 }
 
+// The lane's MatrixSlots: registers of an operand one after the other.
 class Slots {
  public:
   explicit Slots(Step& step) : step_(step), buffer_(step.f.MatrixBuffer()) {}
 
   void Put(size_t offset, const Operand& operand, Type type) {
     const std::vector<Operand> registers = Registers(operand);
-    for (size_t i = 0; i < registers.size(); ++i) Put(offset, i, step_.f.Read(registers[i], type));
+    for (size_t i = 0; i < registers.size(); ++i) {
+      Value* value = step_.f.Read(registers[i], type);
+      step_.ir().CreateStore(value, At(offset + i * ptx::TypeBits(type) / 8));
+    }
   }
-  void Put(size_t offset, size_t index, Value* value) {
-    llvm::IRBuilder<>& ir = step_.ir();
-    ir.CreateStore(ir.CreateZExt(value, ir.getInt64Ty()), At(offset, index));
+  void PutAddress(size_t offset, Value* pointer) {
+    step_.ir().CreateStore(step_.ir().CreatePtrToInt(pointer, step_.ir().getInt64Ty()), At(offset));
   }
   void Run(const MatrixOperation& operation) {
     llvm::IRBuilder<>& ir = step_.ir();
     step_.f.CallWaiting("consort_rt_matrix", ir.getVoidTy(),
                         {step_.f.context(), ir.getInt32(operation.Pack()), buffer_});
   }
-  void Get(const Operand& operand, Type type) {
+  void Move(const MatrixOperation& operation, Value* pointer, Value* pitch) {
     llvm::IRBuilder<>& ir = step_.ir();
+    step_.f.CallRuntime(
+        "consort_rt_fragment", ir.getVoidTy(),
+        {step_.f.context(), ir.getInt32(operation.Pack()), pointer, pitch, buffer_});
+  }
+  void Get(const Operand& operand, Type type) {
     const std::vector<Operand> registers = Registers(operand);
     for (size_t i = 0; i < registers.size(); ++i) {
-      Value* value = ir.CreateLoad(ir.getInt64Ty(), At(offsetof(MatrixSlots, d), i));
-      step_.f.Write(registers[i], type, ir.CreateTrunc(value, step_.f.IrType(type)));
+      Value* at = At(offsetof(MatrixSlots, d) + i * ptx::TypeBits(type) / 8);
+      step_.f.Write(registers[i], type, step_.ir().CreateLoad(step_.f.IrType(type), at));
     }
   }
 
  private:
-  Value* At(size_t offset, size_t index) {
-    return step_.ir().CreateConstGEP1_64(step_.ir().getInt8Ty(), buffer_,
-                                         offset + index * sizeof(uint64_t));
+  Value* At(size_t offset) {
+    return step_.ir().CreateConstGEP1_64(step_.ir().getInt8Ty(), buffer_, offset);
   }
   Step& step_;
   Value* buffer_;
@@ -123,9 +129,11 @@ bool CountsFit(const Step& step, const MatrixOperation& operation) {
   constexpr uint32_t kLanes = kWarpLanes;
   auto factor = [&](MatrixType type, uint32_t elements) {
     if (operation.kind == MatrixKind::kWmma && type == MatrixType::kF16) return kMatrixRegisters;
-    return elements / kLanes / ElementsOf(type);
+    return elements / kLanes / MatrixElementsOf(type);
   };
-  auto sum = [&](MatrixType type) { return operation.m * operation.n / kLanes / ElementsOf(type); };
+  auto sum = [&](MatrixType type) {
+    return operation.m * operation.n / kLanes / MatrixElementsOf(type);
+  };
   const uint32_t wanted[] = {sum(operation.d), factor(operation.a, operation.m * operation.k),
                              factor(operation.b, operation.k * operation.n), sum(operation.c)};
   for (size_t i = 0; i < 4; ++i) {
@@ -190,93 +198,87 @@ void EmitMultiply(Step& step, const MatrixOperation& operation) {
   slots.Get(step.operand(0), RegisterType(operation.d));
 }
 
-// Reads what a fragment of wmma is of from the instruction's name. False if it is not known.
-struct Fragment {
-  uint32_t rows;
-  uint32_t columns;
-  MatrixType type;
-};
-
-std::optional<Fragment> FragmentOf(const Step& step, std::string_view which) {
-  MatrixOperation operation;
-  operation.kind = MatrixKind::kWmma;
+// The move of the fragment that wmma.load or wmma.store names, between memory and `registers`
+// registers: of `a`, `b` or of sums. Nothing if it is not known.
+std::optional<MatrixOperation> FragmentOf(const Step& step, std::string_view which, MatrixKind kind,
+                                          size_t registers) {
+  MatrixOperation shape;
   const std::vector<MatrixType> types = TypesOf(step);
-  if (!ReadShape(step, operation) || types.size() != 1) return std::nullopt;
-  Fragment fragment;
-  fragment.type = types[0];
-  fragment.rows = which == "b" ? operation.k : operation.m;
-  fragment.columns = which == "a" ? operation.k : operation.n;
+  if (!ReadShape(step, shape) || types.size() != 1) return std::nullopt;
+  const bool is_factor = which == "a" || which == "b";
+  const bool by_rows = step.Has("row");
+  const uint32_t rows = which == "b" ? shape.k : shape.m;
+  const uint32_t columns = which == "a" ? shape.k : shape.n;
+  MatrixOperation move;
+  move.kind = kind;
+  move.a = types[0];
   // Elements of less than a byte have no address of their own.
-  if (MatrixTypeBits(fragment.type) < 8) return std::nullopt;
-  return fragment;
+  if (MatrixTypeBits(move.a) < 8) return std::nullopt;
+  // Factors are as they are in memory, sums by rows.
+  move.transposes = !is_factor && !by_rows;
+  move.m = is_factor && !by_rows ? columns : rows;
+  move.n = is_factor && !by_rows ? rows : columns;
+  move.k = static_cast<uint32_t>(registers);
+  const uint32_t wanted = is_factor && move.a == MatrixType::kF16
+                              ? kMatrixRegisters
+                              : rows * columns / kWarpLanes / MatrixElementsOf(move.a);
+  if (registers != wanted || wanted > kMatrixRegisters) return std::nullopt;
+  return move;
 }
 
-// Calls `each` with the number of a register, of the element in it, and the element's address.
-template <typename Each>
-void ForEachElement(Step& step, const Fragment& fragment, const Operand& address,
-                    const Operand* stride, size_t registers, AccessKind kind, Each each) {
+// In checked code, the checks of the elements that the lane has.
+void CheckFragment(Step& step, const MatrixOperation& move, Value* pointer, Value* pitch) {
+  if (!step.f.shared().check_accesses) return;
   llvm::IRBuilder<>& ir = step.ir();
-  const uint32_t bytes = MatrixTypeBits(fragment.type) / 8;
-  const uint32_t elements = ElementsOf(fragment.type);
-  const auto count = static_cast<uint32_t>(registers) * elements;
-  const bool by_rows = step.Has("row");
-  const uint32_t line = by_rows ? fragment.columns : fragment.rows;
-  Value* pointer = step.f.Pointer(address, step.space());
-  Value* pitch = stride != nullptr
-                     ? ir.CreateZExt(step.f.Read(*stride, Type::kU32), ir.getInt64Ty())
-                     : static_cast<Value*>(ir.getInt64(line));
+  const uint32_t bytes = MatrixTypeBits(move.a) / 8;
+  const uint32_t elements = MatrixElementsOf(move.a);
+  const bool loads = move.kind == MatrixKind::kLoadFragment;
   Value* lane = ir.CreateZExt(step.f.Field(offsetof(ThreadContext, lane), 32), ir.getInt64Ty());
-  Value* first = ir.CreateMul(lane, ir.getInt64(count));
-  for (uint32_t i = 0; i < count; ++i) {
-    // As WmmaElement has it; sizes are powers of two.
-    Value* number = ir.CreateAnd(ir.CreateAdd(first, ir.getInt64(i)),
-                                 ir.getInt64(uint64_t{fragment.rows} * fragment.columns - 1));
-    Value* row = ir.CreateUDiv(number, ir.getInt64(fragment.columns));
-    Value* column = ir.CreateURem(number, ir.getInt64(fragment.columns));
-    Value* offset = by_rows ? ir.CreateAdd(ir.CreateMul(row, pitch), column)
-                            : ir.CreateAdd(ir.CreateMul(column, pitch), row);
-    Value* at = ir.CreateGEP(ir.getInt8Ty(), pointer, ir.CreateMul(offset, ir.getInt64(bytes)));
-    step.f.CheckAccess(at, step.space(), kind, bytes);
-    each(i / elements, i % elements, at);
+  for (uint32_t i = 0; i < move.k * elements; ++i) {
+    // As MoveFragment has it; sizes are powers of two.
+    Value* position =
+        ir.CreateAdd(ir.CreateMul(lane, ir.getInt64(elements)),
+                     ir.getInt64(uint64_t{i / elements} * kWarpLanes * elements + i % elements));
+    Value* line =
+        ir.CreateAnd(ir.CreateUDiv(position, ir.getInt64(move.n)), ir.getInt64(move.m - 1));
+    Value* in_line = ir.CreateAnd(position, ir.getInt64(move.n - 1));
+    if (move.transposes) std::swap(line, in_line);
+    Value* offset = ir.CreateAdd(ir.CreateMul(line, pitch), in_line);
+    step.f.CheckAccess(
+        ir.CreateGEP(ir.getInt8Ty(), pointer, ir.CreateMul(offset, ir.getInt64(bytes))),
+        step.space(), loads ? AccessKind::kRead : AccessKind::kWrite, bytes);
   }
+}
+
+void MoveFragmentOf(Step& step, const MatrixOperation& move, Slots& slots, const Operand& address) {
+  llvm::IRBuilder<>& ir = step.ir();
+  Value* pointer = step.f.Pointer(address, step.space());
+  Value* pitch = ir.getInt64(move.transposes ? move.m : move.n);
+  if (step.operand_count() == 3) {
+    pitch = ir.CreateZExt(step.f.Read(step.operand(2), Type::kU32), ir.getInt64Ty());
+  }
+  CheckFragment(step, move, pointer, pitch);
+  slots.Move(move, pointer, pitch);
 }
 
 void EmitWmmaLoad(Step& step) {
-  llvm::IRBuilder<>& ir = step.ir();
-  const std::string_view which = step.OneOf("a b c");
-  const std::optional<Fragment> fragment = FragmentOf(step, which);
-  if (!fragment || step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
-  const std::vector<Operand> registers = Registers(step.operand(0));
-  const uint32_t bits = MatrixTypeBits(fragment->type);
-  const Type type = RegisterType(fragment->type);
-  std::vector<Value*> values(registers.size(), nullptr);
-  ForEachElement(
-      step, *fragment, step.operand(1), step.operand_count() == 3 ? &step.operand(2) : nullptr,
-      registers.size(), AccessKind::kRead, [&](uint32_t index, uint32_t part, Value* at) {
-        Value* value = ir.CreateAlignedLoad(step.f.IntType(bits), at, llvm::Align(bits / 8));
-        value = ir.CreateShl(ir.CreateZExt(value, step.f.IrType(type)), uint64_t{part} * bits);
-        values[index] = part == 0 ? value : ir.CreateOr(values[index], value);
-      });
-  for (size_t i = 0; i < registers.size(); ++i) step.f.Write(registers[i], type, values[i]);
+  if (step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
+  const std::optional<MatrixOperation> move = FragmentOf(
+      step, step.OneOf("a b c"), MatrixKind::kLoadFragment, Registers(step.operand(0)).size());
+  if (!move) return step.Unsupported();
+  Slots slots(step);
+  MoveFragmentOf(step, *move, slots, step.operand(1));
+  slots.Get(step.operand(0), RegisterType(move->a));
 }
 
 void EmitWmmaStore(Step& step) {
-  llvm::IRBuilder<>& ir = step.ir();
-  const std::optional<Fragment> fragment = FragmentOf(step, "d");
-  if (!fragment || step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
-  const std::vector<Operand> registers = Registers(step.operand(1));
-  const uint32_t bits = MatrixTypeBits(fragment->type);
-  std::vector<Value*> values;
-  for (const Operand& operand : registers) {
-    values.push_back(step.f.Read(operand, RegisterType(fragment->type)));
-  }
-  ForEachElement(step, *fragment, step.operand(0),
-                 step.operand_count() == 3 ? &step.operand(2) : nullptr, registers.size(),
-                 AccessKind::kWrite, [&](uint32_t index, uint32_t part, Value* at) {
-                   Value* value = ir.CreateLShr(values[index], uint64_t{part} * bits);
-                   ir.CreateAlignedStore(ir.CreateTrunc(value, step.f.IntType(bits)), at,
-                                         llvm::Align(bits / 8));
-                 });
+  if (step.operand_count() < 2 || step.operand_count() > 3) return step.Unsupported();
+  const std::optional<MatrixOperation> move =
+      FragmentOf(step, "d", MatrixKind::kStoreFragment, Registers(step.operand(1)).size());
+  if (!move) return step.Unsupported();
+  Slots slots(step);
+  slots.Put(offsetof(MatrixSlots, d), step.operand(1), RegisterType(move->a));
+  MoveFragmentOf(step, *move, slots, step.operand(0));
 }
 
 }  // namespace
@@ -304,6 +306,13 @@ void EmitWmma(Step& step) {
   if (!step.Has("mma") || step.operand_count() != 4 || !ReadShape(step, operation)) {
     return step.Unsupported();
   }
+  std::vector<std::string_view> layouts;
+  for (const std::string_view modifier : step.instruction.modifiers) {
+    if (modifier == "row" || modifier == "col") layouts.push_back(modifier);
+  }
+  if (layouts.size() != 2) return step.Unsupported();
+  operation.a_by_columns = layouts[0] == "col";
+  operation.b_by_columns = layouts[1] == "col";
   if (types.size() == 2) {  // of halves, which go without saying
     operation.d = types[0];
     operation.c = types[1];
@@ -337,8 +346,7 @@ void EmitMatrixMove(Step& step) {
   Value* lane = step.f.Field(offsetof(ThreadContext, lane), 32);
   step.f.CheckAccess(pointer, step.space(), is_load ? AccessKind::kRead : AccessKind::kWrite, 16,
                      step.ir().CreateICmpULT(lane, step.ir().getInt32(8 * operation.m)));
-  slots.Put(offsetof(MatrixSlots, a), size_t{0},
-            step.ir().CreatePtrToInt(pointer, step.ir().getInt64Ty()));
+  slots.PutAddress(offsetof(MatrixSlots, a), pointer);
   if (!is_load) slots.Put(offsetof(MatrixSlots, b), registers, Type::kB32);
   slots.Run(operation);
   if (is_load) slots.Get(registers, Type::kB32);

@@ -7,7 +7,9 @@
 
 #include "device/cpu/engine/runtime.h"
 #include "llvm/ADT/StringSwitch.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Analysis/VectorUtils.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 
 namespace consort::cpu {
@@ -46,7 +48,7 @@ CallKind KindOf(const llvm::CallInst& call) {
       .Case("consort_rt_barrier_reduce", CallKind::kBarrierRed)
       .Case("consort_rt_vote", CallKind::kVote)
       .Cases("consort_rt_shuffle", "consort_rt_match", "consort_rt_warp_reduce",
-             "consort_rt_matrix", CallKind::kCollective)
+             "consort_rt_matrix", "consort_rt_fragment", CallKind::kCollective)
       .Case("consort_rt_active_mask", CallKind::kActiveMask)
       .Case("consort_rt_texture", CallKind::kTexture)
       .Cases("consort_rt_exit", "consort_rt_yield", "consort_rt_frame", "consort_rt_done",
@@ -68,6 +70,17 @@ bool NeedsAllLanes(const llvm::CallInst& call) {
                                    callee->getName() == "consort_rt_barrier_arrive");
     }
   }
+}
+
+llvm::DenseSet<const Value*> MatrixBuffersOf(const llvm::Function& function) {
+  llvm::DenseSet<const Value*> buffers;
+  for (const Instruction& instruction : llvm::instructions(function)) {
+    const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    if (call != nullptr && KindOf(*call) == CallKind::kCollective && call->getType()->isVoidTy()) {
+      buffers.insert(call->getArgOperand(call->arg_size() - 1));
+    }
+  }
+  return buffers;
 }
 
 // --- Lane by lane ---
@@ -324,11 +337,32 @@ Value* LaneEmitter::EmitCollective(llvm::CallInst& call) {
 }
 
 // consort_rt_matrix(context, operation, slots)
+// consort_rt_fragment(context, operation, memory, pitch, slots)
 void LaneEmitter::EmitMatrix(llvm::CallInst& call) {
-  const Shape shape = shapes_.Of(call.getArgOperand(2));
-  CallRuntime("consort_rt_group_matrix", ir_.getVoidTy(),
-              {Scalar(call.getArgOperand(1)), Scalar(call.getArgOperand(2)),
-               ir_.getInt64(static_cast<uint64_t>(shape.stride)), Bits(MaskOf(block_))});
+  if (call.getCalledFunction()->getName() == "consort_rt_matrix") {
+    CallRuntime("consort_rt_group_matrix", ir_.getVoidTy(),
+                {Scalar(call.getArgOperand(1)), Scalar(call.getArgOperand(2)),
+                 ir_.CreateZExtOrTrunc(Bits(MaskOf(block_)), ir_.getInt32Ty())});
+    return;
+  }
+  // All lanes name one matrix, or the instruction does anything.
+  auto same = [&](Value* value) {
+    return shapes_.Of(value).IsUniform() ? Scalar(value)
+                                         : LastActive(Vector(value), MaskOf(block_));
+  };
+  CallRuntime("consort_rt_group_fragment", ir_.getVoidTy(),
+              {Scalar(call.getArgOperand(1)), same(call.getArgOperand(2)),
+               same(call.getArgOperand(3)), Scalar(call.getArgOperand(4))});
+}
+
+// Where what lanes have at `pointer`, if that is in the slots of matrix instructions, lies for all
+// of them, one after the other: see WarpMatrices (engine/matrix.h).
+Value* LaneEmitter::MatrixPlace(Value* pointer) {
+  int64_t offset = 0;
+  Value* base = llvm::GetPointerBaseWithConstantOffset(pointer, offset, layout_);
+  if (!matrix_buffers_.contains(base)) return nullptr;
+  return ir_.CreateConstGEP1_64(ir_.getInt8Ty(), Scalar(base),
+                                static_cast<uint64_t>(offset) * kWarpLanes);
 }
 
 // consort_rt_texture(context, what, handle, four coordinates): together where the lanes have one

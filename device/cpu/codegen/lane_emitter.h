@@ -22,6 +22,7 @@
 #include "device/cpu/codegen/lane_shapes.h"
 #include "device/cpu/engine/thread_context.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/Module.h"
@@ -46,6 +47,8 @@ enum class CallKind {
 CallKind KindOf(const llvm::CallInst& call);
 // Whether all lanes of the group must be where this call is.
 bool NeedsAllLanes(const llvm::CallInst& call);
+// The memory by which lanes bring registers to matrix instructions and fragments.
+llvm::DenseSet<const llvm::Value*> MatrixBuffersOf(const llvm::Function& function);
 // Of a mask or of bits: whether that is known already.
 bool IsAllOnes(const llvm::Value* mask);
 
@@ -59,6 +62,7 @@ class LaneEmitter {
         mode_(mode),
         layout_(scalar.getParent()->getDataLayout()),
         shapes_(scalar, group),
+        matrix_buffers_(MatrixBuffersOf(scalar)),
         ir_(scalar.getContext()) {}
 
   // Empty if Run can do it.
@@ -147,6 +151,7 @@ class LaneEmitter {
   llvm::Value* EmitVote(llvm::CallInst& call);
   llvm::Value* EmitCollective(llvm::CallInst& call);
   void EmitMatrix(llvm::CallInst& call);
+  llvm::Value* MatrixPlace(llvm::Value* pointer);
   llvm::Value* EmitTexture(llvm::CallInst& call);
   llvm::Value* Spill(llvm::Value* vector, llvm::Type* element);
   // Memory until the next call of ReleaseScratch, so that a thousand atomics share one place.
@@ -163,6 +168,7 @@ class LaneEmitter {
   const ThreadsMode mode_;
   const llvm::DataLayout& layout_;
   LaneShapes shapes_;
+  const llvm::DenseSet<const llvm::Value*> matrix_buffers_;
   llvm::IRBuilder<> ir_;
   llvm::BasicBlock* entry_ = nullptr;
   llvm::Instruction* entry_end_ = nullptr;

@@ -73,6 +73,9 @@ Value* LaneEmitter::EmitLoad(llvm::LoadInst& load) {
       return tid_[i];
     }
   }
+  if (Value* place = MatrixPlace(pointer)) {
+    return ir_.CreateAlignedLoad(VectorType(load.getType()), place, load.getAlign());
+  }
   if (load.isAtomic() || load.isVolatile()) return EachLane(load);
   const Shape shape = shapes_.Of(pointer);
   const uint64_t bytes = layout_.getTypeStoreSize(load.getType());
@@ -168,6 +171,10 @@ Value* LaneEmitter::LastActive(Value* vector, Value* mask) {
 void LaneEmitter::EmitStore(llvm::StoreInst& store) {
   Value* pointer = store.getPointerOperand();
   Value* value = store.getValueOperand();
+  if (Value* place = MatrixPlace(pointer)) {
+    ir_.CreateAlignedStore(Vector(value), place, store.getAlign());
+    return;
+  }
   const Shape shape = shapes_.Of(pointer);
   if (shape.IsUniform()) {
     // Lanes in turn: what the last one writes stays.

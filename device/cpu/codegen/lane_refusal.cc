@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/codegen/lane_emitter.h"
 
+#include <optional>
 #include <string>
 
 #include "llvm/IR/InstIterator.h"
@@ -43,13 +44,49 @@ bool CanBeDoubtful(const Instruction& instruction) {
   }
 }
 
+// Counts the instructions that move registers to and from `slots` of matrix instructions, or a part
+// of them. Nothing if one does so in a way that LaneEmitter::MatrixPlace does not know.
+std::optional<size_t> CountMoves(const Value& slots) {
+  size_t count = 0;
+  for (const llvm::User* user : slots.users()) {
+    if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(user)) {
+      const std::optional<size_t> more = CountMoves(*address);
+      if (!address->hasAllConstantIndices() || !more) return std::nullopt;
+      count += 1 + *more;
+      continue;
+    }
+    const auto* load = llvm::dyn_cast<llvm::LoadInst>(user);
+    const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
+    if (load == nullptr && store == nullptr) {
+      const auto* call = llvm::dyn_cast<llvm::CallInst>(user);
+      if (call == nullptr || KindOf(*call) != CallKind::kCollective) return std::nullopt;
+      continue;
+    }
+    const Value* moved = load != nullptr ? load : store->getValueOperand();
+    const uint64_t bits = moved->getType()->getPrimitiveSizeInBits();
+    if (moved == &slots || moved->getType()->isVectorTy() || (bits != 32 && bits != 64)) {
+      return std::nullopt;
+    }
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 std::string LaneEmitter::Refusal() const {
   // LLVM's time for wide code, and for loops over lanes, grows faster than its length.
   constexpr size_t kInstructionsMax = 10000;
   constexpr size_t kLaneLoopsMax = 256;
-  if (scalar_.getInstructionCount() > kInstructionsMax) return "too long";
+  size_t length = scalar_.getInstructionCount();
+  for (const Value* buffer : matrix_buffers_) {
+    const std::optional<size_t> moves =
+        llvm::isa<llvm::AllocaInst>(buffer) ? CountMoves(*buffer) : std::nullopt;
+    if (!moves) return "a matrix";
+    // A vector each, as it is.
+    length -= *moves;
+  }
+  if (length > kInstructionsMax) return "too long";
   size_t lane_loops = 0;
   for (const Instruction& instruction : llvm::instructions(scalar_)) {
     const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
@@ -72,6 +109,7 @@ std::string LaneEmitter::Refusal() const {
         case Instruction::Unreachable:
         case Instruction::Fence:
         case Instruction::Alloca:
+          break;
           break;
         case Instruction::Store:
           if (!IsSimpleType(instruction.getOperand(0)->getType())) return "a store";
@@ -107,9 +145,6 @@ std::string LaneEmitter::Refusal() const {
           }
           if (name == "consort_rt_shuffle" && !shapes_.Of(call.getArgOperand(1)).IsUniform()) {
             return "a shuffle";
-          }
-          if (name == "consort_rt_matrix" && !shapes_.Of(call.getArgOperand(2)).IsScalar()) {
-            return "a matrix";
           }
           break;
         }

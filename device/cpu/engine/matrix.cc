@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/engine/matrix.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "device/cpu/engine/half.h"
+#include "device/cpu/engine/matrix_lanes.h"
+#include "device/cpu/engine/matrix_layout.h"
 
 namespace consort::cpu {
 namespace {
 
-constexpr uint32_t kLanes = 32;
 // Elements of a factor: m32n8k16 in floating point, m16n8k256 in bits. Kernels' stacks are small.
 constexpr uint32_t kFloatsMax = 512;
 constexpr uint32_t kIntegersMax = 4096;
 constexpr uint32_t kSumsMax = 256;
 
 uint32_t Log2(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }
-
-uint32_t RegisterBits(MatrixType type) { return type == MatrixType::kF64 ? 64 : 32; }
-uint32_t ElementsOf(MatrixType type) { return RegisterBits(type) / MatrixTypeBits(type); }
 
 double ToDouble(MatrixType type, uint64_t bits) {
   switch (type) {
@@ -76,248 +74,211 @@ int64_t ToInteger(MatrixType type, uint64_t bits) {
   }
 }
 
-// Elements that a lane has of a factor in wmma. Fragments of halves have room for all shapes.
-uint32_t WmmaCount(MatrixType type, uint32_t elements) {
-  return type == MatrixType::kF16 ? kMatrixRegisters * 2 : elements / kLanes;
-}
-
-// Where an element is: whose register of which operand, and at which bit.
-struct Place {
-  uint32_t lane;
-  uint32_t index;
-  uint32_t shift;
-};
-
-// The `elements` of a wmma fragment, `count` of them a lane one after the other: use(at, place)
-// with the number that each has by rows.
-template <typename Use>
-void ForEachOfFragment(MatrixType type, uint32_t count, uint32_t elements, Use use) {
-  const uint32_t bits = MatrixTypeBits(type);
-  const uint32_t in_register = ElementsOf(type);
-  for (uint32_t at = 0, lane = 0; at < elements; ++lane) {
-    for (uint32_t i = 0; i < count && at < elements; ++i, ++at) {
-      use(at, Place{lane, i >> Log2(in_register), i % in_register * bits});
-    }
-  }
-}
-
-// The same of the matrices of an operation. Of mma, lanes are counted in groups of four; a lane has
-// neighbouring elements of one row of the first factor, and of one column of the second.
-
-template <typename Use>
-void ForEachOfA(const MatrixOperation& operation, Use use) {
-  const uint32_t elements = operation.m * operation.k;
-  if (operation.kind == MatrixKind::kWmma) {
-    return ForEachOfFragment(operation.a, WmmaCount(operation.a, elements), elements, use);
-  }
-  const uint32_t in_register = ElementsOf(operation.a);
-  const uint32_t tiles = operation.m / 8;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t index = 0; index < elements / kLanes / in_register; ++index) {
-      const uint32_t row = index % tiles * 8 + lane / 4;
-      const uint32_t column = (index / tiles * 4 + lane % 4) * in_register;
-      for (uint32_t i = 0; i < in_register; ++i) {
-        use(row * operation.k + column + i, Place{lane, index, i * MatrixTypeBits(operation.a)});
-      }
-    }
-  }
-}
-
-template <typename Use>
-void ForEachOfB(const MatrixOperation& operation, Use use) {
-  const uint32_t elements = operation.k * operation.n;
-  if (operation.kind == MatrixKind::kWmma) {
-    return ForEachOfFragment(operation.b, WmmaCount(operation.b, elements), elements, use);
-  }
-  const uint32_t in_register = ElementsOf(operation.b);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t index = 0; index < elements / kLanes / in_register; ++index) {
-      const uint32_t row = (index * 4 + lane % 4) * in_register;
-      for (uint32_t i = 0; i < in_register; ++i) {
-        use((row + i) * operation.n + lane / 4,
-            Place{lane, index, i * MatrixTypeBits(operation.b)});
-      }
-    }
-  }
-}
-
-// Of the accumulator or the result, whose elements are of `type`.
-template <typename Use>
-void ForEachOfC(const MatrixOperation& operation, MatrixType type, Use use) {
-  const uint32_t elements = operation.m * operation.n;
-  const uint32_t count = elements / kLanes;
-  if (operation.kind == MatrixKind::kWmma) {
-    return ForEachOfFragment(type, count, elements, use);
-  }
-  const uint32_t in_register = ElementsOf(type);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t row = i / 2 * 8 + lane / 4;
-      const uint32_t column = lane % 4 * 2 + i % 2;
-      use(row * operation.n + column,
-          Place{lane, i >> Log2(in_register), i % in_register * MatrixTypeBits(type)});
-    }
-  }
-}
-
-uint64_t Cut(uint64_t bits, MatrixType type) {
-  const uint32_t width = MatrixTypeBits(type);
-  return width == 64 ? bits : bits & ((uint64_t{1} << width) - 1);
-}
-
-using Operand = uint64_t (MatrixSlots::*)[kMatrixRegisters];
-
-uint64_t Take(MatrixSlots* const lanes[kLanes], Operand operand, const Place& place,
-              MatrixType type) {
-  const MatrixSlots* lane = lanes[place.lane];
-  return lane == nullptr ? 0 : Cut((lane->*operand)[place.index] >> place.shift, type);
-}
-
-void Put(MatrixSlots* const lanes[kLanes], const Place& place, uint64_t bits) {
-  MatrixSlots* lane = lanes[place.lane];
-  if (lane == nullptr) return;
-  uint64_t& slot = lane->d[place.index];
-  slot = place.shift == 0 ? bits : slot | bits << place.shift;
-}
-
 bool IsFloat(MatrixType type) { return type <= MatrixType::kF64; }
 
-// Both factors by rows; what absent lanes would have is 0.
+// Elements are little endian and lie next to each other; those of less than a byte begin with the
+// low bits.
+uint64_t Take(const uint8_t* operand, uint32_t position, MatrixType type) {
+  const uint32_t bits = MatrixTypeBits(type);
+  if (bits < 8) {
+    const uint32_t bit = position * bits;
+    return operand[bit / 8] >> bit % 8 & ((1u << bits) - 1);
+  }
+  uint64_t value = 0;
+  std::memcpy(&value, operand + position * bits / 8, bits / 8);
+  return value;
+}
+
+void Put(uint8_t* operand, uint32_t position, MatrixType type, uint64_t value) {
+  const uint32_t bytes = MatrixTypeBits(type) / 8;
+  std::memcpy(operand + position * bytes, &value, bytes);
+}
+
+// Both factors by rows.
 template <typename Number, uint32_t kMax, typename Convert>
 struct Factors {
-  Number a[kMax] = {};
-  Number b[kMax] = {};
-  Factors(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes], Convert convert) {
-    ForEachOfA(operation, [&](uint32_t at, const Place& place) {
-      a[at] = static_cast<Number>(
-          convert(operation.a, Take(lanes, &MatrixSlots::a, place, operation.a)));
-    });
-    ForEachOfB(operation, [&](uint32_t at, const Place& place) {
-      b[at] = static_cast<Number>(
-          convert(operation.b, Take(lanes, &MatrixSlots::b, place, operation.b)));
-    });
+  Number a[kMax];
+  Number b[kMax];
+  Factors(const MatrixOperation& operation, const WarpMatrices& warp, Convert convert) {
+    auto fill = [&](Number* out, const uint8_t* operand, MatrixType type, uint32_t rows,
+                    uint32_t columns, const MatrixLayout& layout) {
+      for (uint32_t row = 0; row < rows; ++row) {
+        for (uint32_t column = 0; column < columns; ++column) {
+          out[row * columns + column] =
+              static_cast<Number>(convert(type, Take(operand, layout.At(row, column), type)));
+        }
+      }
+    };
+    fill(a, warp.a, operation.a, operation.m, operation.k, LayoutOfA(operation));
+    fill(b, warp.b, operation.b, operation.k, operation.n, LayoutOfB(operation));
   }
 };
 
-// Adds to the sums the products of a row of `a` and all columns of `b`, one place of the row after
-// the other: eight columns at a time, of which all matrices have a multiple.
-constexpr uint32_t kColumnsTogether = 8;
-
-void AddProducts(const MatrixOperation& operation, const double* a, const double* b, double* sums) {
-  for (uint32_t at = 0; at < operation.k; ++at) {
-    for (uint32_t column = 0; column < operation.n; ++column) {
-      sums[column] = std::fma(a[at], b[at * operation.n + column], sums[column]);
-    }
-  }
-}
-
-[[gnu::target("avx512f")]] void AddProductsWide(const MatrixOperation& operation, const double* a,
-                                                const double* b, double* sums) {
-  for (uint32_t column = 0; column < operation.n; column += kColumnsTogether) {
-    __m512d sum = _mm512_loadu_pd(sums + column);
-    for (uint32_t at = 0; at < operation.k; ++at) {
-      const __m512d factor = _mm512_set1_pd(a[at]);
-      sum = _mm512_fmadd_pd(factor, _mm512_loadu_pd(b + at * operation.n + column), sum);
-    }
-    _mm512_storeu_pd(sums + column, sum);
-  }
-}
-
-void MultiplyFloats(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
-  const Factors<double, kFloatsMax, decltype(&ToDouble)> factors(operation, lanes, &ToDouble);
-  double sums[kSumsMax];
-  ForEachOfC(operation, operation.c, [&](uint32_t at, const Place& place) {
-    sums[at] = ToDouble(operation.c, Take(lanes, &MatrixSlots::c, place, operation.c));
-  });
-  const auto add = __builtin_cpu_supports("avx512f") ? &AddProductsWide : &AddProducts;
+template <typename Each>
+void ForEachSum(const MatrixOperation& operation, Each each) {
   for (uint32_t row = 0; row < operation.m; ++row) {
-    add(operation, factors.a + row * operation.k, factors.b, sums + row * operation.n);
+    for (uint32_t column = 0; column < operation.n; ++column) each(row, column);
   }
-  ForEachOfC(operation, operation.d, [&](uint32_t at, const Place& place) {
-    Put(lanes, place, FromDouble(operation.d, sums[at]));
+}
+
+void MultiplyFloats(const MatrixOperation& operation, WarpMatrices& warp) {
+  const Factors<double, kFloatsMax, decltype(&ToDouble)> factors(operation, warp, &ToDouble);
+  const MatrixLayout from = LayoutOfSums(operation, operation.c);
+  const MatrixLayout to = LayoutOfSums(operation, operation.d);
+  ForEachSum(operation, [&](uint32_t row, uint32_t column) {
+    double sum = ToDouble(operation.c, Take(warp.c, from.At(row, column), operation.c));
+    for (uint32_t at = 0; at < operation.k; ++at) {
+      sum = std::fma(factors.a[row * operation.k + at], factors.b[at * operation.n + column], sum);
+    }
+    Put(warp.d, to.At(row, column), operation.d, FromDouble(operation.d, sum));
   });
 }
 
-void MultiplyIntegers(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
-  const Factors<int16_t, kIntegersMax, decltype(&ToInteger)> factors(operation, lanes, &ToInteger);
+void MultiplyIntegers(const MatrixOperation& operation, WarpMatrices& warp) {
+  const Factors<int16_t, kIntegersMax, decltype(&ToInteger)> factors(operation, warp, &ToInteger);
   const bool is_bits = operation.a == MatrixType::kB1;
   const bool is_xor = is_bits && !operation.saturates;
-  int64_t sums[kSumsMax];
-  ForEachOfC(operation, operation.c, [&](uint32_t at, const Place& place) {
-    sums[at] = ToInteger(operation.c, Take(lanes, &MatrixSlots::c, place, operation.c));
-  });
-  for (uint32_t row = 0; row < operation.m; ++row) {
-    int64_t* const row_sums = sums + row * operation.n;
+  const bool clamps = operation.saturates && !is_bits;
+  const MatrixLayout layout = LayoutOfSums(operation, operation.c);
+  ForEachSum(operation, [&](uint32_t row, uint32_t column) {
+    const uint32_t position = layout.At(row, column);
+    int64_t sum = ToInteger(operation.c, Take(warp.c, position, operation.c));
     for (uint32_t at = 0; at < operation.k; ++at) {
       const int16_t a = factors.a[row * operation.k + at];
-      const int16_t* const b = factors.b + at * operation.n;
-      for (uint32_t column = 0; column < operation.n; ++column) {
-        row_sums[column] += is_xor ? a ^ b[column] : a * b[column];
-      }
+      const int16_t b = factors.b[at * operation.n + column];
+      sum += is_xor ? a ^ b : a * b;
     }
-  }
-  ForEachOfC(operation, operation.d, [&](uint32_t at, const Place& place) {
-    const bool clamps = operation.saturates && !is_bits;
-    const int64_t sum = clamps ? std::clamp<int64_t>(sums[at], INT32_MIN, INT32_MAX) : sums[at];
-    Put(lanes, place, static_cast<uint32_t>(sum));
+    if (clamps) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
+    Put(warp.d, position, operation.d, static_cast<uint32_t>(sum));
   });
+}
+
+uint64_t Register(const uint8_t* operand, uint32_t lane, uint32_t index) {
+  return Take(operand, index * kWarpLanes + lane, MatrixType::kS32);
 }
 
 // Eight rows of eight 16-bit elements: lane l has row l / 4, and of it the pair l % 4.
 constexpr uint32_t kTile = 8;
 
 // Lanes 8i to 8i + 7 bring the addresses of the rows of matrix i.
-uint16_t* RowOf(MatrixSlots* const lanes[kLanes], uint32_t matrix, uint32_t row) {
-  const MatrixSlots* lane = lanes[matrix * kTile + row];
-  return lane == nullptr ? nullptr : reinterpret_cast<uint16_t*>(lane->a[0]);
+uint16_t* RowOf(const WarpMatrices& warp, uint32_t matrix, uint32_t row) {
+  uint64_t address;
+  std::memcpy(&address, warp.a + (matrix * kTile + row) * sizeof(address), sizeof(address));
+  return reinterpret_cast<uint16_t*>(address);
 }
 
-void LoadTiles(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
-  uint64_t results[4][kLanes] = {};
+void LoadTiles(const MatrixOperation& operation, WarpMatrices& warp) {
   for (uint32_t matrix = 0; matrix < operation.m; ++matrix) {
-    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    uint16_t tile[kTile][kTile] = {};
+    for (uint32_t row = 0; row < kTile; ++row) {
+      const uint16_t* from = RowOf(warp, matrix, row);
+      if (from == nullptr) continue;
+      for (uint32_t column = 0; column < kTile; ++column) {
+        (operation.transposes ? tile[column][row] : tile[row][column]) = from[column];
+      }
+    }
+    std::memcpy(warp.d + matrix * sizeof(tile), tile, sizeof(tile));
+  }
+}
+
+// A lane that is not here has no elements to store.
+void StoreTiles(const MatrixOperation& operation, const WarpMatrices& warp, uint32_t here) {
+  for (uint32_t matrix = 0; matrix < operation.m; ++matrix) {
+    for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+      if ((here >> lane & 1) == 0) continue;
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t along = lane % 4 * 2 + i;
         const uint32_t row = operation.transposes ? along : lane / 4;
         const uint32_t column = operation.transposes ? lane / 4 : along;
-        const uint16_t* from = RowOf(lanes, matrix, row);
-        if (from != nullptr) results[matrix][lane] |= uint64_t{from[column]} << (16 * i);
-      }
-    }
-  }
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t i = 0; i < operation.m && lanes[lane] != nullptr; ++i) {
-      lanes[lane]->d[i] = results[i][lane];
-    }
-  }
-}
-
-void StoreTiles(const MatrixOperation& operation, MatrixSlots* const lanes[kLanes]) {
-  for (uint32_t matrix = 0; matrix < operation.m; ++matrix) {
-    for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      if (lanes[lane] == nullptr) continue;
-      for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t along = lane % 4 * 2 + i;
-        const uint32_t row = operation.transposes ? along : lane / 4;
-        const uint32_t column = operation.transposes ? lane / 4 : along;
-        uint16_t* to = RowOf(lanes, matrix, row);
-        if (to != nullptr) to[column] = static_cast<uint16_t>(lanes[lane]->b[matrix] >> (16 * i));
+        uint16_t* to = RowOf(warp, matrix, row);
+        if (to != nullptr) {
+          to[column] = static_cast<uint16_t>(Register(warp.b, lane, matrix) >> (16 * i));
+        }
       }
     }
   }
 }
 
-void TransposeTile(MatrixSlots* const lanes[kLanes]) {
-  uint16_t tile[kTile][kTile] = {};
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t i = 0; i < 2 && lanes[lane] != nullptr; ++i) {
-      tile[lane / 4][lane % 4 * 2 + i] = static_cast<uint16_t>(lanes[lane]->a[0] >> (16 * i));
+void TransposeTile(WarpMatrices& warp) {
+  uint16_t tile[kTile][kTile];
+  std::memcpy(tile, warp.a, sizeof(tile));
+  for (uint32_t row = 0; row < kTile; ++row) {
+    for (uint32_t column = 0; column < row; ++column) {
+      std::swap(tile[row][column], tile[column][row]);
     }
   }
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    if (lanes[lane] == nullptr) continue;
-    lanes[lane]->d[0] = tile[lane % 4 * 2][lane / 4] | uint64_t{tile[lane % 4 * 2 + 1][lane / 4]}
-                                                           << 16;
+  std::memcpy(warp.d, tile, sizeof(tile));
+}
+
+bool IsMultiplication(const MatrixOperation& operation) {
+  return operation.kind == MatrixKind::kMma || operation.kind == MatrixKind::kWmma;
+}
+
+bool HasAddresses(const MatrixOperation& operation) {
+  return operation.kind == MatrixKind::kLoad || operation.kind == MatrixKind::kStore;
+}
+
+uint32_t RegisterBytes(MatrixType type) { return type == MatrixType::kF64 ? 8 : 4; }
+
+// Calls each(offset, bytes) of the operands that the operation reads or writes: where they begin in
+// MatrixSlots, and how large their registers are.
+template <typename Each>
+void ForEachOperand(const MatrixOperation& operation, Each each) {
+  const bool multiplies = IsMultiplication(operation);
+  const uint32_t plain = sizeof(uint32_t);
+  each(offsetof(MatrixSlots, a), HasAddresses(operation) ? uint32_t{sizeof(uint64_t)}
+                                 : multiplies            ? RegisterBytes(operation.a)
+                                                         : plain);
+  each(offsetof(MatrixSlots, b), multiplies ? RegisterBytes(operation.b) : plain);
+  each(offsetof(MatrixSlots, c), multiplies ? RegisterBytes(operation.c) : plain);
+  each(offsetof(MatrixSlots, d), multiplies ? RegisterBytes(operation.d) : plain);
+}
+
+// Calls use(in the warp, in the lane, bytes) of each register of a lane.
+template <typename Use>
+void ForEachRegister(const MatrixOperation& operation, WarpMatrices& warp, uint32_t lane, Use use) {
+  ForEachOperand(operation, [&](size_t offset, uint32_t bytes) {
+    uint8_t* const operand = reinterpret_cast<uint8_t*>(&warp) + offset * kWarpLanes;
+    for (uint32_t i = 0; i < kMatrixRegisters; ++i) {
+      use(operand + (i * kWarpLanes + lane) * bytes, offset + i * bytes, bytes);
+    }
+  });
+}
+
+// The element's place in memory, of the one at `position` of a fragment.
+uint8_t* InMemory(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch,
+                  uint32_t position) {
+  const uint32_t line = position / operation.n % operation.m;
+  const uint32_t in_line = position % operation.n;
+  const uint64_t at = operation.transposes ? in_line * pitch + line : line * pitch + in_line;
+  return memory + at * MatrixTypeBits(operation.a) / 8;
+}
+
+template <uint32_t kBytes>
+void MoveLinesOf(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch_bytes,
+                 WarpMatrices& warp) {
+  for (uint32_t line = 0; line < operation.m; ++line) {
+    uint8_t* const there = memory + line * pitch_bytes;
+    uint8_t* const here = warp.d + line * kBytes;
+    operation.kind == MatrixKind::kLoadFragment ? std::memcpy(here, there, kBytes)
+                                                : std::memcpy(there, here, kBytes);
+  }
+}
+
+// Lines of 4 to 32 elements of 1 to 8 bytes.
+void MoveLines(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch_bytes,
+               WarpMatrices& warp) {
+  switch (operation.n * MatrixTypeBits(operation.a) / 8) {
+    case 8:
+      return MoveLinesOf<8>(operation, memory, pitch_bytes, warp);
+    case 16:
+      return MoveLinesOf<16>(operation, memory, pitch_bytes, warp);
+    case 32:
+      return MoveLinesOf<32>(operation, memory, pitch_bytes, warp);
+    case 64:
+      return MoveLinesOf<64>(operation, memory, pitch_bytes, warp);
+    case 128:
+      return MoveLinesOf<128>(operation, memory, pitch_bytes, warp);
   }
 }
 
@@ -344,12 +305,13 @@ uint32_t MatrixTypeBits(MatrixType type) {
 }
 
 // Bits, from the lowest: 3 kind, 4 each of log2 m, n, k, 4 each of a, b, c, 1 that d is f16 (else
-// it is f32 or as c), 1 saturates, 1 transposes.
+// it is f32 or as c), 1 saturates, 1 transposes, 1 each that a and b are by columns.
 uint32_t MatrixOperation::Pack() const {
   return static_cast<uint32_t>(kind) | Log2(m) << 3 | Log2(n) << 7 | Log2(k) << 11 |
          static_cast<uint32_t>(a) << 15 | static_cast<uint32_t>(b) << 19 |
          static_cast<uint32_t>(c) << 23 | (d == MatrixType::kF16 ? 1u : 0u) << 27 |
-         (saturates ? 1u : 0u) << 28 | (transposes ? 1u : 0u) << 29;
+         (saturates ? 1u : 0u) << 28 | (transposes ? 1u : 0u) << 29 |
+         (a_by_columns ? 1u : 0u) << 30 | (b_by_columns ? 1u : 0u) << 31;
 }
 
 MatrixOperation MatrixOperation::Unpack(uint32_t packed) {
@@ -366,21 +328,88 @@ MatrixOperation MatrixOperation::Unpack(uint32_t packed) {
                                                   : operation.c;
   operation.saturates = (packed >> 28 & 1) != 0;
   operation.transposes = (packed >> 29 & 1) != 0;
+  operation.a_by_columns = (packed >> 30 & 1) != 0;
+  operation.b_by_columns = (packed >> 31 & 1) != 0;
   return operation;
 }
 
-void RunMatrix(const MatrixOperation& operation, MatrixSlots* const lanes[32]) {
+void MultiplyPlainly(const MatrixOperation& operation, WarpMatrices& warp) {
+  IsFloat(operation.a) ? MultiplyFloats(operation, warp) : MultiplyIntegers(operation, warp);
+}
+
+void RunMatrix(const MatrixOperation& operation, WarpMatrices& warp, uint32_t here) {
+  for (uint32_t rest = ~here; rest != 0; rest &= rest - 1) {
+    ForEachRegister(
+        operation, warp, static_cast<uint32_t>(std::countr_zero(rest)),
+        [](uint8_t* in_warp, size_t, uint32_t bytes) { std::memset(in_warp, 0, bytes); });
+  }
   switch (operation.kind) {
     case MatrixKind::kMma:
     case MatrixKind::kWmma:
-      return IsFloat(operation.a) ? MultiplyFloats(operation, lanes)
-                                  : MultiplyIntegers(operation, lanes);
+      if (!MultiplyByLanes(operation, warp)) MultiplyPlainly(operation, warp);
+      return;
     case MatrixKind::kLoad:
-      return LoadTiles(operation, lanes);
+      return LoadTiles(operation, warp);
     case MatrixKind::kStore:
-      return StoreTiles(operation, lanes);
+      return StoreTiles(operation, warp, here);
     case MatrixKind::kTranspose:
-      return TransposeTile(lanes);
+      return TransposeTile(warp);
+    case MatrixKind::kLoadFragment:
+    case MatrixKind::kStoreFragment:
+      return;
+  }
+}
+
+void RunMatrix(const MatrixOperation& operation, MatrixSlots* const lanes[kWarpLanes]) {
+  WarpMatrices warp;
+  uint32_t here = 0;
+  for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+    if (lanes[lane] == nullptr) continue;
+    here |= 1u << lane;
+    ForEachRegister(operation, warp, lane, [&](uint8_t* in_warp, size_t offset, uint32_t bytes) {
+      std::memcpy(in_warp, reinterpret_cast<const uint8_t*>(lanes[lane]) + offset, bytes);
+    });
+  }
+  RunMatrix(operation, warp, here);
+  for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+    if (lanes[lane] == nullptr) continue;
+    ForEachRegister(operation, warp, lane, [&](uint8_t* in_warp, size_t offset, uint32_t bytes) {
+      if (offset >= offsetof(MatrixSlots, d)) {
+        std::memcpy(reinterpret_cast<uint8_t*>(lanes[lane]) + offset, in_warp, bytes);
+      }
+    });
+  }
+}
+
+void MoveFragment(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch,
+                  WarpMatrices& warp) {
+  const uint32_t bytes = MatrixTypeBits(operation.a) / 8;
+  const uint32_t fragment_bytes = operation.k * RegisterBytes(operation.a) * kWarpLanes;
+  const uint32_t matrix_bytes = operation.m * operation.n * bytes;
+  const bool loads = operation.kind == MatrixKind::kLoadFragment;
+  if (operation.transposes) {
+    for (uint32_t at = 0; at < matrix_bytes; at += bytes) {
+      uint8_t* const there = InMemory(operation, memory, pitch, at / bytes);
+      loads ? std::memcpy(warp.d + at, there, bytes) : std::memcpy(there, warp.d + at, bytes);
+    }
+  } else {
+    MoveLines(operation, memory, pitch * bytes, warp);
+  }
+  for (uint32_t at = matrix_bytes; loads && at < fragment_bytes; at += matrix_bytes) {
+    std::memcpy(warp.d + at, warp.d, matrix_bytes);
+  }
+}
+
+void MoveFragment(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch, uint32_t lane,
+                  MatrixSlots& slots) {
+  const uint32_t bytes = MatrixTypeBits(operation.a) / 8;
+  const uint32_t elements = MatrixElementsOf(operation.a);
+  for (uint32_t i = 0; i < operation.k * elements; ++i) {
+    const uint32_t position = (i / elements * kWarpLanes + lane) * elements + i % elements;
+    uint8_t* const there = InMemory(operation, memory, pitch, position);
+    uint8_t* const here = slots.d + i * bytes;
+    operation.kind == MatrixKind::kLoadFragment ? std::memcpy(here, there, bytes)
+                                                : std::memcpy(there, here, bytes);
   }
 }
 

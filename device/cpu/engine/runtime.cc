@@ -146,14 +146,17 @@ void GroupReduce(uint64_t* results, uint32_t op, const uint64_t* values, const u
   }
 }
 
-// `slots` has those of the group's first lane, and those of the next one `stride` bytes further.
-void GroupMatrix(uint32_t operation, uint8_t* slots, uint64_t stride, uint32_t here) {
-  MatrixSlots* lanes[kWarpLanes] = {};
-  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
-    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
-    lanes[lane] = reinterpret_cast<MatrixSlots*>(slots + lane * stride);
-  }
-  RunMatrix(MatrixOperation::Unpack(operation), lanes);
+void GroupMatrix(uint32_t operation, WarpMatrices* warp, uint32_t here) {
+  RunMatrix(MatrixOperation::Unpack(operation), *warp, here);
+}
+
+void Fragment(ThreadContext* context, uint32_t operation, uint8_t* memory, uint64_t pitch,
+              MatrixSlots* slots) {
+  MoveFragment(MatrixOperation::Unpack(operation), memory, pitch, context->lane, *slots);
+}
+
+void GroupFragment(uint32_t operation, uint8_t* memory, uint64_t pitch, WarpMatrices* warp) {
+  MoveFragment(MatrixOperation::Unpack(operation), memory, pitch, *warp);
 }
 
 // --- mbarrier objects ---
@@ -481,6 +484,8 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_mbarrier_bytes", &MbarrierBytes),
       Row("consort_rt_mbarrier_test", &MbarrierTest),
       Row("consort_rt_group_matrix", &GroupMatrix),
+      Row("consort_rt_fragment", &Fragment),
+      Row("consort_rt_group_fragment", &GroupFragment),
       Row("consort_rt_select_lane", &SelectLane),
       Row("consort_rt_active_mask", &ActiveMask),
       Row("consort_rt_yield", &Yield),
