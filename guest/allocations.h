@@ -19,6 +19,7 @@ enum class MemoryKind : uint8_t {
   kRegisteredHost,  // cuMemHostRegister
   kRegisteredView,  // a kRegisteredHost at the address by which the device reaches it
   kVirtual,         // cuMemMap; neighbours may be one buffer to the program
+  kVirtualHost,     // cuMemMap of memory of the host, which the device reaches by address
   kOpened,          // cuIpcOpenMemHandle
   kManaged,         // cuMemAllocManaged: shared host memory, which the program has too
 };
@@ -29,7 +30,7 @@ struct Allocation {
   MemoryKind kind = MemoryKind::kDevice;
   uint64_t context_id = 0;
   uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
-  uint64_t memory_id = 0;   // kVirtual: the memory that is mapped
+  uint64_t memory_id = 0;   // kVirtual, kVirtualHost: the memory that is mapped
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t library_id = 0;  // kGlobal: the library it belongs to
   // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
@@ -45,7 +46,8 @@ inline bool OnDevice(MemoryKind kind) {
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {
-  return OnDevice(kind) || kind == MemoryKind::kSharedHost || kind == MemoryKind::kRegisteredView;
+  return OnDevice(kind) || kind == MemoryKind::kSharedHost || kind == MemoryKind::kVirtualHost ||
+         kind == MemoryKind::kRegisteredView;
 }
 
 class Allocations {

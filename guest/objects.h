@@ -194,11 +194,23 @@ struct Link {
 // Memory of cuMemCreate; guarded by Runtime's memory mutex.
 struct PhysicalMemory {
   uint64_t id = 0;
-  Device* device = nullptr;
+  Device* device = nullptr;  // null: of the host
   uint64_t bytes = 0;
   uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
   uint32_t mappings = 0;
   CUmemAllocationProp properties = {};
+  // Memory of the host (host_memory.h): its file, and no device. Else -1.
+  int file = -1;
+};
+
+// Addresses that were given out for memory of the host; see host_memory.h. Guarded by Runtime's
+// memory mutex.
+struct HostReservation {
+  Device* device = nullptr;
+  uint64_t start = 0;
+  uint64_t bytes = 0;
+  uint64_t memory_id = 0;  // that the worker has there
+  bool mapped = false;
 };
 
 // Memory of another process that this one has opened; guarded by Runtime's memory mutex.

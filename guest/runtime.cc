@@ -129,11 +129,9 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES,
-      CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
-      CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
       CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
@@ -143,6 +141,15 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
   // Only a UNIX socket can pass the pages that host and guest would share.
   if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
+  // Memory of the host is the process's own, which the device then reaches.
+  static constexpr int kOfSharedPages[] = {
+      CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+      CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+  };
+  for (int attribute : kOfSharedPages) {
+    snapshot->attributes[attribute] = snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY];
+    snapshot->attribute_known[attribute] = 1;
+  }
   // Where device and process share pages of the host, those are managed memory. Both may use it at
   // a time only if atomics of the one are atomic for the other: to a program that is the same.
   if (snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] != 0) {

@@ -50,6 +50,7 @@ struct Runtime {
   HandleTable<Array, HandleKind::kArray> arrays;
   HandleTable<Link, HandleKind::kLink> links;
   std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
+  std::vector<HostReservation> host_reservations;   // likewise
   std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
   // Guarded by graph_mutex.
   std::vector<Capture*> captures;  // that have begun and not ended; owned
@@ -70,7 +71,7 @@ struct Runtime {
   Mutex locals_mutex;      // Context::locals
   Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
-  Mutex memory_mutex;      // PhysicalMemory, OpenedMemory, and mapping them
+  Mutex memory_mutex;      // PhysicalMemory, OpenedMemory, HostReservation, and mapping them
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

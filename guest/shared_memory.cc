@@ -41,13 +41,10 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
   return CUDA_SUCCESS;
 }
 
-CUresult AdoptSharedMemory(Session* session, int file, uint64_t offset, uint64_t bytes,
+CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,
                            uint64_t* address) {
   MutexLock lock(&GetRuntime()->host_alloc_mutex);
-  wire::HostAdoptRequest request;
   wire::HostAdoptReply reply;
-  request.offset = offset;
-  request.bytes = bytes;
   if (!session->SendDescriptor(file)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
   *address = reply.address;

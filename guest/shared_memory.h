@@ -18,9 +18,10 @@ namespace consort::guest {
 // the session's share is used up.
 CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
                               int* memory);
-// Shares memory that this process has mapped from `file` at `offset`, both whole pages; `address`
-// is the device's. CUDA_ERROR_OUT_OF_MEMORY: as above. CUDA_ERROR_INVALID_VALUE: no file that long.
-CUresult AdoptSharedMemory(Session* session, int file, uint64_t offset, uint64_t bytes,
+// Shares memory that this process has mapped from `file`, or is to: the request says which part of
+// it and where; `address` is the device's. CUDA_ERROR_OUT_OF_MEMORY: as above.
+// CUDA_ERROR_INVALID_VALUE: no file that long.
+CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,
                            uint64_t* address);
 // Ends it here at once and on the host when earlier work is done. `bytes` as allocated.
 CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes);

@@ -176,6 +176,9 @@ inline constexpr uint32_t kNameBytesMax = 64 * 1024;
 // host.
 inline constexpr Bytes kSharedHostBytesPerSession = 16 * kGiB;
 
+// Of shared host memory whose place the guest wants aligned: what device memory comes in.
+inline constexpr Bytes kSharedHostAlignMax = 2 * kMiB;
+
 // Pinned host memory through which copies of one session go: enough pieces that the bus stays busy
 // while one is being filled and one drained.
 inline constexpr uint32_t kStagingPieces = 16;

@@ -9,6 +9,7 @@
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/host_memory.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -47,6 +48,24 @@ SharedHandle MakeHandle(SharedKind kind, const Device* device, const Reply& repl
 bool IsFor(const SharedHandle& handle, SharedKind kind, const Device* device) {
   return handle.magic == kMagic && handle.kind == kind &&
          memcmp(handle.uuid, device->snapshot.uuid, sizeof(handle.uuid)) == 0;
+}
+
+// Memory of the host that another process has made.
+CUresult ImportHostMemory(int fd, uint64_t bytes, CUmemGenericAllocationHandle* handle) {
+  const int file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *handle = GetRuntime()->physical_memory.Create([&](PhysicalMemory* memory, uint64_t new_id) {
+    memory->id = new_id;
+    memory->bytes = bytes;
+    memory->holds = 1;
+    memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    memory->properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};
+    memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memory->file = file;
+  });
+  if (*handle != 0) return CUDA_SUCCESS;
+  close(file);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 constexpr uint32_t Bit(MemoryKind kind) { return 1u << static_cast<uint32_t>(kind); }
@@ -195,6 +214,12 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if ((memory->properties.requestedHandleTypes & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (memory->file >= 0) {
+    const int fd = fcntl(memory->file, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    *static_cast<int*>(shareableHandle) = fd;
+    return CUDA_SUCCESS;
+  }
   wire::PhysicalMemoryShareRequest request;
   wire::PhysicalMemoryShareReply reply;
   request.memory = handle;
@@ -221,6 +246,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   }
   SharedHandle shared;
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
+  if (uint64_t bytes = 0; IsHostMemory(fd, &bytes)) return ImportHostMemory(fd, bytes, handle);
   if (pread(fd, &shared, sizeof(shared), 0) != sizeof(shared)) return CUDA_ERROR_INVALID_VALUE;
   Runtime* runtime = GetRuntime();
   Device* device = nullptr;

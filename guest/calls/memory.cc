@@ -80,9 +80,10 @@ struct PageRange {
 // Shared memory with what the device must reach: `shared` is its address there. A file's pages stay
 // as they are; a process's own become those of new shared host memory.
 CUresult SharePages(Session* session, const PageRange& pages, uint64_t* shared) {
-  uint64_t offset = 0;
-  if (const int file = OpenSharedFile(pages.start, pages.bytes, &offset); file >= 0) {
-    const CUresult result = AdoptSharedMemory(session, file, offset, pages.bytes, shared);
+  wire::HostAdoptRequest adopt;
+  adopt.bytes = pages.bytes;
+  if (const int file = OpenSharedFile(pages.start, pages.bytes, &adopt.offset); file >= 0) {
+    const CUresult result = AdoptSharedMemory(session, file, adopt, shared);
     close(file);
     return result;
   }
@@ -155,8 +156,8 @@ CUresult UnshareRegistered(Session* session, const Allocation& range) {
 
 // The device of memory that belongs to no context.
 int Ordinal(const Allocation& range) {
-  const PhysicalMemory* memory = GetRuntime()->physical_memory.Find(range.memory_id);
-  return memory != nullptr ? memory->device->ordinal : 0;
+  const Device* device = DeviceOfAddress(range.start);
+  return device != nullptr ? device->ordinal : 0;
 }
 
 // The kinds of handle by which the memory can go to other processes.

@@ -2,8 +2,11 @@
 // guest/calls/virtual_memory.cc: addresses and memory managed apart. The host checks and maps; what
 // is kept here is what programs ask about: whose memory lies where, and who still holds it. Source:
 // CUDA Driver API, Virtual Memory Management.
+#include <unistd.h>
+
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/host_memory.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -13,6 +16,7 @@ namespace {
 // What device memory comes in on every GPU that the host serves; the host refuses anything else.
 constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
+// Where memory of the host is; which of its nodes is not told apart.
 bool IsHost(CUmemLocationType type) {
   return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
          type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
@@ -22,10 +26,7 @@ bool IsHost(CUmemLocationType type) {
 CUresult FindPlace(const CUmemAllocationProp* prop, Device** device) {
   if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    NoteUnsupported("cuMemCreate", "memory that is not a device's");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   Runtime* runtime = GetRuntime();
   if (prop->location.id < 0 || prop->location.id >= runtime->device_count)
     return CUDA_ERROR_INVALID_DEVICE;
@@ -34,18 +35,64 @@ CUresult FindPlace(const CUmemAllocationProp* prop, Device** device) {
   return OpenDevice(*device, &result) != nullptr ? CUDA_SUCCESS : result;
 }
 
+bool IsMapping(MemoryKind kind) {
+  return kind == MemoryKind::kVirtual || kind == MemoryKind::kVirtualHost;
+}
+
 PhysicalMemory* FindMemory(CUmemGenericAllocationHandle handle) {
   return GetRuntime()->physical_memory.Find(handle);
+}
+
+// The current context's device, or else the first; its session is open.
+CUresult CurrentDevice(Device** device) {
+  Context* context = nullptr;
+  *device = CurrentContext(&context) == CUDA_SUCCESS ? context->device : &GetRuntime()->devices[0];
+  CUresult result = CUDA_SUCCESS;
+  return OpenDevice(*device, &result) != nullptr ? CUDA_SUCCESS : result;
+}
+
+CUresult CreateOnHost(uint64_t* handle, size_t size, const CUmemAllocationProp& prop) {
+  Device* device = nullptr;
+  if (CUresult result = CurrentDevice(&device); result != CUDA_SUCCESS) return result;
+  if (!device->session->shares_memory()) {
+    NoteUnsupported("cuMemCreate", "memory of the host, which the device cannot reach here,");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const int file = MakeHostMemory(size);
+  if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = GetRuntime()->physical_memory.Create([&](PhysicalMemory* memory, uint64_t new_id) {
+    memory->id = new_id;
+    memory->bytes = size;
+    memory->holds = 1;
+    memory->properties = prop;
+    memory->file = file;
+  });
+  if (*handle != 0) return CUDA_SUCCESS;
+  close(file);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // Lets go of memory that neither a handle nor a mapping holds any more. memory_mutex held; nothing
 // is waited for.
 void DropIfUnused(PhysicalMemory* memory) {
   if (memory->holds != 0 || memory->mappings != 0) return;
-  wire::MemoryReleaseRequest request;
-  request.memory = memory->id;
-  memory->device->session->Post(0, request);
+  if (memory->file >= 0) {
+    close(memory->file);
+  } else {
+    wire::MemoryReleaseRequest request;
+    request.memory = memory->id;
+    memory->device->session->Post(0, request);
+  }
   GetRuntime()->physical_memory.Destroy(memory->id);
+}
+
+// Whether `desc` is what memory of the host may be given at addresses of `device`: all, to the
+// device and to the process.
+bool IsHostAccess(const CUmemAccessDesc& desc, const Device* device) {
+  const bool known =
+      IsHost(desc.location.type) ||
+      (desc.location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc.location.id == device->ordinal);
+  return known && desc.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 }  // namespace
@@ -56,8 +103,6 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
                                  option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // It is known of memory of the host too, which cannot be made: programs ask before they try
-  // (NCCL).
   if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
   if (!IsHost(prop->location.type)) {
@@ -74,18 +119,26 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
       (alignment & (alignment - 1)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Addresses belong to a device's window: the current context's, or else the first device's.
-  Context* context = nullptr;
-  Device* device =
-      CurrentContext(&context) == CUDA_SUCCESS ? context->device : &GetRuntime()->devices[0];
-  CUresult result = CUDA_SUCCESS;
-  Session* session = OpenDevice(device, &result);
-  if (session == nullptr) return result;
+  // Addresses belong to a device's window.
+  Device* device = nullptr;
+  CUresult result = CurrentDevice(&device);
+  if (result != CUDA_SUCCESS) return result;
+  {
+    MutexLock lock(&GetRuntime()->memory_mutex);
+    uint64_t address = 0;
+    result = ReserveForHostMemory(device, size, alignment > kGranularity ? alignment : kGranularity,
+                                  &address);
+    if (result != CUDA_SUCCESS) return result;
+    if (address != 0) {
+      *ptr = address;
+      return CUDA_SUCCESS;
+    }
+  }
   wire::VirtualReserveRequest request;
   wire::VirtualReserveReply reply;
   request.bytes = size;
   request.alignment = alignment;
-  if (result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  if (result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
   *ptr = reply.address;
   return CUDA_SUCCESS;
 }
@@ -93,6 +146,11 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   const Device* device = DeviceOfAddress(ptr);
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  {
+    MutexLock lock(&GetRuntime()->memory_mutex);
+    HostReservation* reservation = FindHostReservation(ptr);
+    if (reservation != nullptr) return FreeHostReservation(reservation, ptr, size);
+  }
   wire::VirtualFreeRequest request;
   wire::EmptyReply reply;
   request.address = ptr;
@@ -104,6 +162,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   if (handle == nullptr || size == 0 || size % kGranularity != 0 || flags != 0)
     return CUDA_ERROR_INVALID_VALUE;
+  if (prop != nullptr && prop->type == CU_MEM_ALLOCATION_TYPE_PINNED && IsHost(prop->location.type))
+    return CreateOnHost(reinterpret_cast<uint64_t*>(handle), size, *prop);
   Device* device = nullptr;
   if (CUresult result = FindPlace(prop, &device); result != CUDA_SUCCESS) return result;
   Runtime* runtime = GetRuntime();
@@ -143,20 +203,31 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;  // as driver 580
   MutexLock lock(&runtime->memory_mutex);
   PhysicalMemory* memory = FindMemory(handle);
-  if (memory == nullptr || memory->holds == 0 || memory->device != DeviceOfAddress(ptr))
-    return CUDA_ERROR_INVALID_VALUE;
-  wire::VirtualMapRequest request;
-  wire::EmptyReply reply;
-  request.address = ptr;
-  request.bytes = size;
-  request.memory = handle;
+  if (memory == nullptr || memory->holds == 0) return CUDA_ERROR_INVALID_VALUE;
+  HostReservation* reservation = FindHostReservation(ptr);
+  const bool on_host = memory->file >= 0;
   // Held meanwhile: another thread must not map the same addresses or release the memory.
-  if (CUresult result = memory->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
-    return result;
+  if (on_host) {
+    if (CUresult result = MapHostMemory(reservation, ptr, size, memory); result != CUDA_SUCCESS)
+      return result;
+  } else {
+    if (reservation != nullptr) {
+      NoteUnsupported("cuMemMap", "device memory at addresses reserved for memory of the host");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (memory->device != DeviceOfAddress(ptr)) return CUDA_ERROR_INVALID_VALUE;
+    wire::VirtualMapRequest request;
+    wire::EmptyReply reply;
+    request.address = ptr;
+    request.bytes = size;
+    request.memory = handle;
+    if (CUresult result = memory->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+      return result;
+  }
   Allocation mapping;
   mapping.start = ptr;
   mapping.bytes = size;
-  mapping.kind = MemoryKind::kVirtual;
+  mapping.kind = on_host ? MemoryKind::kVirtualHost : MemoryKind::kVirtual;
   mapping.memory_id = handle;
   if (!runtime->allocations.Add(mapping)) return CUDA_ERROR_UNKNOWN;
   ++memory->mappings;
@@ -178,16 +249,22 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     if (CUresult result = Ask(context, synchronise, &reply); result != CUDA_SUCCESS) return result;
   }
   MutexLock lock(&runtime->memory_mutex);
-  wire::VirtualUnmapRequest request;
-  wire::EmptyReply reply;
-  request.address = ptr;
-  request.bytes = size;
-  if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
-    return result;
+  if (HostReservation* reservation = FindHostReservation(ptr); reservation != nullptr) {
+    if (!reservation->mapped || reservation->start != ptr || reservation->bytes != size)
+      return CUDA_ERROR_INVALID_VALUE;
+    UnmapHostMemory(reservation);
+  } else {
+    wire::VirtualUnmapRequest request;
+    wire::EmptyReply reply;
+    request.address = ptr;
+    request.bytes = size;
+    if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+      return result;
+  }
   Allocation removed;
   while (runtime->allocations.RemoveIf(
       [&](const Allocation& range) {
-        return range.kind == MemoryKind::kVirtual && range.start >= ptr && range.start - ptr < size;
+        return IsMapping(range.kind) && range.start >= ptr && range.start - ptr < size;
       },
       &removed)) {
     PhysicalMemory* memory = FindMemory(removed.memory_id);
@@ -201,6 +278,17 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
   const Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (Allocation range;
+      GetRuntime()->allocations.Find(ptr, &range) && range.kind == MemoryKind::kVirtualHost) {
+    if (range.start != ptr || range.bytes != size) return CUDA_ERROR_INVALID_VALUE;
+    // Both have it from the mapping on.
+    for (size_t i = 0; i < count; ++i) {
+      if (IsHostAccess(desc[i], device)) continue;
+      NoteUnsupported("cuMemSetAccess", "less than all access to memory of the host");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+  }
   for (size_t i = 0; i < count; ++i) {
     if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         desc[i].location.id != device->ordinal) {
@@ -224,11 +312,15 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Allocation range;
-  if (!GetRuntime()->allocations.Find(ptr, &range) || range.kind != MemoryKind::kVirtual)
+  if (!GetRuntime()->allocations.Find(ptr, &range) || !IsMapping(range.kind))
     return CUDA_ERROR_INVALID_VALUE;
   const Device* device = DeviceOfAddress(ptr);
   const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && device != nullptr &&
                    location->id == device->ordinal;
+  if (range.kind == MemoryKind::kVirtualHost) {
+    *flags = own || IsHost(location->type) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
+    return CUDA_SUCCESS;
+  }
   *flags = own ? range.flags : 0;
   return CUDA_SUCCESS;
 }
@@ -239,7 +331,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   MutexLock lock(&runtime->memory_mutex);
   Allocation range;
   if (!runtime->allocations.Find(reinterpret_cast<uint64_t>(addr), &range) ||
-      range.kind != MemoryKind::kVirtual) {
+      !IsMapping(range.kind)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   PhysicalMemory* memory = FindMemory(range.memory_id);

@@ -589,8 +589,12 @@ CUresult Session::HostAdopt(const wire::FrameHeader& header, const wire::HostAdo
   // It was sent before the request: there now, or never.
   const UniqueFd file(channel_->ReceiveDescriptor(0));
   if (!file.valid()) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result =
-      shared_host_->Adopt(file.get(), request.offset, request.bytes, &reply->address);
+  const CUresult result = request.replaces != 0 && !host_allocations_.contains(request.replaces)
+                              ? CUDA_ERROR_INVALID_VALUE
+                              : shared_host_->Adopt(file.get(), request, &reply->address);
+  if (result != CUDA_SUCCESS && !shared_host_->IsAllocation(request.replaces)) {
+    host_allocations_.erase(request.replaces);
+  }
   if (result == CUDA_SUCCESS) host_allocations_.emplace(reply->address, header.value);
   return result;
 }

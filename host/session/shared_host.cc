@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -57,32 +58,59 @@ CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) 
     LOG(WARNING) << "shared host memory of " << rounded << " bytes: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult result = Place(made.get(), 0, rounded, address);
+  const CUresult result = Place({made.get(), 0, rounded}, kPageBytes, address);
   if (result == CUDA_SUCCESS) *memory = std::move(made);
   return result;
 }
 
-CUresult SharedHost::Adopt(int file, Bytes offset, Bytes bytes, uint64_t* address) {
+CUresult SharedHost::Adopt(int file, const wire::HostAdoptRequest& request, uint64_t* address) {
+  const Piece piece = {file, request.offset, request.bytes};
+  const Bytes alignment = std::max<Bytes>(request.alignment, kPageBytes);
   struct stat about;
-  if (bytes == 0 || bytes % kPageBytes != 0 || offset % kPageBytes != 0 ||
+  if (piece.bytes == 0 || piece.bytes % kPageBytes != 0 || piece.offset % kPageBytes != 0 ||
+      (alignment & (alignment - 1)) != 0 || alignment > kSharedHostAlignMax ||
       fstat(file, &about) != 0 || !S_ISREG(about.st_mode) ||
-      offset > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) ||
-      bytes > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) - offset) {
+      piece.offset > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) ||
+      piece.bytes > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) - piece.offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return Place(file, offset, bytes, address);
+  if (request.replaces == 0) return Place(piece, alignment, address);
+  const auto replaced = allocations_.find(request.replaces);
+  if (replaced == allocations_.end() || replaced->second.bytes != piece.bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *address = request.replaces;
+  return Replace(request.replaces, piece);
 }
 
-CUresult SharedHost::Place(int memory, Bytes offset, Bytes bytes, uint64_t* address) {
-  if (bytes > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
-  UniqueFd kept(fcntl(memory, F_DUPFD_CLOEXEC, 0));
+CUresult SharedHost::Place(const Piece& piece, Bytes alignment, uint64_t* address) {
+  if (piece.bytes > kSharedHostBytesPerSession - used_bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  UniqueFd kept(fcntl(piece.memory, F_DUPFD_CLOEXEC, 0));
   if (!kept.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const std::optional<uint64_t> page = pages_.Take(bytes / kPageBytes);
-  if (!page.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t place = base_ + *page * kPageBytes;
-  const CUresult result = Fill(place, {bytes, offset, std::move(kept)});
+  // More than is needed, of which the ends go back.
+  const uint64_t wanted = piece.bytes / kPageBytes;
+  const uint64_t taken = wanted + alignment / kPageBytes - 1;
+  const std::optional<uint64_t> first = pages_.Take(taken);
+  if (!first.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t place = AlignUp(base_ + *first * kPageBytes, alignment);
+  const uint64_t before = (place - base_) / kPageBytes - *first;
+  if (before != 0) pages_.Return(*first, before);
+  if (const uint64_t after = taken - before - wanted; after != 0) {
+    pages_.Return(*first + before + wanted, after);
+  }
+  const CUresult result = Fill(place, {piece.bytes, piece.offset, std::move(kept)});
   if (result == CUDA_SUCCESS) *address = place;
   return result;
+}
+
+CUresult SharedHost::Replace(uint64_t address, const Piece& piece) {
+  UniqueFd kept(fcntl(piece.memory, F_DUPFD_CLOEXEC, 0));
+  if (!kept.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = driver_.cuMemHostUnregister(Pointer(address));
+  if (result != CUDA_SUCCESS) return result;
+  allocations_.erase(address);
+  used_bytes_ -= piece.bytes;
+  return Fill(address, {piece.bytes, piece.offset, std::move(kept)});
 }
 
 CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {

@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "gen/device/driver_table.h"
+#include "gen/wire/requests.h"
 #include "memmgr/range_allocator.h"
 
 namespace consort::host {
@@ -36,11 +37,11 @@ class SharedHost {
   // CUDA_ERROR_INVALID_VALUE: 0 bytes. CUDA_ERROR_OUT_OF_MEMORY: kSharedHostBytesPerSession or the
   // host's memory is used up. CUDA_ERROR_NOT_SUPPORTED: the device would see another address.
   CUresult Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory);
-  // Takes in memory that the guest has mapped from a file, `offset` and `bytes` being whole pages
-  // of it. The guest may shrink the file: what this process then reads there ends it with SIGBUS,
-  // and nothing here does but the driver's own copies of a few bytes. CUDA_ERROR_INVALID_VALUE: no
-  // regular file that long.
-  CUresult Adopt(int file, Bytes offset, Bytes bytes, uint64_t* address);
+  // Takes in memory that the guest has mapped from a file, whole pages of it. The guest may shrink
+  // the file: what this process then reads there ends it with SIGBUS, and nothing here does but the
+  // driver's own copies of a few bytes. CUDA_ERROR_INVALID_VALUE: no regular file that long, no
+  // alignment up to kSharedHostAlignMax, or what it is to replace is not as long.
+  CUresult Adopt(int file, const wire::HostAdoptRequest& request, uint64_t* address);
   // CUDA_ERROR_INVALID_VALUE: no allocation begins there. The device must be done with it.
   CUresult Free(uint64_t address);
 
@@ -70,9 +71,17 @@ class SharedHost {
     UniqueFd memory;
   };
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
-  // Puts whole pages of `memory` into a free place and registers them. CUDA_ERROR_OUT_OF_MEMORY: no
-  // place is left, or kSharedHostBytesPerSession.
-  CUresult Place(int memory, Bytes offset, Bytes bytes, uint64_t* address);
+  // Whole pages of a file.
+  struct Piece {
+    int memory = -1;  // borrowed
+    Bytes offset = 0;
+    Bytes bytes = 0;
+  };
+  // Puts `piece` into a free place, a multiple of `alignment`, and registers it.
+  // CUDA_ERROR_OUT_OF_MEMORY: no place is left, or kSharedHostBytesPerSession.
+  CUresult Place(const Piece& piece, Bytes alignment, uint64_t* address);
+  // Puts `piece` where an allocation lies, which is over then, also with an error.
+  CUresult Replace(uint64_t address, const Piece& piece);
   // At pages that are taken; a failure gives them back.
   CUresult Fill(uint64_t place, Allocation allocation);
   CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset);

@@ -290,6 +290,93 @@ API_TEST_ALONE(IpcTest, AShareableDescriptorNamesTheMemory) {
       });
 }
 
+// Memory of the host, mapped in one process and on its device.
+class HostMapping {
+ public:
+  HostMapping(CUmemGenericAllocationHandle memory, size_t bytes) : memory_(memory), bytes_(bytes) {
+    const CUmemAccessDesc access[] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    Require(Drv().cuMemAddressReserve(&address_, bytes, 0, 0, 0), "cuMemAddressReserve");
+    Require(Drv().cuMemMap(address_, bytes, 0, memory, 0), "cuMemMap");
+    Require(Drv().cuMemSetAccess(address_, bytes, access, 2), "cuMemSetAccess");
+  }
+  ~HostMapping() {
+    EXPECT_OK(Drv().cuMemUnmap(address_, bytes_));
+    EXPECT_OK(Drv().cuMemAddressFree(address_, bytes_));
+    EXPECT_OK(Drv().cuMemRelease(memory_));
+  }
+  HostMapping(const HostMapping&) = delete;
+  HostMapping& operator=(const HostMapping&) = delete;
+  CUdeviceptr address() const { return address_; }
+  volatile unsigned* words() const { return reinterpret_cast<volatile unsigned*>(address_); }
+
+ private:
+  const CUmemGenericAllocationHandle memory_;
+  const size_t bytes_;
+  CUdeviceptr address_ = 0;
+};
+
+bool MapsMemoryOfTheHost() {
+  int supported = 0;
+  Require(Drv().cuDeviceGetAttribute(
+              &supported, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
+          "cuDeviceGetAttribute");
+  return supported != 0;
+}
+
+// What NCCL does: each process writes where the other's device and CPU see it.
+API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
+  WithTwoProcesses(
+      "cuMemExportToShareableHandle",
+      [](const Line& line) {
+        if (!MapsMemoryOfTheHost()) return;
+        CUmemAllocationProp properties = {};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        size_t granule = 0;
+        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
+                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                "granularity");
+        CUmemGenericAllocationHandle memory = 0;
+        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+        int descriptor = -1;
+        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                "cuMemExportToShareableHandle");
+        const HostMapping mapping(memory, granule);
+        mapping.words()[0] = 11;
+        Require(Drv().cuMemsetD32_v2(mapping.address() + 4, 12, 1), "cuMemsetD32");
+        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+        line.Send(granule, descriptor);
+        close(descriptor);
+        line.Receive<int>();
+        EXPECT_EQ(mapping.words()[2], 13u);
+        EXPECT_EQ(ReadWords(mapping.address() + 12, 1)[0], 14u);
+        line.Send(1);
+      },
+      [](const Line& line) {
+        if (!MapsMemoryOfTheHost()) GTEST_SKIP() << "the device does not map memory of the host";
+        int descriptor = -1;
+        const auto granule = line.Receive<size_t>(&descriptor);
+        ASSERT_GE(descriptor, 0);
+        CUmemGenericAllocationHandle memory = 0;
+        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
+            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        close(descriptor);
+        const HostMapping mapping(memory, granule);
+        EXPECT_EQ(ReadWords(mapping.address(), 2), (std::vector<unsigned>{11, 12}));
+        EXPECT_EQ(mapping.words()[1], 12u);
+        EXPECT_OK(Drv().cuMemsetD32_v2(mapping.address() + 8, 13, 1));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        mapping.words()[3] = 14;
+        line.Send(1);
+        line.Receive<int>();
+      });
+}
+
 API_TEST_ALONE(IpcTest, OwnMemoryIsNotOpened) {
   UsePrimaryContext();
   const DeviceBuffer buffer(4096);

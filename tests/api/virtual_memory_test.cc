@@ -173,5 +173,122 @@ API_TEST(VirtualMemoryTest, RefusesBadArguments) {
   EXPECT_OK(Drv().cuMemRelease(memory));
 }
 
+// Memory of the host, at addresses that device and process share.
+class HostVirtualMemoryTest : public ContextTest {
+ protected:
+  void SetUp() override {
+    ContextTest::SetUp();
+    if (Attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
+      GTEST_SKIP() << "the device says that it does not map memory of the host";
+    }
+    const int node = Attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {node < 0 ? 0 : node}};
+    access_[0] = {{CU_MEM_LOCATION_TYPE_DEVICE, {device()}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    access_[1] = {properties_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    ASSERT_OK(Drv().cuMemGetAllocationGranularity(&granule_, &properties_,
+                                                  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  }
+  CUmemAllocationProp properties_ = {};
+  CUmemAccessDesc access_[2] = {};
+  size_t granule_ = 0;
+};
+
+API_TEST(HostVirtualMemoryTest, DeviceAndProcessShareIt) {
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, 2 * granule_, &properties_, 0));
+  Reservation range(2 * granule_);
+  EXPECT_EQ(range % granule_, 0u);
+  ASSERT_OK(Drv().cuMemMap(range, 2 * granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(range, 2 * granule_, access_, 2));
+  auto* words = reinterpret_cast<volatile unsigned*>(CUdeviceptr{range});
+  words[0] = 17;
+  words[granule_ / 2 - 1] = 18;  // its last
+  unsigned seen[2] = {};
+  ASSERT_OK(Drv().cuMemcpyDtoH_v2(&seen[0], range, 4));
+  ASSERT_OK(Drv().cuMemcpyDtoH_v2(&seen[1], range + 2 * granule_ - 4, 4));
+  EXPECT_EQ(seen[0], 17u);
+  EXPECT_EQ(seen[1], 18u);
+  Module module(kBasicPtx);
+  ASSERT_OK(Launch(module.Function("store"), 1, 1, nullptr, CUdeviceptr{range} + 4, 31337u));
+  ASSERT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(words[1], 31337u);
+  unsigned long long flags = 0;
+  for (const CUmemAccessDesc& access : access_) {
+    EXPECT_OK(Drv().cuMemGetAccess(&flags, &access.location, range));
+    EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  }
+  CUmemAllocationProp properties = {};
+  EXPECT_OK(Drv().cuMemGetAllocationPropertiesFromHandle(&properties, memory));
+  EXPECT_EQ(properties.location.type, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  EXPECT_OK(Drv().cuMemUnmap(range, 2 * granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+}
+
+API_TEST(HostVirtualMemoryTest, AMappingHoldsTheMemory) {
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  Reservation first(granule_);
+  ASSERT_OK(Drv().cuMemMap(first, granule_, 0, memory, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(first, granule_, access_, 2));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+  *reinterpret_cast<volatile unsigned*>(CUdeviceptr{first}) = 23;
+  CUmemGenericAllocationHandle again = 0;
+  ASSERT_OK(Drv().cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(CUdeviceptr{first})));
+  EXPECT_OK(Drv().cuMemUnmap(first, granule_));
+  // The contents stay with the memory, wherever it is mapped next.
+  ASSERT_OK(Drv().cuMemMap(first, granule_, 0, again, 0));
+  ASSERT_OK(Drv().cuMemSetAccess(first, granule_, access_, 2));
+  unsigned seen = 0;
+  EXPECT_OK(Drv().cuMemcpyDtoH_v2(&seen, first, 4));
+  EXPECT_EQ(seen, 23u);
+  EXPECT_OK(Drv().cuMemUnmap(first, granule_));
+  EXPECT_OK(Drv().cuMemRelease(again));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemRelease(again));
+}
+
+API_TEST(HostVirtualMemoryTest, TwoOfOneLengthGoWhereTheProgramSays) {
+  CUmemGenericAllocationHandle memory[2] = {};
+  for (auto& each : memory) ASSERT_OK(Drv().cuMemCreate(&each, granule_, &properties_, 0));
+  Reservation first(granule_);
+  Reservation second(granule_);
+  ASSERT_OK(Drv().cuMemMap(first, granule_, 0, memory[1], 0));
+  ASSERT_OK(Drv().cuMemMap(second, granule_, 0, memory[0], 0));
+  ASSERT_OK(Drv().cuMemSetAccess(first, granule_, access_, 2));
+  ASSERT_OK(Drv().cuMemSetAccess(second, granule_, access_, 2));
+  ASSERT_OK(Drv().cuMemsetD32_v2(first, 1, 1));
+  ASSERT_OK(Drv().cuMemsetD32_v2(second, 2, 1));
+  ASSERT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(*reinterpret_cast<volatile unsigned*>(CUdeviceptr{first}), 1u);
+  EXPECT_EQ(*reinterpret_cast<volatile unsigned*>(CUdeviceptr{second}), 2u);
+  EXPECT_OK(Drv().cuMemUnmap(first, granule_));
+  EXPECT_OK(Drv().cuMemUnmap(second, granule_));
+  for (const auto each : memory) EXPECT_OK(Drv().cuMemRelease(each));
+}
+
+API_TEST(HostVirtualMemoryTest, WhatCannotBeSharedIsRefused) {
+  SKIP_ON_ORACLE("NVIDIA's driver maps memory anywhere");
+  Reservation before(granule_);
+  CUmemGenericAllocationHandle memory = 0;
+  ASSERT_OK(Drv().cuMemCreate(&memory, granule_, &properties_, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED, Drv().cuMemMap(before, granule_, 0, memory, 0));
+  Reservation after(granule_);
+  CUmemAllocationProp on_device = properties_;
+  on_device.location = access_[0].location;
+  CUmemGenericAllocationHandle other = 0;
+  ASSERT_OK(Drv().cuMemCreate(&other, granule_, &on_device, 0));
+  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED, Drv().cuMemMap(after, granule_, 0, other, 0));
+  ASSERT_OK(Drv().cuMemMap(after, granule_, 0, memory, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemMap(after, granule_, 0, memory, 0));
+  access_[0].flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+  EXPECT_RESULT(CUDA_ERROR_NOT_SUPPORTED, Drv().cuMemSetAccess(after, granule_, access_, 2));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemAddressFree(after, granule_)) << "mapped";
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuMemFreeHost(reinterpret_cast<void*>(CUdeviceptr{after})));
+  EXPECT_OK(Drv().cuMemUnmap(after, granule_));
+  EXPECT_OK(Drv().cuMemRelease(memory));
+  EXPECT_OK(Drv().cuMemRelease(other));
+}
+
 }  // namespace
 }  // namespace consort::tests::api
