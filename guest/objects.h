@@ -241,6 +241,8 @@ struct Pool {
   Device* device = nullptr;
   uint64_t bytes_max = 0;  // in use at most; 0: no limit
   uint64_t threshold = 0;  // of bytes that are kept beyond a synchronisation
+  CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
+  bool imported = false;  // another process's: a name for what is imported from it
   int reuse[3] = {1, 1, 1};
   uint64_t used = 0;
   uint64_t used_high = 0;

@@ -24,6 +24,9 @@ namespace consort::guest {
 // owner becomes `context`; enters it among the allocations.
 CUresult AllocateFromPool(Pool* pool, const StreamRef& stream, uint64_t bytes,
                           CUdeviceptr* address);
+// A pool of memory of the device; 0: there are too many.
+uint64_t CreatePool(Device* device, uint64_t bytes_max, CUmemAllocationHandleType handle_types,
+                    bool imported);
 // The pool that cuMemAllocAsync of `device` takes from; null if there are too many pools.
 Pool* CurrentPool(Device* device);
 

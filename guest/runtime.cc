@@ -123,7 +123,6 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
       CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
       CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-      CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
@@ -170,6 +169,9 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
     snapshot->attributes[attribute] = 1;
     snapshot->attribute_known[attribute] = 1;
   }
+  snapshot->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] =
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] = 1;
 }
 
 CUresult InitialiseLocked() {
@@ -343,7 +345,8 @@ CUresult EmptyContext(Context* context) {
   while (state->allocations.RemoveIf(
       [&](const Allocation& range) { return range.context_id == owner && OnDevice(range.kind); },
       &removed)) {
-    if (removed.pool_id != 0) ReleasePoolBlock(context, removed);
+    if (removed.kind == MemoryKind::kDevice && removed.pool_id != 0)
+      ReleasePoolBlock(context, removed);
     if (removed.kind == MemoryKind::kManaged)
       FreeSharedMemory(context->device->session, removed.start, removed.bytes);
     if (removed.kind == MemoryKind::kOpened) ForgetOpened(context, removed.start);

@@ -10,13 +10,21 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/host_memory.h"
+#include "guest/opened_memory.h"
+#include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
 namespace consort::guest::calls {
 namespace {
 
-enum class SharedKind : uint32_t { kMemory = 1, kEvent = 2, kPhysicalMemory = 3 };
+enum class SharedKind : uint32_t {
+  kMemory = 1,
+  kEvent = 2,
+  kPhysicalMemory = 3,
+  kPool = 4,  // no token: what is imported from it has one
+  kPoolMemory = 5,
+};
 
 // What a handle holds; the rest of its 64 bytes is 0.
 //   0 magic, 4 kind, 8 token, 24 UUID of the device
@@ -50,6 +58,31 @@ bool IsFor(const SharedHandle& handle, SharedKind kind, const Device* device) {
          memcmp(handle.uuid, device->snapshot.uuid, sizeof(handle.uuid)) == 0;
 }
 
+// A descriptor that stands for what `shared` names.
+CUresult WriteDescriptor(const SharedHandle& shared, int* descriptor) {
+  const int fd = memfd_create("consort-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (write(fd, &shared, sizeof(shared)) != sizeof(shared) ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
+    close(fd);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *descriptor = fd;
+  return CUDA_SUCCESS;
+}
+
+// What such a descriptor stands for, and the device that it is on. CUDA_ERROR_INVALID_VALUE: it is
+// none of that kind, or of a device that this process does not have.
+CUresult ReadDescriptor(int fd, SharedKind kind, SharedHandle* shared, Device** device) {
+  if (pread(fd, shared, sizeof(*shared), 0) != sizeof(*shared)) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  for (int i = 0; i < runtime->device_count; ++i) {
+    *device = &runtime->devices[i];
+    if (IsFor(*shared, kind, *device)) return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
 // Memory of the host that another process has made.
 CUresult ImportHostMemory(int fd, uint64_t bytes, CUmemGenericAllocationHandle* handle) {
   const int file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -67,8 +100,6 @@ CUresult ImportHostMemory(int fd, uint64_t bytes, CUmemGenericAllocationHandle* 
   close(file);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
-
-constexpr uint32_t Bit(MemoryKind kind) { return 1u << static_cast<uint32_t>(kind); }
 
 }  // namespace
 
@@ -102,59 +133,11 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (!IsFor(shared, SharedKind::kMemory, context->device)) return CUDA_ERROR_INVALID_HANDLE;
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->memory_mutex);
-  for (OpenedMemory& opened : runtime->opened_memory) {
-    if (opened.token_high == shared.token_high && opened.token_low == shared.token_low) {
-      ++opened.count;
-      *pdptr = opened.address;
-      return CUDA_SUCCESS;
-    }
-  }
-  wire::SharedMemoryOpenRequest request;
-  wire::SharedMemoryOpenReply reply;
-  request.token_high = shared.token_high;
-  request.token_low = shared.token_low;
-  if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
-  Allocation range;
-  range.start = reply.address;
-  range.bytes = reply.bytes;
-  range.kind = MemoryKind::kOpened;
-  range.context_id = context->id;
-  if (!runtime->allocations.Add(range)) return CUDA_ERROR_UNKNOWN;
-  runtime->opened_memory.push_back({shared.token_high, shared.token_low, reply.address, 1});
-  *pdptr = reply.address;
-  return CUDA_SUCCESS;
+  return OpenSharedMemory(context, shared.token_high, shared.token_low, 0, pdptr);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
-  Runtime* runtime = GetRuntime();
-  Allocation range;
-  if (!runtime->allocations.Find(dptr, &range) || range.kind != MemoryKind::kOpened ||
-      range.start != dptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Context* context = nullptr;
-  if (CUresult result = FindContext(reinterpret_cast<CUcontext>(range.context_id), &context);
-      result != CUDA_SUCCESS) {
-    return result;
-  }
-  // Work that uses it ends first, as with cuMemFree.
-  wire::ContextSynchronizeRequest synchronise;
-  wire::EmptyReply reply;
-  if (CUresult result = Ask(context, synchronise, &reply); result != CUDA_SUCCESS) return result;
-  MutexLock lock(&runtime->memory_mutex);
-  for (size_t i = 0; i < runtime->opened_memory.size(); ++i) {
-    if (runtime->opened_memory[i].address != dptr) continue;
-    if (--runtime->opened_memory[i].count != 0) return CUDA_SUCCESS;
-    runtime->opened_memory.erase(runtime->opened_memory.begin() + i);
-    Allocation removed;
-    runtime->allocations.Remove(dptr, Bit(MemoryKind::kOpened), &removed);
-    wire::SharedMemoryCloseRequest request;
-    request.address = dptr;
-    return Ask(context, request, &reply);
-  }
-  return CUDA_ERROR_INVALID_VALUE;
+  return IsImportedFromPool(dptr) ? CUDA_ERROR_INVALID_VALUE : CloseOpenedMemory(dptr);
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
@@ -226,15 +209,7 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   if (CUresult result = memory->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
     return result;
   const SharedHandle shared = MakeHandle(SharedKind::kPhysicalMemory, memory->device, reply);
-  const int fd = memfd_create("consort-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  if (write(fd, &shared, sizeof(shared)) != sizeof(shared) ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
-    close(fd);
-    return CUDA_ERROR_OPERATING_SYSTEM;
-  }
-  *static_cast<int*>(shareableHandle) = fd;
-  return CUDA_SUCCESS;
+  return WriteDescriptor(shared, static_cast<int*>(shareableHandle));
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
@@ -247,15 +222,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   SharedHandle shared;
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
   if (uint64_t bytes = 0; IsHostMemory(fd, &bytes)) return ImportHostMemory(fd, bytes, handle);
-  if (pread(fd, &shared, sizeof(shared), 0) != sizeof(shared)) return CUDA_ERROR_INVALID_VALUE;
-  Runtime* runtime = GetRuntime();
   Device* device = nullptr;
-  for (int i = 0; i < runtime->device_count && device == nullptr; ++i) {
-    if (IsFor(shared, SharedKind::kPhysicalMemory, &runtime->devices[i]))
-      device = &runtime->devices[i];
-  }
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_SUCCESS;
+  CUresult result = ReadDescriptor(fd, SharedKind::kPhysicalMemory, &shared, &device);
+  if (result != CUDA_SUCCESS) return result;
+  Runtime* runtime = GetRuntime();
   Session* session = OpenDevice(device, &result);
   if (session == nullptr) return result;
   MutexLock lock(&runtime->memory_mutex);
@@ -280,6 +250,81 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   runtime->physical_memory.Find(id)->bytes = reply.bytes;
   *handle = id;
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+  if (handle_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  const Pool* found = runtime->pools.Find(reinterpret_cast<uint64_t>(pool));
+  // A pool says at its making how it can be exported; an imported one cannot.
+  if (found == nullptr || found->imported || handleType == CU_MEM_HANDLE_TYPE_NONE ||
+      (found->handle_types & handleType) != handleType) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const wire::MemoryShareReply no_token;
+  return WriteDescriptor(MakeHandle(SharedKind::kPool, found->device, no_token),
+                         static_cast<int*>(handle_out));
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+  if (pool_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    NoteUnsupported("cuMemPoolImportFromShareableHandle", "a handle that is no file descriptor");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  SharedHandle shared;
+  Device* device = nullptr;
+  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  if (CUresult result = ReadDescriptor(fd, SharedKind::kPool, &shared, &device);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  const uint64_t id = CreatePool(device, 0, CU_MEM_HANDLE_TYPE_NONE, true);
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pool_out = reinterpret_cast<CUmemoryPool>(id);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  static_assert(sizeof(SharedHandle) == sizeof(CUmemPoolPtrExportData));
+  if (shareData_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Runtime* runtime = GetRuntime();
+  Allocation range;
+  if (!runtime->allocations.Find(ptr, &range) || range.kind != MemoryKind::kDevice ||
+      range.start != ptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Pool* pool = runtime->pools.Find(range.pool_id);
+  if (pool == nullptr || pool->handle_types == CU_MEM_HANDLE_TYPE_NONE)
+    return CUDA_ERROR_INVALID_VALUE;
+  wire::MemoryShareRequest request;
+  wire::MemoryShareReply reply;
+  request.address = ptr;
+  if (CUresult result = pool->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+    return result;
+  const SharedHandle handle = MakeHandle(SharedKind::kPoolMemory, pool->device, reply);
+  memcpy(shareData_out, &handle, sizeof(handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* shareData) {
+  if (ptr_out == nullptr || shareData == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Pool* found = GetRuntime()->pools.Find(reinterpret_cast<uint64_t>(pool));
+  SharedHandle shared;
+  memcpy(static_cast<void*>(&shared), shareData, sizeof(shared));
+  if (found == nullptr || !found->imported ||
+      !IsFor(shared, SharedKind::kPoolMemory, found->device)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (context->device != found->device) return CUDA_ERROR_INVALID_CONTEXT;
+  return OpenSharedMemory(context, shared.token_high, shared.token_low, found->id, ptr_out);
 }
 
 }  // namespace consort::guest::calls

@@ -7,6 +7,7 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/log.h"
+#include "guest/opened_memory.h"
 #include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
@@ -312,6 +313,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (dptr == 0 || FreeGraphMemory(dptr)) return CUDA_SUCCESS;
+  if (IsImportedFromPool(dptr)) return CloseOpenedMemory(dptr);
   Allocation removed;
   if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice) | Bit(MemoryKind::kManaged),
                                         &removed)) {

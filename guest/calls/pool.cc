@@ -7,6 +7,7 @@
 #include "guest/capture.h"
 #include "guest/graph.h"
 #include "guest/log.h"
+#include "guest/opened_memory.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -48,14 +49,6 @@ void NoteHighs(Pool* pool) {
   if (pool->used + pool->held > pool->reserved_high) pool->reserved_high = pool->used + pool->held;
 }
 
-uint64_t CreatePool(Device* device, uint64_t bytes_max) {
-  return GetRuntime()->pools.Create([&](Pool* pool, uint64_t id) {
-    pool->id = id;
-    pool->device = device;
-    pool->bytes_max = bytes_max;
-  });
-}
-
 Pool* FindPool(CUmemoryPool handle) {
   return GetRuntime()->pools.Find(reinterpret_cast<uint64_t>(handle));
 }
@@ -63,7 +56,8 @@ Pool* FindPool(CUmemoryPool handle) {
 // The default pool; made at its first use. pool_mutex held.
 Pool* DefaultPool(Device* device) {
   Runtime* runtime = GetRuntime();
-  if (device->default_pool == 0) device->default_pool = CreatePool(device, 0);
+  if (device->default_pool == 0)
+    device->default_pool = CreatePool(device, 0, CU_MEM_HANDLE_TYPE_NONE, false);
   return runtime->pools.Find(device->default_pool);
 }
 
@@ -88,6 +82,17 @@ Device* FindPoolDevice(CUdevice dev) {
 
 }  // namespace
 
+uint64_t CreatePool(Device* device, uint64_t bytes_max, CUmemAllocationHandleType handle_types,
+                    bool imported) {
+  return GetRuntime()->pools.Create([&](Pool* pool, uint64_t id) {
+    pool->id = id;
+    pool->device = device;
+    pool->bytes_max = bytes_max;
+    pool->handle_types = handle_types;
+    pool->imported = imported;
+  });
+}
+
 Pool* CurrentPool(Device* device) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->pool_mutex);
@@ -99,7 +104,7 @@ CUresult AllocateFromPool(Pool* pool, const StreamRef& stream, uint64_t bytes,
                           CUdeviceptr* address) {
   Runtime* runtime = GetRuntime();
   Context* context = stream.context;
-  if (pool->device != context->device) return CUDA_ERROR_INVALID_VALUE;
+  if (pool->device != context->device || pool->imported) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t block = AlignUp(bytes, kPoolAlignment);
   if (block < bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t key = StreamKey(context, stream.id);
@@ -282,6 +287,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
     if (captured || result != CUDA_SUCCESS) return result;
   }
   if (FreeGraphMemory(dptr)) return CUDA_SUCCESS;
+  if (IsImportedFromPool(dptr)) return CloseOpenedMemory(dptr);
   Allocation removed;
   if (!runtime->allocations.Remove(dptr, 1u << static_cast<uint32_t>(MemoryKind::kDevice),
                                    &removed)) {
@@ -316,14 +322,16 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+  if ((poolProps->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 ||
       poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    NoteUnsupported("cuMemPoolCreate", "a pool of host memory or for other processes");
+    NoteUnsupported(
+        "cuMemPoolCreate",
+        "a pool of host memory, or for other processes by anything but file descriptors");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   Device* device = FindPoolDevice(poolProps->location.id);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  const uint64_t id = CreatePool(device, poolProps->maxSize);
+  const uint64_t id = CreatePool(device, poolProps->maxSize, poolProps->handleTypes, false);
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *pool = reinterpret_cast<CUmemoryPool>(id);
   return CUDA_SUCCESS;
@@ -463,7 +471,8 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   MutexLock lock(&GetRuntime()->pool_mutex);
   const Pool* found = FindPool(pool);
-  if (found == nullptr || found->device != device) return CUDA_ERROR_INVALID_VALUE;
+  if (found == nullptr || found->device != device || found->imported)
+    return CUDA_ERROR_INVALID_VALUE;
   device->current_pool = found->id;
   return CUDA_SUCCESS;
 }

@@ -233,6 +233,10 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemAllocAsync)                                                 \
   X(cuMemAllocFromPoolAsync)                                         \
   X(cuMemFreeAsync)                                                  \
+  X(cuMemPoolExportToShareableHandle)                                \
+  X(cuMemPoolImportFromShareableHandle)                              \
+  X(cuMemPoolExportPointer)                                          \
+  X(cuMemPoolImportPointer)                                          \
   X(cuMemPoolCreate)                                                 \
   X(cuMemPoolDestroy)                                                \
   X(cuMemPoolTrimTo)                                                 \

@@ -377,6 +377,88 @@ API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
       });
 }
 
+// Memory of a pool that goes to another process: the pool by descriptor, then each allocation.
+API_TEST_ALONE(IpcTest, MemoryOfAPoolIsTheSameInBothProcesses) {
+  WithTwoProcesses(
+      "cuMemPoolExportToShareableHandle",
+      [](const Line& line) {
+        CUmemPoolProps properties = {};
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        CUmemoryPool pool = nullptr;
+        Require(Drv().cuMemPoolCreate(&pool, &properties), "cuMemPoolCreate");
+        const Stream stream;
+        CUdeviceptr address = 0;
+        CUmemPoolPtrExportData data;
+        EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemPoolExportPointer(nullptr, 0));
+        Require(Drv().cuMemAllocFromPoolAsync(&address, kWords * 4, pool, stream), "allocate");
+        Require(Drv().cuMemsetD32Async(address, 21, kWords, stream), "cuMemsetD32Async");
+        Require(Drv().cuStreamSynchronize(stream), "cuStreamSynchronize");
+        int descriptor = -1;
+        Require(Drv().cuMemPoolExportToShareableHandle(&descriptor, pool,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                "cuMemPoolExportToShareableHandle");
+        Require(Drv().cuMemPoolExportPointer(&data, address), "cuMemPoolExportPointer");
+        line.Send(data, descriptor);
+        close(descriptor);
+        line.Receive<int>();  // it has written, and let go
+        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 22));
+        EXPECT_OK(Drv().cuMemFreeAsync(address, stream));
+        EXPECT_OK(Drv().cuStreamSynchronize(stream));
+        EXPECT_OK(Drv().cuMemPoolDestroy(pool));
+        line.Send(1);
+      },
+      [](const Line& line) {
+        int descriptor = -1;
+        auto data = line.Receive<CUmemPoolPtrExportData>(&descriptor);
+        ASSERT_GE(descriptor, 0);
+        CUmemoryPool pool = nullptr;
+        ASSERT_OK(Drv().cuMemPoolImportFromShareableHandle(
+            &pool, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        close(descriptor);
+        const Stream stream;
+        CUdeviceptr address = 0;
+        EXPECT_NE(Drv().cuMemAllocFromPoolAsync(&address, 4096, pool, stream), CUDA_SUCCESS)
+            << "nothing can be allocated from an imported pool";
+        ASSERT_OK(Drv().cuMemPoolImportPointer(&address, pool, &data));
+        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 21));
+        EXPECT_OK(Drv().cuMemsetD32Async(address, 22, kWords, stream));
+        EXPECT_OK(Drv().cuMemFreeAsync(address, stream));
+        EXPECT_OK(Drv().cuStreamSynchronize(stream));
+        EXPECT_OK(Drv().cuMemPoolDestroy(pool));
+        line.Send(1);
+        line.Receive<int>();
+      });
+}
+
+API_TEST_ALONE(IpcTest, WhatWasNotMadeForOthersIsNotExported) {
+  UsePrimaryContext();
+  if (DriverSymbol("cuMemPoolExportToShareableHandle") == nullptr) {
+    throw MissingFunction{"cuMemPoolExportToShareableHandle"};
+  }
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemoryPool pool = nullptr;
+  ASSERT_OK(Drv().cuMemPoolCreate(&pool, &properties));
+  int descriptor = -1;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuMemPoolExportToShareableHandle(
+                    &descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const Stream stream;
+  CUdeviceptr address = 0;
+  ASSERT_OK(Drv().cuMemAllocFromPoolAsync(&address, 4096, pool, stream));
+  CUmemPoolPtrExportData data;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemPoolExportPointer(&data, address));
+  const DeviceBuffer ordinary(4096);
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemPoolExportPointer(&data, ordinary));
+  EXPECT_OK(Drv().cuMemFreeAsync(address, stream));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_OK(Drv().cuMemPoolDestroy(pool));
+}
+
 API_TEST_ALONE(IpcTest, OwnMemoryIsNotOpened) {
   UsePrimaryContext();
   const DeviceBuffer buffer(4096);
