@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -57,6 +58,9 @@ struct Options {
   std::string authority;
   std::string policy;
   uint32_t device = 0;
+  std::string folder;
+  std::string show;
+  RestoreTarget restore;
   std::string tenant;
   std::string application;
   std::string trace_bytes_max = "256MiB";
@@ -275,6 +279,21 @@ int Bundle(const Options& options) {
   return Done(written);
 }
 
+// A folder of consortd's host as consortd knows it: from here it is seen from where we are.
+std::string OnHost(const std::string& folder, bool remote) {
+  if (folder.empty() || remote) return folder;
+  return std::filesystem::absolute(folder).lexically_normal();
+}
+
+int Checkpoint(const Options& options, bool remote) {
+  if (!options.show.empty()) return Done(ShowCheckpoint(options.show, std::cout));
+  if (options.application.empty()) {
+    return Fail(absl::InvalidArgumentError("an application and a folder are wanted, or --show"));
+  }
+  return Done(host::Checkpoint(options.paths.admin_socket, options.application,
+                               OnHost(options.folder, remote), std::cout));
+}
+
 // As a service: what happens goes to its log.
 int Watch(const LibvirtDomains& domains, const Options& options) {
   return Done(domains.Watch(
@@ -416,6 +435,28 @@ int Main(int argc, char** argv) {
                    "its session's number, pid:NUMBER, or its name")
       ->required();
   migrate->add_option("--to", options.device, "the device's number")->required();
+  CLI::App* checkpoint = app.add_subcommand(
+      "checkpoint", "takes a running application off its device and keeps it in a folder");
+  CLI::Option* saved = checkpoint->add_option("application", options.application,
+                                              "its session's number, pid:NUMBER, or its name");
+  CLI::Option* folder = checkpoint->add_option(
+      "folder", options.folder, "made if it is not there; consortd must be allowed to write it");
+  saved->needs(folder);
+  checkpoint
+      ->add_option(
+          "--show", options.show,
+          "instead: says what is in the checkpoint in this folder, and whether it is whole")
+      ->excludes(saved);
+  CLI::App* restore =
+      app.add_subcommand("restore", "puts an application from its folder back on a device");
+  restore
+      ->add_option("application", options.restore.application,
+                   "its session's number, pid:NUMBER, or its name")
+      ->required();
+  restore->add_option("folder", options.restore.folder,
+                      "a copy of the one with which it was taken; else that one");
+  restore->add_option("--to", options.restore.device,
+                      "the device's number; else that which it was on");
   CLI::App* drain =
       app.add_subcommand("drain", "moves all applications off a device, which takes no new ones");
   CLI::App* undrain = app.add_subcommand("undrain", "lets a device take applications again");
@@ -553,6 +594,11 @@ int Main(int argc, char** argv) {
   if (migrate->parsed()) {
     return Done(
         Migrate(options.paths.admin_socket, options.application, options.device, std::cout));
+  }
+  if (checkpoint->parsed()) return Checkpoint(options, connect->count() != 0);
+  if (restore->parsed()) {
+    options.restore.folder = OnHost(options.restore.folder, connect->count() != 0);
+    return Done(Restore(options.paths.admin_socket, options.restore, std::cout));
   }
   if (drain->parsed()) {
     return Done(DrainDevice(options.paths.admin_socket, options.device, std::cout));

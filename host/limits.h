@@ -160,6 +160,14 @@ inline constexpr Bytes kMoveStateBytesMax = 4 * kGiB;
 // worker that says nothing for so long has failed.
 inline constexpr Nanos kMoveStopMax = 10 * kSecond;
 inline constexpr Nanos kMoveSilenceMax = 30 * kSecond;
+// Checkpoints (host/checkpoint): what is read, checked and unpacked at once, and of the list of
+// these parts as much as 1 TiB of device memory needs in the smallest extents.
+inline constexpr Bytes kCheckpointChunkBytesMax = kMoveSlotBytes;
+inline constexpr Bytes kCheckpointManifestBytesMax = 64 * kMiB;
+// At once, each with a thread of consortd's.
+inline constexpr size_t kCheckpointsAtOnce = 4;
+// Written to disk at a time, so that the last of it does not keep a stopped application waiting.
+inline constexpr Bytes kCheckpointSyncBytes = 64 * kMiB;
 // Moves that consortd remembers for who asks how they went.
 inline constexpr size_t kMovesRemembered = 64;
 

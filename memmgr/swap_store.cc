@@ -14,12 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "memmgr/packed_frame.h"
 
 namespace consort::memmgr {
 namespace {
-
-// The fastest: the disk is slower still.
-constexpr int kCompressionLevel = 1;
 
 // Of one piece, compressed badly; blocks are whole.
 size_t WorstPieceBytes(Bytes block) {
@@ -187,16 +185,8 @@ Bytes SwapStore::used(SwapTier tier) const {
 }
 
 absl::Status SwapStore::Slot::Write(size_t index, std::span<const std::byte> data) {
-  std::vector<std::byte> packed(ZSTD_compressBound(data.size()));
-  ZSTD_CCtx* context = ZSTD_createCCtx();
-  if (context == nullptr) return absl::ResourceExhaustedError("no memory to compress with");
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kCompressionLevel);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-  const size_t bytes =
-      ZSTD_compress2(context, packed.data(), packed.size(), data.data(), data.size());
-  ZSTD_freeCCtx(context);
-  if (ZSTD_isError(bytes)) return absl::InternalError(ZSTD_getErrorName(bytes));
-
+  ASSIGN_OR_RETURN(const std::vector<std::byte> packed, PackFrame(data));
+  const size_t bytes = packed.size();
   Piece& piece = pieces_[index];
   const size_t wanted = (bytes + kBlockBytes - 1) / kBlockBytes;
   {
@@ -239,11 +229,10 @@ absl::Status SwapStore::Slot::Read(size_t index, std::span<std::byte> data) {
     if (got <= 0) return absl::DataLossError(absl::StrCat("swap file: ", strerror(errno)));
     at += static_cast<size_t>(got);
   }
-  const size_t bytes = ZSTD_decompress(data.data(), data.size(), packed.data(), packed.size());
-  if (ZSTD_isError(bytes)) {
-    return absl::DataLossError(absl::StrCat("swap file: ", ZSTD_getErrorName(bytes)));
+  const absl::Status unpacked = UnpackFrame(packed, data);
+  if (!unpacked.ok()) {
+    return absl::DataLossError(absl::StrCat("swap file: ", unpacked.message()));
   }
-  if (bytes != data.size()) return absl::DataLossError("swap file: a piece of another size");
   return absl::OkStatus();
 }
 

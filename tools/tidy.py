@@ -45,7 +45,7 @@ SLEEPERS = {
     "host/ctl/move_commands.cc": "consortd answers at once, and is asked again until an application has moved",
     "host/ctl/vm_commands.cc": "consortd reads its files on a signal, which has no answer",
     "memmgr/mover.cc": "copies of swapped memory are polled: the driver's own waiting may keep other callers out",
-    "host/session/move_link.cc": "copies of moved variables are polled: the driver's own waiting may keep others out",
+    "host/session/move_slots.cc": "copies of moved variables are polled: the driver's own waiting may keep others out",
     "host/session/session.cc": "a session that leaves polls its last fence: the driver has no wait with a limit",
 }
 # Programs that stand for a user's program keep their own habits.

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "host/checkpoint/folder.h"
 #include "host/ctl/admin_client.h"
 
 namespace consort::host {
@@ -29,9 +31,14 @@ absl::StatusOr<Json> Moves(const std::string& admin_socket) {
   return answer.value("moves", Json::array());
 }
 
+std::string Place(const Json& move, const char* end) {
+  return move.contains(end) ? absl::StrCat("device ", move.value(end, 0))
+                            : absl::StrCat("checkpoint ", move.value("folder", ""));
+}
+
 std::string HowItWent(const Json& move) {
-  return absl::StrFormat("%s: device %d to device %d, stopped for %.1f ms, %.3f GiB",
-                         move.value("application", ""), move.value("from", 0), move.value("to", 0),
+  return absl::StrFormat("%s: %s to %s, stopped for %.1f ms, %.3f GiB",
+                         move.value("application", ""), Place(move, "from"), Place(move, "to"),
                          move.value("stopped_seconds", 0.0) * 1e3,
                          static_cast<double>(move.value("bytes", uint64_t{0})) / kGiB);
 }
@@ -50,6 +57,19 @@ absl::StatusOr<Json> AwaitMove(const std::string& admin_socket, uint64_t session
   }
 }
 
+// Sends consortd the `order` to move a session, and tells `out` how it went.
+absl::Status Move(const std::string& admin_socket, const char* path, const Json& order,
+                  std::ostream& out) {
+  RETURN_IF_ERROR(AdminPut(admin_socket, path, order));
+  ASSIGN_OR_RETURN(const Json move, AwaitMove(admin_socket, order.at("session").get<uint64_t>()));
+  if (move.value("state", "") != "moved") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it stays on ", Place(move, "from"), ": ", move.value("text", "")));
+  }
+  out << HowItWent(move) << "\n";
+  return absl::OkStatus();
+}
+
 absl::Status PutDrained(const std::string& admin_socket, uint32_t device, bool drained) {
   return AdminPut(admin_socket, "/api/v1/devices", {{"device", device}, {"drained", drained}});
 }
@@ -66,7 +86,8 @@ std::vector<uint64_t> SessionsOn(const Json& status, uint32_t device) {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> FindApplication(const Json& status, const std::string& application) {
+absl::StatusOr<uint64_t> FindApplication(const Json& status, const std::string& application,
+                                         const std::string& state) {
   uint64_t number = 0;
   absl::string_view pid = application;
   const bool by_pid = absl::ConsumePrefix(&pid, "pid:");
@@ -76,13 +97,14 @@ absl::StatusOr<uint64_t> FindApplication(const Json& status, const std::string& 
   }
   std::vector<uint64_t> found;
   for (const Json& session : status.value("sessions", Json::array())) {
+    if (session.value("state", "") != state) continue;
     const bool is_it = by_pid    ? session.value("pid", uint64_t{0}) == number
                        : numeric ? session.value("id", uint64_t{0}) == number
                                  : session.value("application", "") == application;
     if (is_it) found.push_back(session.value("id", uint64_t{0}));
   }
   if (found.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("no application ", application, " is open"));
+    return absl::InvalidArgumentError(absl::StrCat("no application ", application, " is ", state));
   }
   if (found.size() != 1) {
     return absl::InvalidArgumentError(absl::StrCat("several sessions are ", application, ": ",
@@ -96,14 +118,34 @@ absl::Status Migrate(const std::string& admin_socket, const std::string& applica
                      uint32_t device, std::ostream& out) {
   ASSIGN_OR_RETURN(const Json status, AdminStatus(admin_socket));
   ASSIGN_OR_RETURN(const uint64_t session, FindApplication(status, application));
-  RETURN_IF_ERROR(
-      AdminPut(admin_socket, "/api/v1/moves", {{"session", session}, {"device", device}}));
-  ASSIGN_OR_RETURN(const Json move, AwaitMove(admin_socket, session));
-  if (move.value("state", "") != "moved") {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it stays on device ", move.value("from", 0), ": ", move.value("text", "")));
+  return Move(admin_socket, "/api/v1/moves", {{"session", session}, {"device", device}}, out);
+}
+
+absl::Status Checkpoint(const std::string& admin_socket, const std::string& application,
+                        const std::string& folder, std::ostream& out) {
+  ASSIGN_OR_RETURN(const Json status, AdminStatus(admin_socket));
+  ASSIGN_OR_RETURN(const uint64_t session, FindApplication(status, application));
+  return Move(admin_socket, "/api/v1/checkpoints", {{"session", session}, {"folder", folder}}, out);
+}
+
+absl::Status Restore(const std::string& admin_socket, const RestoreTarget& target,
+                     std::ostream& out) {
+  ASSIGN_OR_RETURN(const Json status, AdminStatus(admin_socket));
+  ASSIGN_OR_RETURN(const uint64_t session, FindApplication(status, target.application, "held"));
+  Json order = {{"session", session}};
+  if (!target.folder.empty()) order["folder"] = target.folder;
+  if (target.device.has_value()) order["device"] = *target.device;
+  return Move(admin_socket, "/api/v1/restores", order, out);
+}
+
+absl::Status ShowCheckpoint(const std::string& folder, std::ostream& out) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader, CheckpointReader::Open(folder));
+  out << ManifestText(reader->manifest()) << std::flush;
+  std::vector<std::byte> data;
+  for (size_t i = 0; i < reader->manifest().chunks.size(); ++i) {
+    data.resize(reader->manifest().chunks[i].bytes);
+    RETURN_IF_ERROR(reader->Read(i, data));
   }
-  out << HowItWent(move) << "\n";
   return absl::OkStatus();
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/ctl/move_commands.h: consortctl migrate, drain and undrain: tells consortd and waits until
-// the applications have gone, or stay.
+// host/ctl/move_commands.h: consortctl migrate, drain, undrain, checkpoint and restore: tells
+// consortd and waits until the applications have gone, or stay.
 #ifndef CONSORT_HOST_CTL_MOVE_COMMANDS_H_
 #define CONSORT_HOST_CTL_MOVE_COMMANDS_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -14,10 +15,12 @@
 
 namespace consort::host {
 
-// The open session that `application` means in consortd's status: a session's number, a process's
-// ("pid:4711"), or the name of an application that runs once. kInvalidArgument: none, or several.
+// The session that `application` means in consortd's status, of those whose state is `state`
+// ("open", "held"): a session's number, a process's ("pid:4711"), or the name of an application
+// that runs once. kInvalidArgument: none, or several.
 absl::StatusOr<uint64_t> FindApplication(const nlohmann::ordered_json& status,
-                                         const std::string& application);
+                                         const std::string& application,
+                                         const std::string& state = "open");
 
 // Tells `application` to go to `device`, and `out` how long it stopped. kFailedPrecondition: it
 // stays, with the reason.
@@ -28,6 +31,25 @@ absl::Status Migrate(const std::string& admin_socket, const std::string& applica
 // some stay; `out` says which and why.
 absl::Status DrainDevice(const std::string& admin_socket, uint32_t device, std::ostream& out);
 absl::Status UndrainDevice(const std::string& admin_socket, uint32_t device);
+
+// Takes `application` off its device into a checkpoint in `folder`, a path on consortd's host, and
+// tells `out` what that took. kFailedPrecondition: it stays on its device, with the reason.
+absl::Status Checkpoint(const std::string& admin_socket, const std::string& application,
+                        const std::string& folder, std::ostream& out);
+
+// Puts `application`, which is held, back on a device. kFailedPrecondition: it is still held, with
+// the reason.
+struct RestoreTarget {
+  std::string application;
+  std::string folder;              // empty: that with which it was held
+  std::optional<uint32_t> device;  // none: that which it was on
+};
+absl::Status Restore(const std::string& admin_socket, const RestoreTarget& target,
+                     std::ostream& out);
+
+// What is in the checkpoint in `folder`, of this machine: each part is read and compared with its
+// checksum. Errors say what is wrong with it.
+absl::Status ShowCheckpoint(const std::string& folder, std::ostream& out);
 
 }  // namespace consort::host
 

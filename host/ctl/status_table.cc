@@ -124,6 +124,15 @@ std::string StatusTables(const Json& status, uint64_t now) {
                    UsageHeadings()),
               rows));
   }
+  rows.clear();
+  for (const Json& session : status.value("sessions", Json::array())) {
+    if (session.value("state", "") != "held") continue;
+    rows.push_back({absl::StrCat(NumberOf(session, "id")), TextOf(session, "application"),
+                    TextOf(session, "folder")});
+  }
+  if (!rows.empty()) {
+    absl::StrAppend(&out, "\n", Table({"HELD SESSION ", "APPLICATION", "CHECKPOINT"}, rows));
+  }
   if (status.value("reload_failed", false)) {
     absl::StrAppend(&out, "\nA file of the VMs has a mistake: see journalctl -u consortd\n");
   }

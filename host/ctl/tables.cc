@@ -19,6 +19,11 @@ std::string Seconds(const Json& object, const char* key) {
   return absl::StrFormat("%.3f", object.value(key, 0.0));
 }
 
+// What it does; "held" if it is in a checkpoint.
+std::string StateText(const Json& session) {
+  return TextOf(session, session.value("state", "open") == "held" ? "state" : "phase");
+}
+
 std::string Age(uint64_t seconds) {
   if (seconds < 60) return absl::StrCat(seconds, "s");
   if (seconds < 3600) return absl::StrCat(seconds / 60, "m");
@@ -43,7 +48,7 @@ std::string ApplicationTable(const Json& applications, uint64_t now) {
     rows.push_back(
         {absl::StrCat(NumberOf(session, "id")), TextOf(session, "tenant"), TextOf(session, "vm"),
          TextOf(session, "application"), absl::StrCat(NumberOf(session, "pid")),
-         absl::StrCat(NumberOf(session, "device")), TextOf(session, "phase"),
+         absl::StrCat(NumberOf(session, "device")), StateText(session),
          HumanBytes(NumberOf(session, "memory_bytes")), Seconds(session, "device_seconds"),
          Seconds(session, "queued_seconds"), Age(now > began ? now - began : 0)});
   }

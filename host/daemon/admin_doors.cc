@@ -83,14 +83,34 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
     if (!number("session") || !number("device")) return bad(R"({"session": 12, "device": 1})");
     return Done(actions->MoveSession(body["session"].get<uint64_t>(), DeviceOf(body), who));
   }
+  const auto folder = [&] { return has("folder") && body["folder"].is_string(); };
+  if (request.path == "/api/v1/checkpoints") {
+    if (!number("session") || !folder()) {
+      return bad(R"({"session": 12, "folder": "/var/lib/consort/train"})");
+    }
+    return Done(actions->CheckpointSession(body["session"].get<uint64_t>(),
+                                           body["folder"].get<std::string>(), who));
+  }
+  if (request.path == "/api/v1/restores") {
+    if (!number("session") || (has("folder") && !folder()) ||
+        (has("device") && !number("device"))) {
+      return bad(R"({"session": 12, "folder": "/var/lib/consort/train", "device": 1})");
+    }
+    RestoreRequest wanted;
+    wanted.session = body["session"].get<uint64_t>();
+    if (folder()) wanted.folder = body["folder"].get<std::string>();
+    if (has("device")) wanted.device = DeviceOf(body);
+    return Done(actions->RestoreSession(wanted, who));
+  }
   if (request.path == "/api/v1/devices") {
     if (!number("device") || !has("drained") || !body["drained"].is_boolean()) {
       return bad(R"({"device": 0, "drained": true})");
     }
     return Done(actions->SetDrained(DeviceOf(body), body["drained"].get<bool>(), who));
   }
-  return HttpResponse{kNotFound, kPlainText,
-                      "PUT goes to /api/v1/scheduler, tenants, trace, moves and devices\n"};
+  return HttpResponse{
+      kNotFound, kPlainText,
+      "PUT goes to /api/v1/scheduler, tenants, trace, moves, checkpoints, restores and devices\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {

@@ -39,6 +39,13 @@
 
 namespace consort::host {
 
+// Of a session that is held in a checkpoint.
+struct RestoreRequest {
+  uint64_t session = 0;
+  std::string folder;              // a copy; empty: that with which it was held
+  std::optional<uint32_t> device;  // none: that which it was on
+};
+
 // What the doors need of the daemon. Called on the loop's thread.
 class AdminActions {
  public:
@@ -58,6 +65,11 @@ class AdminActions {
   // Tells an application to go to another device; Moves tells how it went. kInvalidArgument: no
   // such session or device. Others: it cannot go there now.
   virtual absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) = 0;
+  // Takes an application off its device into a checkpoint, and back; Moves tells how it went.
+  // kInvalidArgument: no such session or device. Others: not now.
+  virtual absl::Status CheckpointSession(uint64_t session, const std::string& folder,
+                                         const std::string& who) = 0;
+  virtual absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) = 0;
   // A drained device takes no new applications, and those that it has are told to go.
   virtual absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) = 0;
   // kFailedPrecondition: it is so already.

@@ -45,9 +45,11 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
           }),
       node_(HostName()),
       events_([] { return static_cast<uint64_t>(time(nullptr)); }),
-      started_unix_seconds_(static_cast<uint64_t>(time(nullptr))) {}
+      started_unix_seconds_(static_cast<uint64_t>(time(nullptr))),
+      tasks_(loop) {}
 
 Daemon::~Daemon() {
+  cancel_tasks_.store(true, std::memory_order_relaxed);
   for (const auto& [pid, index] : children_) kill(pid, SIGKILL);
 }
 
@@ -168,12 +170,18 @@ void Daemon::Fail(absl::Status status) {
 void Daemon::Stop() {
   if (stopping_) return;
   stopping_ = true;
+  cancel_tasks_.store(true, std::memory_order_relaxed);
   unix_doors_.clear();
   vsock_door_.reset();
   vm_doors_.reset();
   admin_doors_.reset();
   pool_.reset();
   greeter_.Clear();
+  std::vector<uint64_t> held;
+  for (const auto& [id, session] : sessions_) {
+    if (session.stage == Session::Stage::kHeld && moves_.Find(id) == nullptr) held.push_back(id);
+  }
+  for (const uint64_t id : held) EndHeld(id, "consortd ends");
   for (const auto& device : devices_) {
     const auto stop = [this](Slot* slot) {
       if (slot->restart != 0) loop_->Cancel(slot->restart);
@@ -198,7 +206,7 @@ void Daemon::Stop() {
 }
 
 void Daemon::CheckStopped() {
-  if (!stopping_ || !children_.empty() || !workers_.empty()) return;
+  if (!stopping_ || !children_.empty() || !workers_.empty() || tasks_.running() != 0) return;
   if (stop_timer_ != 0) loop_->Cancel(stop_timer_);
   stop_timer_ = 0;
   on_end_(absl::OkStatus());

@@ -11,6 +11,7 @@
 #ifndef CONSORT_HOST_DAEMON_DAEMON_H_
 #define CONSORT_HOST_DAEMON_DAEMON_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,6 +22,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "host/checkpoint/holding.h"
 #include "host/control/messages.h"
 #include "host/daemon/account.h"
 #include "host/daemon/admin_doors.h"
@@ -37,6 +41,7 @@
 #include "host/daemon/settings.h"
 #include "host/daemon/share_window.h"
 #include "host/daemon/status.h"
+#include "host/daemon/task_threads.h"
 #include "host/daemon/trace_book.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
@@ -110,16 +115,18 @@ class Daemon final : private AdminActions {
   };
   struct Session {
     // One that moves is two: on its old device until it has left, on the new one from its arrival
-    // on.
-    enum class Stage { kOpen, kArriving, kLeaving };
+    // on. A held one is in a checkpoint and has no worker.
+    enum class Stage { kOpen, kArriving, kLeaving, kHeld };
     Stage stage = Stage::kOpen;
     OpenSession open;  // as its worker got it
     SessionIdentity identity;
     Window window;
+    bool owns_window = true;  // false: it arrives where it has been held, and that one has it
     uint64_t assembly;
     uint32_t vgpu;
     std::string why;  // it has its device
     WorkerProcess* worker;
+    std::shared_ptr<const HeldSession> held;  // shared with the thread that restores it
     uint32_t weight = 1;
     uint64_t started_unix_seconds;
     Nanos started;
@@ -205,12 +212,34 @@ class Daemon final : private AdminActions {
   std::string Moves() const override;
   absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) override;
   absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) override;
+  // An open session that nobody moves.
+  absl::StatusOr<Session*> FindToMove(uint64_t session);
+  absl::StatusOr<uint64_t> BeginArrival(const Session& session, uint32_t device,
+                                        const UniqueFd& link);
+  void EndArrival(uint64_t session);
+  void SendMoveOut(const Session& session, const UniqueFd& link);
   absl::Status BeginMove(uint64_t session, uint32_t device);
   void OnMoveEnded(const MoveEnded& ended);
   void EndMove(uint64_t session, const absl::Status& status);
   void ContinueDrain(uint32_t device);
   const Device* FindPlace(const Device& from, const std::string& tenant,
                           const Window* window) const;
+
+  // --- Applications that are held in a checkpoint. daemon_checkpoints.cc
+  absl::Status CheckpointSession(uint64_t session, const std::string& folder,
+                                 const std::string& who) override;
+  absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) override;
+  absl::Status MayBegin() const;
+  // Whether a session is held, or about to be, that was with this slot's worker.
+  bool AnyHeldFor(const Slot& slot) const;
+  void EraseHeld(uint64_t session);
+  std::unique_ptr<MoveLink> TaskLink(UniqueFd socket);
+  void OnCheckpointed(uint64_t session, absl::StatusOr<HeldSession> held);
+  void EndCheckpoint(MoveRecord* record);
+  void OnRestored(uint64_t session, Nanos took, const absl::StatusOr<Bytes>& restored);
+  // Ends what is held if its program ends.
+  void WatchHeld(uint64_t session);
+  void EndHeld(uint64_t session, const std::string& why);
 
   // --- Schedulers' traces. daemon_traces.cc
   absl::Status Trace(const TraceRequest& request, const std::string& who) override;
@@ -248,6 +277,7 @@ class Daemon final : private AdminActions {
   TraceBook traces_;
   History history_;
   MoveBook moves_;
+  std::atomic<bool> cancel_tasks_{false};              // relaxed: the tasks look again and again
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
   std::map<std::string, uint64_t> errors_;             // by kind
@@ -255,6 +285,7 @@ class Daemon final : private AdminActions {
   const uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;
   std::unique_ptr<PoolSessions> pool_;  // null: this host is in no pool
+  TaskThreads tasks_;                   // ends before what its work uses
 };
 
 }  // namespace consort::host

@@ -21,6 +21,14 @@
 #include "vmsock/deadline.h"
 
 namespace consort::host {
+namespace {
+
+std::string PlaceText(const std::optional<uint32_t>& device, const std::string& folder) {
+  return device.has_value() ? absl::StrCat("device ", *device)
+                            : absl::StrCat("checkpoint ", PrintableName(folder));
+}
+
+}  // namespace
 
 std::string Daemon::Moves() const { return moves_.Json(); }
 
@@ -30,24 +38,24 @@ absl::Status Daemon::MoveSession(uint64_t session, uint32_t device, const std::s
   return absl::OkStatus();
 }
 
-absl::Status Daemon::BeginMove(uint64_t id, uint32_t index) {
+absl::StatusOr<Daemon::Session*> Daemon::FindToMove(uint64_t id) {
   const auto it = sessions_.find(id);
   if (it == sessions_.end() || it->second.stage != Session::Stage::kOpen) {
     return absl::InvalidArgumentError(absl::StrCat("there is no session ", id));
   }
-  Session& session = it->second;
+  if (moves_.Find(id) != nullptr) return absl::InvalidArgumentError("it is being moved already");
+  if (pool_ != nullptr) {
+    return absl::FailedPreconditionError("this host is in a pool, which places applications");
+  }
+  return &it->second;
+}
+
+// The session's successor on another device, whose worker has got one end of `link`.
+absl::StatusOr<uint64_t> Daemon::BeginArrival(const Session& session, uint32_t index,
+                                              const UniqueFd& link) {
   if (index >= devices_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no device ", index, "; there are ", devices_.size()));
-  }
-  if (index == session.identity.device_index) {
-    return absl::InvalidArgumentError(absl::StrCat("it is on device ", index, " already"));
-  }
-  if (moves_.Find(id) != nullptr) {
-    return absl::InvalidArgumentError("it is being moved already");
-  }
-  if (pool_ != nullptr) {
-    return absl::FailedPreconditionError("this host is in a pool, which places applications");
   }
   Device* device = devices_[index].get();
   if (!MayUse(session.identity.tenant, *device)) {
@@ -64,19 +72,19 @@ absl::Status Daemon::BeginMove(uint64_t id, uint32_t index) {
     return absl::UnavailableError(
         absl::StrCat("device ", index, " has its limit of ", kSessionsPerWorker, " applications"));
   }
-  if (!device->windows.TakeAt(session.window)) {
+  // One that is held has kept its addresses on the device that it was on.
+  const bool own = session.identity.device_index != index;
+  if (own && !device->windows.TakeAt(session.window)) {
     return absl::UnavailableError(absl::StrCat("its addresses are another application's on device ",
                                                index, "; try again later"));
   }
-  ASSIGN_OR_RETURN(auto link, ControlSocket::MakePair());
   OpenSession open = session.open;
   open.session = next_session_++;
   open.arrives = 1;
   open.weight = session.weight;
   open.rates = settings_.Find(session.identity.tenant).rates;
-  absl::Status sent = slot->worker->control().Send(open, link.first.get());
-  if (!sent.ok()) {
-    device->windows.Return(session.window);
+  if (!slot->worker->control().Send(open, link.get()).ok()) {
+    if (own) device->windows.Return(session.window);
     return absl::UnavailableError(absl::StrCat("device ", index, "'s worker does not answer"));
   }
   Session arriving = session;
@@ -84,24 +92,50 @@ absl::Status Daemon::BeginMove(uint64_t id, uint32_t index) {
   arriving.stage = Session::Stage::kArriving;
   arriving.identity.device = GetText(device->info->snapshot.name);
   arriving.identity.device_index = index;
+  arriving.owns_window = own;
   arriving.worker = slot->worker;
+  arriving.held = nullptr;
   arriving.told = {};
+  sessions_.emplace(open.session, std::move(arriving));
+  return open.session;
+}
+
+// One that was arriving is where it is from now on.
+void Daemon::EndArrival(uint64_t id) {
+  const auto arrived = sessions_.find(id);
+  if (arrived == sessions_.end()) return;
+  Session& session = arrived->second;
+  session.stage = Session::Stage::kOpen;
+  session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
+  session.started = MonotonicNow();
+  usage_.Begin(
+      id, {session.identity.tenant, session.identity.application, session.identity.device_index});
+}
+
+absl::Status Daemon::BeginMove(uint64_t id, uint32_t index) {
+  ASSIGN_OR_RETURN(const Session* session, FindToMove(id));
+  if (index == session->identity.device_index) {
+    return absl::InvalidArgumentError(absl::StrCat("it is on device ", index, " already"));
+  }
+  ASSIGN_OR_RETURN(auto link, ControlSocket::MakePair());
+  ASSIGN_OR_RETURN(const uint64_t arriving, BeginArrival(*session, index, link.first));
   MoveRecord record;
   record.session = id;
-  record.becomes = open.session;
-  record.application = session.identity.application;
-  record.from = session.identity.device_index;
+  record.becomes = arriving;
+  record.application = session->identity.application;
+  record.from = session->identity.device_index;
   record.to = index;
   moves_.Add(record);
-  MoveOut out;
-  out.session = id;
-  sent = session.worker->control().Send(out, link.second.get());
-  sessions_.emplace(open.session, std::move(arriving));
-  if (!sent.ok()) {
-    // The other end of the link goes with `link`, and with it the session that arrives.
-    EndMove(id, absl::UnavailableError("its worker does not answer"));
-  }
+  SendMoveOut(*session, link.second);
   return absl::OkStatus();
+}
+
+void Daemon::SendMoveOut(const Session& session, const UniqueFd& link) {
+  MoveOut out;
+  out.session = session.open.session;
+  if (session.worker->control().Send(out, link.get()).ok()) return;
+  // The other end of the link goes with it, and with that what was to arrive.
+  EndMove(out.session, absl::UnavailableError("its worker does not answer"));
 }
 
 void Daemon::OnMoveEnded(const MoveEnded& ended) {
@@ -114,15 +148,15 @@ void Daemon::OnMoveEnded(const MoveEnded& ended) {
   }
   const auto leaving = sessions_.find(ended.session);
   if (leaving != sessions_.end()) leaving->second.stage = Session::Stage::kLeaving;
-  const auto arrived = sessions_.find(record->becomes);
-  if (arrived != sessions_.end()) {
-    Session& session = arrived->second;
-    session.stage = Session::Stage::kOpen;
-    session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
-    session.started = MonotonicNow();
-    usage_.Begin(record->becomes, {session.identity.tenant, session.identity.application,
-                                   session.identity.device_index});
+  if (!record->to.has_value()) {
+    // The one that is held keeps the addresses.
+    const auto held = sessions_.find(record->becomes);
+    if (leaving != sessions_.end() && held != sessions_.end()) {
+      std::swap(leaving->second.owns_window, held->second.owns_window);
+    }
+    return;  // until it is gone: EndCheckpoint
   }
+  EndArrival(record->becomes);
   EndMove(ended.session, absl::OkStatus());
 }
 
@@ -132,21 +166,22 @@ void Daemon::EndMove(uint64_t session, const absl::Status& status) {
   record->state = status.ok() ? MoveRecord::State::kMoved : MoveRecord::State::kStayed;
   record->text = std::string(status.message());
   const std::string name = PrintableName(record->application);
+  const std::string from = PlaceText(record->from, record->folder);
   if (status.ok()) {
+    const std::string to = PlaceText(record->to, record->folder);
     const std::string how =
         absl::StrFormat("%.1f ms, %.3f GiB", static_cast<double>(record->stopped) / 1e6,
                         static_cast<double>(record->bytes) / kGiB);
-    LOG(INFO) << "session " << session << " went from device " << record->from << " to device "
-              << record->to << " as session " << record->becomes << ": stopped for " << how;
-    events_.Add(EventLevel::kInfo,
-                absl::StrCat(name, " went from device ", record->from, " to device ", record->to));
+    LOG(INFO) << "session " << session << " went from " << from << " to " << to << " as session "
+              << record->becomes << ": stopped for " << how;
+    events_.Add(EventLevel::kInfo, absl::StrCat(name, " went from ", from, " to ", to));
   } else {
-    LOG(WARNING) << "session " << session << " stays on device " << record->from << ": "
-                 << status.message();
-    events_.Add(EventLevel::kWarning, absl::StrCat(name, " stays on device ", record->from, ": ",
-                                                   PrintableName(record->text)));
+    LOG(WARNING) << "session " << session << " stays on " << from << ": " << status.message();
+    events_.Add(EventLevel::kWarning,
+                absl::StrCat(name, " stays on ", from, ": ", PrintableName(record->text)));
   }
-  ContinueDrain(record->from);
+  if (!record->from.has_value()) return;
+  ContinueDrain(*record->from);
 }
 
 absl::Status Daemon::SetDrained(uint32_t index, bool drained, const std::string& who) {

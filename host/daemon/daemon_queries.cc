@@ -94,7 +94,7 @@ std::vector<wire::ProcessUse> Daemon::ProcessesOf(const Connection& connection,
   for (const auto& [id, session] : sessions_) {
     const auto device = std::find(shown.begin(), shown.end(), session.identity.device_index);
     if (session.identity.tenant != connection.tenant || session.identity.vm != vm ||
-        device == shown.end()) {
+        device == shown.end() || session.stage == Session::Stage::kHeld) {
       continue;
     }
     wire::ProcessUse& process = processes.emplace_back();

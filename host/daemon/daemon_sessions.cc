@@ -240,7 +240,8 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG(ERROR) << "a worker ended session " << ended.session << ", which is not there";
     return;
   }
-  if (moves_.Find(ended.session) != nullptr) {
+  const bool left = it->second.stage == Session::Stage::kLeaving;
+  if (moves_.Find(ended.session) != nullptr && !left) {
     EndMove(ended.session, absl::CancelledError("the application has ended"));
   }
   const Session& session = it->second;
@@ -252,7 +253,7 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
     Account(identity, AccountSince(ended, session.told));
   }
-  devices_[identity.device_index]->windows.Return(session.window);
+  if (session.owns_window) devices_[identity.device_index]->windows.Return(session.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(session.assembly);
     const Device& device = *devices_[identity.device_index];
@@ -260,6 +261,15 @@ void Daemon::EndSession(SessionEnded ended) {
   }
   WorkerProcess* worker = session.worker;
   sessions_.erase(it);
+  if (MoveRecord* record = moves_.Find(ended.session); record != nullptr && left) {
+    record->left = true;
+    EndCheckpoint(record);
+  }
+  if (const MoveRecord* record = moves_.FindBecoming(ended.session);
+      record != nullptr && !record->text.empty()) {
+    // It could not stay where it was to be restored.
+    EndMove(record->session, absl::FailedPreconditionError(record->text));
+  }
   if (const auto running = workers_.find(worker); running != workers_.end()) {
     EndIfUnused(running->second.slot);
   }
@@ -277,7 +287,9 @@ void Daemon::Account(const SessionIdentity& identity, const SessionEnded& used) 
 
 void Daemon::AccountOpenSessions() {
   for (auto& [id, session] : sessions_) {
-    if (session.stage == Session::Stage::kArriving) continue;
+    if (session.stage == Session::Stage::kArriving || session.stage == Session::Stage::kHeld) {
+      continue;
+    }
     const SessionUsage usage = usage_.Latest(id);
     SessionEnded total = session.told;
     total.started_unix_seconds = session.started_unix_seconds;

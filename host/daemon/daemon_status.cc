@@ -27,7 +27,8 @@ DaemonStatus Daemon::Status() const {
     out.windows_used = kWindowSlots - device->windows.free_slots();
   }
   for (const auto& [id, session] : sessions_) {
-    if (session.stage != Session::Stage::kOpen) continue;
+    const bool held = session.stage == Session::Stage::kHeld;
+    if (session.stage != Session::Stage::kOpen && !held) continue;
     SessionStatus& out = status.sessions.emplace_back();
     out.id = id;
     out.tenant = session.identity.tenant;
@@ -36,14 +37,18 @@ DaemonStatus Daemon::Status() const {
     out.pid = session.identity.pid;
     out.front_door = session.identity.front_door;
     out.device = session.identity.device_index;
-    out.worker_pid = session.worker->pid();
+    if (held) {
+      out.held_in = session.held->folder;
+    } else {
+      out.worker_pid = session.worker->pid();
+      ++status.devices[out.device].sessions;
+    }
     out.assembly = session.assembly;
     out.vgpu = session.vgpu;
     out.why = session.why;
     out.weight = session.weight;
     out.started_unix_seconds = session.started_unix_seconds;
     out.usage = usage_.Latest(id);
-    ++status.devices[out.device].sessions;
   }
   if (vm_doors_ != nullptr) {
     for (const auto& [name, vm] : vm_doors_->vms()) {
@@ -75,7 +80,7 @@ void Daemon::AddShares(const Device& device, DaemonStatus* status) const {
   for (const auto& [session, nanos] : used) all += nanos;
   std::map<std::string, TenantShare> tenants;
   for (SessionStatus& session : status->sessions) {
-    if (session.device != device.index) continue;
+    if (session.device != device.index || !session.held_in.empty()) continue;
     TenantShare& share = tenants[session.tenant];
     share.waiting += session.usage.waiting;
     share.weight = session.weight;

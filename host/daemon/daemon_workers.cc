@@ -58,8 +58,8 @@ absl::Status Daemon::StartWorker(Slot* slot) {
 // A worker that has worked is replaced at once, however short its life: a tenant's kernel may have
 // ended it, and others wait. One that dies before it is ready is tried again later and later.
 void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
-  // A tenant's own worker is for sessions that are there.
-  if (stopping_ || (!slot->tenant.empty() && slot->waiting.empty())) return;
+  // A tenant's own worker is for sessions that are there, or come back.
+  if (stopping_ || (!slot->tenant.empty() && slot->waiting.empty() && !AnyHeldFor(*slot))) return;
   if (was_ready || slot->back_off == 0) {
     slot->back_off = kWorkerRestartFirst;
   } else {
@@ -77,7 +77,7 @@ void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
 
 void Daemon::EndIfUnused(Slot* slot) {
   if (stopping_ || slot->tenant.empty() || !slot->ready() || !slot->waiting.empty() ||
-      SessionsOf(slot->worker) != 0) {
+      SessionsOf(slot->worker) != 0 || AnyHeldFor(*slot)) {
     return;
   }
   WorkerProcess* worker = std::exchange(slot->worker, nullptr);

@@ -4,6 +4,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <limits>
@@ -221,6 +222,10 @@ void AddUsage(const DaemonStatus& status, Families* families) {
   for (const auto& [who, totals] : status.usage) {
     families->Sample(UserLabels(who), static_cast<double>(totals.sessions_open));
   }
+  families->Gauge("consort_held_sessions", "Sessions that are held in a checkpoint, on no device.");
+  families->Sample({}, static_cast<double>(std::count_if(
+                           status.sessions.begin(), status.sessions.end(),
+                           [](const SessionStatus& session) { return !session.held_in.empty(); })));
   families->Counter("consort_sessions_started_total", "Sessions that began.");
   for (const auto& [who, totals] : status.usage) {
     families->Sample(UserLabels(who), static_cast<double>(totals.sessions_begun));
@@ -294,7 +299,8 @@ void AddScheduling(const DaemonStatus& status, Families* families) {
   for (const DeviceStatus& device : status.devices) {
     std::array<uint64_t, schedule::kPhases> count = {};
     for (const SessionStatus& session : status.sessions) {
-      if (session.device == device.index) ++count[session.usage.phase % schedule::kPhases];
+      if (session.device != device.index || !session.held_in.empty()) continue;
+      ++count[session.usage.phase % schedule::kPhases];
     }
     for (uint32_t phase = 0; phase < schedule::kPhases; ++phase) {
       Labels of = DeviceLabel(device.index);

@@ -17,11 +17,20 @@ void MoveBook::Add(MoveRecord record) {
   }
 }
 
-MoveRecord* MoveBook::Find(uint64_t session) {
+template <class Matches>
+MoveRecord* MoveBook::FindIf(const Matches& matches) {
   const auto it = std::find_if(records_.begin(), records_.end(), [&](const MoveRecord& record) {
-    return record.session == session && record.state == MoveRecord::State::kMoving;
+    return record.state == MoveRecord::State::kMoving && matches(record);
   });
   return it == records_.end() ? nullptr : &*it;
+}
+
+MoveRecord* MoveBook::Find(uint64_t session) {
+  return FindIf([&](const MoveRecord& record) { return record.session == session; });
+}
+
+MoveRecord* MoveBook::FindBecoming(uint64_t session) {
+  return FindIf([&](const MoveRecord& record) { return record.becomes == session; });
 }
 
 bool MoveBook::AnyFrom(uint32_t device) const {
@@ -37,8 +46,9 @@ std::string MoveBook::Json() const {
     out["session"] = record.session;
     out["becomes"] = record.becomes;
     out["application"] = record.application;
-    out["from"] = record.from;
-    out["to"] = record.to;
+    if (record.from.has_value()) out["from"] = *record.from;
+    if (record.to.has_value()) out["to"] = *record.to;
+    if (!record.folder.empty()) out["folder"] = record.folder;
     out["state"] = record.state == MoveRecord::State::kMoving  ? "moving"
                    : record.state == MoveRecord::State::kMoved ? "moved"
                                                                : "stayed";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// host/daemon/moves.h: what consortd knows of applications that were told to go to another device.
+// host/daemon/moves.h: what consortd knows of applications that were told to go to another device,
+// into a checkpoint, or from one to a device.
 //
 //   Begin ──▶ moving ──▶ moved, or stayed and why
 //
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "base/units.h"
@@ -19,13 +21,15 @@ namespace consort::host {
 struct MoveRecord {
   enum class State { kMoving, kMoved, kStayed };
 
-  uint64_t session = 0;  // on the old device
-  uint64_t becomes = 0;  // its number on the new one; 0: it was refused at once
+  uint64_t session = 0;  // where it was
+  uint64_t becomes = 0;  // its number where it goes; 0: it was refused at once
   std::string application;
-  uint32_t from = 0;
-  uint32_t to = 0;
+  std::optional<uint32_t> from;  // none: a checkpoint
+  std::optional<uint32_t> to;    // likewise
+  std::string folder;            // of the checkpoint
+  bool left = false;             // it has gone from where it was
   State state = State::kMoving;
-  std::string text;  // stayed: why
+  std::string text;  // why it stays
   Nanos stopped = 0;
   Bytes bytes = 0;  // of device memory
 };
@@ -35,11 +39,17 @@ class MoveBook {
   void Add(MoveRecord record);
   // The move of this session that goes on; null: none.
   MoveRecord* Find(uint64_t session);
+  // Likewise of the session that it becomes.
+  MoveRecord* FindBecoming(uint64_t session);
   bool AnyFrom(uint32_t device) const;
   // An object with an array, the latest last.
   std::string Json() const;
 
  private:
+  // Of those that go on.
+  template <class Matches>
+  MoveRecord* FindIf(const Matches& matches);
+
   std::deque<MoveRecord> records_;
 };
 

@@ -138,8 +138,10 @@ std::string PageJson(DaemonStatus status, const History& history, const EventLog
                      const PageRequest& request, uint64_t unix_millis) {
   Json out;
   out["now_ms"] = unix_millis;
-  out["sessions_open"] = status.sessions.size();
   std::vector<SessionStatus>& sessions = status.sessions;
+  out["sessions_open"] =
+      std::count_if(sessions.begin(), sessions.end(),
+                    [](const SessionStatus& session) { return session.held_in.empty(); });
   std::erase_if(sessions,
                 [&](const SessionStatus& session) { return !IsAskedFor(session, request); });
   out["sessions_found"] = sessions.size();

@@ -40,6 +40,7 @@ struct SessionStatus {
   std::string front_door;
   uint32_t device = 0;
   int64_t worker_pid = 0;
+  std::string held_in;    // the folder of a checkpoint; empty: it is open
   uint64_t assembly = 0;  // of ours on the pool, that it belongs to; 0: none
   uint32_t vgpu = 0;      // what its program calls the device
   std::string why;        // it has the device
@@ -116,7 +117,7 @@ struct DaemonStatus {
   std::string node;  // this host's name
   uint64_t started_unix_seconds = 0;
   std::vector<DeviceStatus> devices;
-  std::vector<SessionStatus> sessions;  // open ones
+  std::vector<SessionStatus> sessions;  // open and held ones
   std::vector<VmStatus> vms;
   std::map<UsageKey, UsageTotals> usage;
   std::optional<PoolStatus> pool;              // none: this daemon is in no pool

@@ -74,7 +74,12 @@ Json SessionJson(const SessionStatus& session) {
   out["vgpu"] = session.vgpu;
   if (session.assembly != 0) out["assembly"] = session.assembly;
   out["why"] = session.why;
-  out["worker_pid"] = session.worker_pid;
+  out["state"] = session.held_in.empty() ? "open" : "held";
+  if (session.held_in.empty()) {
+    out["worker_pid"] = session.worker_pid;
+  } else {
+    out["folder"] = PrintableName(session.held_in);
+  }
   out["started"] = session.started_unix_seconds;
   out["share"] = session.share;
   out["phase"] = PhaseName(session.usage.phase);

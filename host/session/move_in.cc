@@ -40,8 +40,9 @@ absl::Status Session::Arrive(MoveLink* link) {
   ASSIGN_OR_RETURN(const std::unique_ptr<MoveSlots> slots, MoveSlots::Create(driver_));
   RETURN_IF_ERROR(link->Send(MoveReady(), slots->memory()));
   SessionState state;
-  ArrivedDescriptors descriptors;
-  RETURN_IF_ERROR(ReceiveState(link, &state, &descriptors));
+  SessionDescriptors descriptors;
+  std::vector<std::byte> encoded;
+  RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &descriptors));
   RETURN_IF_ERROR(RestoreMemory(state, &descriptors, link));
   RETURN_IF_ERROR(RestoreObjects(state, descriptors, slots.get()));
   RETURN_IF_ERROR(slots->ReceiveContents(link, [this](uint64_t address, Bytes bytes) {
@@ -66,43 +67,7 @@ absl::Status Session::Arrive(MoveLink* link) {
   return absl::OkStatus();
 }
 
-absl::Status Session::ReceiveState(MoveLink* link, SessionState* state,
-                                   ArrivedDescriptors* descriptors) {
-  MoveState message;
-  UniqueFd file;
-  RETURN_IF_ERROR(link->Expect(&message, &file));
-  for (uint64_t i = 0; i < message.descriptors; ++i) {
-    MoveDescriptor passed;
-    UniqueFd descriptor;
-    RETURN_IF_ERROR(link->Expect(&passed, &descriptor));
-    switch (passed.role) {
-      case MoveDescriptor::kSocket:
-        descriptors->socket = std::move(descriptor);
-        break;
-      case MoveDescriptor::kRings:
-        descriptors->rings = std::move(descriptor);
-        break;
-      case MoveDescriptor::kImages:
-        descriptors->images = std::move(descriptor);
-        break;
-      case MoveDescriptor::kSharedHost:
-        descriptors->shared_host.push_back(std::move(descriptor));
-        break;
-    }
-  }
-  const auto bytes = ReadKeptImage(file.get(), {0, message.bytes});
-  std::optional<SessionState> decoded;
-  if (bytes.has_value()) decoded = DecodeSessionState(*bytes);
-  if (!decoded.has_value() || !descriptors->socket.valid() ||
-      decoded->rings != descriptors->rings.valid() ||
-      decoded->shared_host.size() != descriptors->shared_host.size()) {
-    return absl::InternalError("the other worker's state cannot be read");
-  }
-  *state = *std::move(decoded);
-  return absl::OkStatus();
-}
-
-absl::Status Session::RestoreMemory(const SessionState& state, ArrivedDescriptors* descriptors,
+absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptors* descriptors,
                                     MoveLink* link) {
   const auto fails = [this](const char* what, CUresult result) {
     return absl::UnavailableError(absl::StrCat(what, ": ", device::ResultName(driver_, result)));
@@ -148,7 +113,7 @@ absl::Status Session::RestoreMemory(const SessionState& state, ArrivedDescriptor
 }
 
 absl::Status Session::RestoreObjects(const SessionState& state,
-                                     const ArrivedDescriptors& descriptors, MoveSlots* slots) {
+                                     const SessionDescriptors& descriptors, MoveSlots* slots) {
   std::map<uint64_t, KeptImage> images;
   for (const SessionState::Image& image : state.images) images[image.library] = image.kept;
   for (const JournalEntry& entry : state.journal) {

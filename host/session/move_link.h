@@ -12,27 +12,21 @@
 //   MoveCommit ────────────────────────────────────►  takes up the channel
 //   either ─── MoveFailed, or the link ends: the session stays where it was
 //
-// consortd makes the link and gives each worker an end. Contents lie in slots, memory that both
-// have mapped and registered with their devices. Everything here belongs to one session's thread.
+// consortd makes the link and gives each worker an end. Contents lie in slots (slot_memory.h) that
+// both have mapped and registered with their devices (move_slots.h). Either end can be a checkpoint
+// instead of a worker: host/checkpoint/holding.h. An end belongs to one thread.
 #ifndef CONSORT_HOST_SESSION_MOVE_LINK_H_
 #define CONSORT_HOST_SESSION_MOVE_LINK_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <memory>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/unique_fd.h"
-#include "gen/device/driver_table.h"
 #include "host/control/control_socket.h"
 #include "host/limits.h"
-#include "memmgr/address_window.h"
 #include "vmsock/deadline.h"
 
 namespace consort::host {
@@ -67,7 +61,7 @@ struct MoveContentsEnd {
 };
 struct MoveRestored {
   static constexpr MessageKind kKind = MessageKind::kMoveRestored;
-  uint64_t reserved = 0;
+  uint64_t held = 0;  // 1: it is whole in a checkpoint, on no device
 };
 struct MoveCommit {
   static constexpr MessageKind kKind = MessageKind::kMoveCommit;
@@ -119,56 +113,6 @@ class MoveLink {
 
   ControlSocket socket_;
   const std::function<bool()> stopped_;
-};
-
-// The slots, on one side. Calls need the worker's context.
-class MoveSlots {
- public:
-  // Makes the memory, or maps `memory` of the other side.
-  static absl::StatusOr<std::unique_ptr<MoveSlots>> Create(const device::DriverTable& driver,
-                                                           UniqueFd memory = UniqueFd());
-  ~MoveSlots();
-  MoveSlots(const MoveSlots&) = delete;
-  MoveSlots& operator=(const MoveSlots&) = delete;
-
-  int memory() const { return memory_.get(); }
-
-  // Copies between host and device, and waits for it.
-  absl::Status CopyOut(uint64_t from, std::span<std::byte> to);
-  absl::Status CopyIn(std::span<const std::byte> from, uint64_t to);
-  // Sends what is in the pieces. The result is how many bytes went.
-  absl::StatusOr<Bytes> SendContents(MoveLink* link,
-                                     const std::vector<memmgr::AddressWindow::Piece>& pieces);
-  // Takes pieces up to MoveContentsEnd; `valid` says of each whether it may be written.
-  absl::Status ReceiveContents(MoveLink* link, const std::function<bool(uint64_t, Bytes)>& valid);
-
- private:
-  struct InFlight {
-    uint64_t slot = 0;
-    MovePiece piece;
-    CUevent event = nullptr;
-  };
-  MoveSlots(const device::DriverTable& driver, UniqueFd memory, std::byte* mapped)
-      : driver_(driver), memory_(std::move(memory)), mapped_(mapped) {}
-  std::byte* At(uint64_t slot) const { return mapped_ + slot * kMoveSlotBytes; }
-  absl::Status Failure(const char* what, CUresult result) const;
-  absl::Status Finish(const char* what, CUresult submitted);
-  // Whether the device has passed the first that is in flight.
-  absl::StatusOr<bool> FirstDone();
-  absl::Status Record(uint64_t slot, const MovePiece& piece);
-  // Sends the pieces whose copies are done; waits for a slot, and for all if `all`.
-  absl::Status TurnOut(MoveLink* link, bool all);
-  absl::Status CopyAway(const memmgr::AddressWindow::Piece& from, Bytes offset, Bytes bytes,
-                        std::byte* to);
-
-  const device::DriverTable& driver_;
-  const UniqueFd memory_;
-  std::byte* const mapped_;
-  bool registered_ = false;
-  CUstream stream_ = nullptr;
-  CUevent events_[kMoveSlots] = {};
-  std::deque<InFlight> in_flight_;  // copies, in the order of the stream
-  std::vector<uint64_t> free_;      // slots; of the side that sends
 };
 
 }  // namespace consort::host

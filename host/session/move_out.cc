@@ -9,15 +9,9 @@
 //
 // Until MoveCommit nothing here has changed, so going on is always possible. See move_link.h and
 // docs/ARCHITECTURE.md, moving.
-#include <errno.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
@@ -27,22 +21,6 @@ namespace consort::host {
 namespace {
 
 absl::Status Stays(const char* why) { return absl::FailedPreconditionError(why); }
-
-// A file with these bytes.
-absl::StatusOr<UniqueFd> FileOf(const std::vector<std::byte>& bytes) {
-  UniqueFd file(memfd_create("consort-state", MFD_CLOEXEC));
-  size_t done = 0;
-  while (file.valid() && done < bytes.size()) {
-    const ssize_t written = write(file.get(), bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    done += static_cast<size_t>(written);
-  }
-  if (!file.valid() || done != bytes.size()) {
-    return absl::ResourceExhaustedError(absl::StrCat("writing its state: ", strerror(errno)));
-  }
-  return file;
-}
 
 }  // namespace
 
@@ -89,7 +67,7 @@ bool Session::TurnDeparture() {
   }
   const absl::StatusOr<Bytes> moved = quiet.ok() ? Depart() : absl::StatusOr<Bytes>(quiet);
   const bool gone = moved.ok();
-  if (gone) end_reason_ = "moved";
+  if (gone) end_reason_ = departure_->held ? "held" : "moved";
   EndDeparture(moved);
   return gone;
 }
@@ -189,8 +167,7 @@ absl::Status Session::CheckQuiet() {
   return absl::OkStatus();
 }
 
-absl::Status Session::DescribeTo(SessionState* state,
-                                 std::vector<std::pair<uint64_t, int>>* descriptors) {
+absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descriptors) {
   ChannelHandover channel;
   if (!channel_->Describe(&channel)) return absl::InternalError("its channel is not at rest");
   state->rings = channel.memory >= 0;
@@ -239,27 +216,19 @@ absl::Status Session::DescribeTo(SessionState* state,
 absl::StatusOr<Bytes> Session::Depart() {
   MoveLink* const link = departure_->link.get();
   SessionState state;
-  std::vector<std::pair<uint64_t, int>> descriptors;
+  BorrowedDescriptors descriptors;
   RETURN_IF_ERROR(DescribeTo(&state, &descriptors));
-  const std::vector<std::byte> encoded = Encode(state);
-  if (encoded.size() > kMoveStateBytesMax) return Stays("its objects are too many");
-  ASSIGN_OR_RETURN(const UniqueFd file, FileOf(encoded));
-  MoveState message;
-  message.bytes = encoded.size();
-  message.descriptors = descriptors.size();
-  RETURN_IF_ERROR(link->Send(message, file.get()));
-  for (const auto& [role, descriptor] : descriptors) {
-    MoveDescriptor passed;
-    passed.role = role;
-    RETURN_IF_ERROR(link->Send(passed, descriptor));
-  }
+  RETURN_IF_ERROR(SendSession(link, Encode(state), descriptors));
   ASSIGN_OR_RETURN(const Bytes bytes, departure_->slots->SendContents(link, window_->Pieces()));
   while (true) {
     ControlPacket packet;
     RETURN_IF_ERROR(link->Receive(&packet));
     MoveRestored restored;
     MovePieceTaken taken;
-    if (packet.As(&restored)) break;
+    if (packet.As(&restored)) {
+      departure_->held = restored.held != 0;
+      break;
+    }
     if (!packet.As(&taken)) return absl::InternalError("the other worker says something else");
   }
   RETURN_IF_ERROR(link->Send(MoveCommit()));

@@ -49,12 +49,14 @@
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
 #include "host/session/move_link.h"
+#include "host/session/move_slots.h"
 #include "host/session/outbox.h"
 #include "host/session/partition.h"
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
 #include "host/session/residency.h"
 #include "host/session/session_state.h"
+#include "host/session/session_transfer.h"
 #include "host/session/shared_host.h"
 #include "host/session/staging.h"
 #include "host/session/streams.h"
@@ -148,6 +150,7 @@ class Session final : private Handlers, private PendingSink {
     std::unique_ptr<MoveSlots> slots;  // null until the other worker is ready
     Nanos asked_at = 0;
     Nanos stopped_at = 0;  // since when no new requests are taken; 0: they are
+    bool held = false;     // the other side is a checkpoint
   };
   // True: the session has moved.
   bool TurnDeparture();
@@ -161,21 +164,14 @@ class Session final : private Handlers, private PendingSink {
   absl::Status CheckQuiet();
   // Tells the other worker everything and hands the channel over.
   absl::StatusOr<Bytes> Depart();
-  absl::Status DescribeTo(SessionState* state, std::vector<std::pair<uint64_t, int>>* descriptors);
+  absl::Status DescribeTo(SessionState* state, BorrowedDescriptors* descriptors);
   bool stopped_to_move() const { return departure_.has_value() && departure_->stopped_at != 0; }
 
   // --- Coming from another worker. move_in.cc
-  struct ArrivedDescriptors {
-    UniqueFd socket;
-    UniqueFd rings;
-    UniqueFd images;
-    std::vector<UniqueFd> shared_host;
-  };
   absl::Status Arrive(MoveLink* link);
-  absl::Status ReceiveState(MoveLink* link, SessionState* state, ArrivedDescriptors* descriptors);
-  absl::Status RestoreMemory(const SessionState& state, ArrivedDescriptors* descriptors,
+  absl::Status RestoreMemory(const SessionState& state, SessionDescriptors* descriptors,
                              MoveLink* link);
-  absl::Status RestoreObjects(const SessionState& state, const ArrivedDescriptors& descriptors,
+  absl::Status RestoreObjects(const SessionState& state, const SessionDescriptors& descriptors,
                               MoveSlots* slots);
   CUresult Replay(const JournalEntry& entry);
   void UseChannel(HostChannel opened);

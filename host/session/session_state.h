@@ -3,7 +3,8 @@
 // and what goes as descriptors: what a worker tells another one that takes the session over.
 //
 // Encoded as the wire encodes fields, so that the one bounded decoder reads it. Both workers are of
-// one build; an encoding lives for the time of a move. Plain values.
+// one build; an encoding lives for the time of a move, or in a checkpoint (host/checkpoint), which
+// says by which version it was written. Plain values.
 #ifndef CONSORT_HOST_SESSION_SESSION_STATE_H_
 #define CONSORT_HOST_SESSION_SESSION_STATE_H_
 
@@ -19,6 +20,9 @@
 #include "memmgr/address_window.h"
 
 namespace consort::host {
+
+// Raised with every change of what is encoded.
+inline constexpr uint32_t kSessionStateVersion = 1;
 
 struct SessionState {
   // The channel: see ChannelHandover.

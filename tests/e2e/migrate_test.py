@@ -5,55 +5,17 @@ nothing, and each word that they compute is checked by themselves. CONSORT_TEST_
 
 import json
 import os
-import random
 import subprocess
-import tempfile
 import time
 import unittest
 
 import stack
+import wanderers
 
 MOVES = 8
 
 
-class Migrate(unittest.TestCase):
-    def start(self, *arguments):
-        folder = tempfile.TemporaryDirectory(prefix="migrate-")
-        self.addCleanup(folder.cleanup)
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu",
-                                                     arguments=("--devices", "2", *arguments)))
-        seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
-        print(f"\n    CONSORT_TEST_SEED={seed}", end="")
-        self.random = random.Random(seed)
-
-    def tearDown(self):
-        self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
-
-    def wanderer(self, *arguments):
-        """A running one that has begun to compute."""
-        program = subprocess.Popen([stack.PROGRAMS / "wanderer", *arguments], env=self.daemon.local_environment(),
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-        def end():
-            program.kill()
-            program.communicate()
-
-        self.addCleanup(end)
-        stack.wait_for(lambda: any(session["pid"] == program.pid and session["kernel_launches"] > 0
-                                   for session in self.sessions()), "a program that computes")
-        return program
-
-    def passes(self, program):
-        output, _ = program.communicate(timeout=120)  # which ends its input
-        self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
-        return output
-
-    def sessions(self):
-        return json.loads(self.daemon.control("status", "--output", "json"))["sessions"]
-
-    def device_of(self, program):
-        return [session["device"] for session in self.sessions() if session["pid"] == program.pid]
-
+class Migrate(wanderers.TestCase):
     def migrate(self, program, device):
         """Where it has just come from its addresses may be in use until all is cleared away."""
         def try_it():

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/checkpoint/holding.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "gen/wire/opcodes.h"
+#include "host/checkpoint/folder.h"
+#include "host/limits.h"
+#include "host/session/image_store.h"
+#include "host/session/session_state.h"
+#include "host/session/slot_memory.h"
+
+namespace consort::host {
+namespace {
+
+using Kind = CheckpointChunk::Kind;
+
+// The other end hears why; if it does not, it sees the link's end.
+void TellFailure(MoveLink* link, const absl::Status& status) {
+  MoveFailed failed;
+  SetText(failed.text, std::string(status.message()));
+  (void)link->Send(failed);
+}
+
+void Count(const SessionState& state, CheckpointManifest* about) {
+  for (const JournalEntry& entry : state.journal) {
+    if (entry.opcode == static_cast<uint16_t>(wire::Opcode::kStreamCreate)) ++about->streams;
+    if (entry.opcode == static_cast<uint16_t>(wire::Opcode::kEventCreate)) ++about->events;
+    if (entry.opcode == static_cast<uint16_t>(wire::Opcode::kLibraryLoad)) ++about->libraries;
+    if (entry.opcode == static_cast<uint16_t>(wire::Opcode::kKernelGet)) ++about->kernels;
+  }
+  about->allocations = state.window.allocations.size();
+  for (const auto& memory : state.shared_host) about->pinned_bytes += memory.bytes;
+}
+
+absl::Status WriteContents(MoveLink* link, const SlotMemory& slots, CheckpointWriter* writer) {
+  while (true) {
+    ControlPacket packet;
+    RETURN_IF_ERROR(link->Receive(&packet));
+    MoveContentsEnd end;
+    if (packet.As(&end)) return absl::OkStatus();
+    MovePiece piece;
+    if (!packet.As(&piece) || piece.slot >= kMoveSlots || piece.bytes > kMoveSlotBytes) {
+      return absl::InternalError("the worker sends what belongs nowhere");
+    }
+    RETURN_IF_ERROR(
+        writer->Add(Kind::kContents, piece.address, std::span(slots.At(piece.slot), piece.bytes)));
+    MovePieceTaken taken;
+    taken.slot = piece.slot;
+    RETURN_IF_ERROR(link->Send(taken));
+  }
+}
+
+absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
+                                 CheckpointManifest about) {
+  // Before the session stops: a folder that is of no use costs it nothing.
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Begin(folder));
+  ASSIGN_OR_RETURN(const std::unique_ptr<SlotMemory> slots, SlotMemory::Create());
+  RETURN_IF_ERROR(link->Send(MoveReady(), slots->fd()));
+  HeldSession held;
+  SessionState state;
+  std::vector<std::byte> encoded;
+  RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &held.descriptors));
+  Count(state, &about);
+  RETURN_IF_ERROR(writer->Add(Kind::kState, 0, encoded));
+  for (const SessionState::Image& image : state.images) {
+    const auto bytes = ReadKeptImage(held.descriptors.images.get(), image.kept);
+    if (!bytes.has_value()) return absl::InternalError("a module's image is lost");
+    RETURN_IF_ERROR(writer->Add(Kind::kImage, image.kept.offset, *bytes));
+  }
+  held.descriptors.images.Reset();  // the folder has them
+  RETURN_IF_ERROR(WriteContents(link, *slots, writer.get()));
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, writer->Finish(std::move(about)));
+  MoveRestored restored;
+  restored.held = 1;
+  RETURN_IF_ERROR(link->Send(restored));
+  MoveCommit commit;
+  RETURN_IF_ERROR(link->Expect(&commit));
+  held.id = manifest.id;
+  held.folder = folder;
+  held.lock = writer->TakeLock();
+  return held;
+}
+
+// All that is left of a session of this build, but for contents.
+struct Saved {
+  std::vector<std::byte> state;
+  UniqueFd images;  // a file as ImageStore has it; empty: there are none
+};
+
+absl::StatusOr<Saved> ReadSaved(CheckpointReader* reader) {
+  Saved saved;
+  const std::vector<CheckpointChunk>& chunks = reader->manifest().chunks;
+  const Bytes state_bytes = reader->manifest().BytesOf(Kind::kState);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].kind == Kind::kContents) continue;
+    std::vector<std::byte> data(chunks[i].bytes);
+    RETURN_IF_ERROR(reader->Read(i, data));
+    if (chunks[i].kind == Kind::kState) {
+      if (chunks[i].at != saved.state.size() || state_bytes > kMoveStateBytesMax) {
+        return absl::DataLossError("the checkpoint's state is not whole");
+      }
+      saved.state.insert(saved.state.end(), data.begin(), data.end());
+      continue;
+    }
+    if (!saved.images.valid()) saved.images.Reset(memfd_create("consort-images", MFD_CLOEXEC));
+    size_t done = 0;
+    while (saved.images.valid() && done < data.size()) {
+      const ssize_t written = pwrite(saved.images.get(), data.data() + done, data.size() - done,
+                                     static_cast<off_t>(chunks[i].at + done));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) break;
+      done += static_cast<size_t>(written);
+    }
+    if (!saved.images.valid() || done != data.size()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("memory for the images of its modules: ", strerror(errno)));
+    }
+  }
+  return saved;
+}
+
+// Waits until one of the slots is not busy.
+absl::Status AwaitSlot(MoveLink* link, std::vector<bool>* busy, uint64_t* slot) {
+  while (true) {
+    for (*slot = 0; *slot < kMoveSlots; ++*slot) {
+      if (!(*busy)[*slot]) return absl::OkStatus();
+    }
+    MovePieceTaken taken;
+    RETURN_IF_ERROR(link->Expect(&taken));
+    if (taken.slot >= kMoveSlots || !(*busy)[taken.slot]) {
+      return absl::InternalError("the worker gives back what it has not got");
+    }
+    (*busy)[taken.slot] = false;
+  }
+}
+
+absl::Status SendContents(MoveLink* link, const SlotMemory& slots, CheckpointReader* reader) {
+  std::vector<bool> busy(kMoveSlots);
+  const std::vector<CheckpointChunk>& chunks = reader->manifest().chunks;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].kind != Kind::kContents) continue;
+    MovePiece piece;
+    RETURN_IF_ERROR(AwaitSlot(link, &busy, &piece.slot));
+    piece.address = chunks[i].at;
+    piece.bytes = chunks[i].bytes;
+    RETURN_IF_ERROR(reader->Read(i, std::span(slots.At(piece.slot), piece.bytes)));
+    busy[piece.slot] = true;
+    RETURN_IF_ERROR(link->Send(piece));
+  }
+  return link->Send(MoveContentsEnd());
+}
+
+absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader, CheckpointReader::Open(folder));
+  const CheckpointManifest& manifest = reader->manifest();
+  if (const absl::Status build = CheckBuild(manifest); !build.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(folder, ": ", build.message()));
+  }
+  if (manifest.id != held.id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder,
+                     ": it is another checkpoint than that with which the application was "
+                     "held, which is ",
+                     IdText(held.id)));
+  }
+  ASSIGN_OR_RETURN(const Saved saved, ReadSaved(reader.get()));
+  MoveReady ready;
+  UniqueFd memory;
+  RETURN_IF_ERROR(link->Expect(&ready, &memory));
+  if (!memory.valid()) return absl::InternalError("the worker says something else");
+  ASSIGN_OR_RETURN(const std::unique_ptr<SlotMemory> slots, SlotMemory::Create(std::move(memory)));
+  BorrowedDescriptors descriptors = {{MoveDescriptor::kSocket, held.descriptors.socket.get()}};
+  const auto add = [&](MoveDescriptor::Role role, const UniqueFd& descriptor) {
+    if (descriptor.valid()) descriptors.emplace_back(role, descriptor.get());
+  };
+  add(MoveDescriptor::kRings, held.descriptors.rings);
+  add(MoveDescriptor::kImages, saved.images);
+  for (const UniqueFd& shared : held.descriptors.shared_host) {
+    add(MoveDescriptor::kSharedHost, shared);
+  }
+  RETURN_IF_ERROR(SendSession(link, saved.state, descriptors));
+  RETURN_IF_ERROR(SendContents(link, *slots, reader.get()));
+  while (true) {
+    ControlPacket packet;
+    RETURN_IF_ERROR(link->Receive(&packet));
+    MoveRestored restored;
+    MovePieceTaken taken;
+    if (packet.As(&restored)) break;
+    if (!packet.As(&taken)) return absl::InternalError("the worker says something else");
+  }
+  RETURN_IF_ERROR(link->Send(MoveCommit()));
+  return manifest.BytesOf(Kind::kContents);
+}
+
+}  // namespace
+
+absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folder,
+                                        CheckpointManifest about) {
+  absl::StatusOr<HeldSession> held = Hold(link, folder, std::move(about));
+  if (!held.ok()) TellFailure(link, held.status());
+  return held;
+}
+
+absl::StatusOr<Bytes> RestoreSession(MoveLink* link, const HeldSession& held,
+                                     const std::string& folder) {
+  absl::StatusOr<Bytes> restored = Restore(link, held, folder);
+  if (!restored.ok()) TellFailure(link, restored.status());
+  return restored;
+}
+
+}  // namespace consort::host

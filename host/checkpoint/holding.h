@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/checkpoint/holding.h: an end of a move link (host/session/move_link.h) where there is no
+// worker but a checkpoint.
+//
+//   worker ──session──▶ HoldSession ──▶ folder and HeldSession     the program waits
+//   worker ◀──session── RestoreSession ◀── folder and HeldSession  it goes on
+//
+// The folder gets what was on the device. What joins the session with its program stays: its
+// descriptors. A session that is held is nobody's but its HeldSession's; until RestoreSession has
+// succeeded it can be restored again, from any whole copy of its folder.
+//
+// Both wait for the disk and for the worker: they belong on a thread of their own.
+#ifndef CONSORT_HOST_CHECKPOINT_HOLDING_H_
+#define CONSORT_HOST_CHECKPOINT_HOLDING_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "host/checkpoint/manifest.h"
+#include "host/session/move_link.h"
+#include "host/session/session_transfer.h"
+
+namespace consort::host {
+
+struct HeldSession {
+  CheckpointId id = {};
+  std::string folder;  // that it was written to
+  UniqueFd lock;       // of that folder: nobody writes another checkpoint over it
+  SessionDescriptors descriptors;
+};
+
+// Takes a session that departs, into `folder`. `about` says whose it is; what it has is filled in.
+// Whatever fails, the session stays where it was and is told why.
+absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folder,
+                                        CheckpointManifest about);
+
+// Gives a session that arrives what `held` and `folder`, its own or a copy of that, have. The
+// result is how many bytes of device memory went. Whatever fails, `held` is as it was, and the
+// other end is told why. kInvalidArgument, kFailedPrecondition, kDataLoss, kNotFound: the folder is
+// of no use.
+absl::StatusOr<Bytes> RestoreSession(MoveLink* link, const HeldSession& held,
+                                     const std::string& folder);
+
+}  // namespace consort::host
+
+#endif  // CONSORT_HOST_CHECKPOINT_HOLDING_H_

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/session_transfer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "host/limits.h"
+#include "host/session/image_store.h"
+
+namespace consort::host {
+namespace {
+
+// A file with these bytes.
+absl::StatusOr<UniqueFd> FileOf(std::span<const std::byte> bytes) {
+  UniqueFd file(memfd_create("consort-state", MFD_CLOEXEC));
+  size_t done = 0;
+  while (file.valid() && done < bytes.size()) {
+    const ssize_t written = write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  if (!file.valid() || done != bytes.size()) {
+    return absl::ResourceExhaustedError(absl::StrCat("writing its state: ", strerror(errno)));
+  }
+  return file;
+}
+
+}  // namespace
+
+absl::Status SendSession(MoveLink* link, std::span<const std::byte> state,
+                         const BorrowedDescriptors& descriptors) {
+  if (state.size() > kMoveStateBytesMax) {
+    return absl::FailedPreconditionError("its objects are too many");
+  }
+  ASSIGN_OR_RETURN(const UniqueFd file, FileOf(state));
+  MoveState message;
+  message.bytes = state.size();
+  message.descriptors = descriptors.size();
+  RETURN_IF_ERROR(link->Send(message, file.get()));
+  for (const auto& [role, descriptor] : descriptors) {
+    MoveDescriptor passed;
+    passed.role = role;
+    RETURN_IF_ERROR(link->Send(passed, descriptor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReceiveSession(MoveLink* link, std::vector<std::byte>* encoded, SessionState* state,
+                            SessionDescriptors* descriptors) {
+  MoveState message;
+  UniqueFd file;
+  RETURN_IF_ERROR(link->Expect(&message, &file));
+  for (uint64_t i = 0; i < message.descriptors; ++i) {
+    MoveDescriptor passed;
+    UniqueFd descriptor;
+    RETURN_IF_ERROR(link->Expect(&passed, &descriptor));
+    switch (passed.role) {
+      case MoveDescriptor::kSocket:
+        descriptors->socket = std::move(descriptor);
+        break;
+      case MoveDescriptor::kRings:
+        descriptors->rings = std::move(descriptor);
+        break;
+      case MoveDescriptor::kImages:
+        descriptors->images = std::move(descriptor);
+        break;
+      case MoveDescriptor::kSharedHost:
+        descriptors->shared_host.push_back(std::move(descriptor));
+        break;
+    }
+  }
+  auto bytes = message.bytes <= kMoveStateBytesMax ? ReadKeptImage(file.get(), {0, message.bytes})
+                                                   : std::nullopt;
+  std::optional<SessionState> decoded;
+  if (bytes.has_value()) decoded = DecodeSessionState(*bytes);
+  if (!decoded.has_value() || !descriptors->socket.valid() ||
+      decoded->rings != descriptors->rings.valid() ||
+      decoded->shared_host.size() != descriptors->shared_host.size()) {
+    return absl::InternalError("the other worker's state cannot be read");
+  }
+  *encoded = *std::move(bytes);
+  *state = *std::move(decoded);
+  return absl::OkStatus();
+}
+
+}  // namespace consort::host
