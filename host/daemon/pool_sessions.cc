@@ -88,6 +88,7 @@ class Names {
 PoolSessions::PoolSessions(EventLoop* loop, const PoolMemberOptions& options,
                            const WindowLayout& windows, Hooks hooks)
     : loop_(loop), options_(options), windows_(windows), hooks_(std::move(hooks)) {
+  changes_.emplace(loop);
   stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   PCHECK(stop_event_.valid());
   Sweep();
@@ -140,27 +141,23 @@ PoolSessions::~PoolSessions() {
   for (auto& [id, remote] : remotes_) {
     if (remote.thread.joinable()) remote.thread.join();
   }
-  if (change_.joinable()) change_.join();
+  changes_.reset();
   pool_.reset();
 }
 
 void PoolSessions::ChangeTenant(const TenantChange& change, const std::string& who,
                                 std::function<void(const absl::Status&)> done) {
-  if (change_.joinable()) {
+  if (changes_->running() != 0) {
     return done(
         absl::UnavailableError("another change of the pool's tenants is under way; try again"));
   }
-  change_ = std::thread([this, change, who = absl::StrCat(who, " of node ", options_.pool.node),
-                         done = std::move(done), alive = alive_] {
-    const absl::Status changed = pool_->ChangeTenant(change.tenant, [&](const std::string& now) {
-      return Settings::PoolValue(now, change, who, static_cast<uint64_t>(time(nullptr)));
-    });
-    loop_->Post([this, alive, done, changed] {
-      if (!*alive) return;
-      change_.join();
-      done(changed);
-    });
-  });
+  changes_->Start<absl::Status>(
+      [this, change, who = absl::StrCat(who, " of node ", options_.pool.node)] {
+        return pool_->ChangeTenant(change.tenant, [&](const std::string& now) {
+          return Settings::PoolValue(now, change, who, static_cast<uint64_t>(time(nullptr)));
+        });
+      },
+      std::move(done));
 }
 
 // ---- Other nodes' applications on our devices.

@@ -31,6 +31,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/options.h"
 #include "host/daemon/status.h"
+#include "host/daemon/task_threads.h"
 #include "host/daemon/tenant_change.h"
 #include "host/daemon/tenants.h"
 #include "vmsock/wire/handshake.h"
@@ -156,8 +157,8 @@ class PoolSessions {
   uint64_t next_remote_ = 1;
   std::map<uint64_t, Remote> remotes_;
   EventLoop::TimerId sweep_ = 0;
-  std::thread change_;  // of a tenant in the pool; joinable while it is under way
   std::unique_ptr<gpool::Pool> pool_;
+  std::optional<TaskThreads> changes_;  // of tenants in the pool's store; ends before the pool
 };
 
 }  // namespace consort::host
