@@ -26,7 +26,8 @@ uint64_t LastOf(const AddressWindow::Range& range) {
 CUmemAllocationProp DeviceMemory(CUdevice device) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
   return properties;
 }
 

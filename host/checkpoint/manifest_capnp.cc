@@ -26,19 +26,22 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 
+// Whole, whatever bytes it has.
+capnp::Text::Reader AsText(const std::string& text) { return {text.c_str(), text.size()}; }
+
 void Write(const CheckpointManifest& from, capnp_checkpoint::Manifest::Builder to) {
   to.setId(kj::arrayPtr(from.id.data(), from.id.size()));
   to.setCreatedUnixSeconds(from.created_unix_seconds);
-  to.setWho(from.who);
-  to.setVersion(from.version);
+  to.setWho(AsText(from.who));
+  to.setVersion(AsText(from.version));
   to.setDescription(from.description);
   to.setStateVersion(from.state_version);
-  to.setTenant(from.tenant);
-  to.setVm(from.vm);
-  to.setApplication(from.application);
+  to.setTenant(AsText(from.tenant));
+  to.setVm(AsText(from.vm));
+  to.setApplication(AsText(from.application));
   to.setPid(from.pid);
   to.setDevice(from.device);
-  to.setDeviceModel(from.device_model);
+  to.setDeviceModel(AsText(from.device_model));
   to.setWindowBase(from.window_base);
   to.setWindowBytes(from.window_bytes);
   to.setStreams(from.streams);
