@@ -608,45 +608,50 @@ string Instance::Signature() const {
   return signature;
 }
 
+std::vector<Instance> InstancesOf(const Row& row) {
+  std::vector<Instance> instances;
+  std::vector<Choice> choices;
+  Expand(row.code, {}, choices);
+  for (const Choice& choice : choices) {
+    if (!SpacesFit(choice.chosen)) continue;
+    std::vector<string> types;
+    for (const string& part : Split(choice.text.substr(0, choice.text.find(' ')), '.')) {
+      if (IsType(part)) types.push_back(part);
+    }
+    Instance instance;
+    instance.row = &row;
+    for (const string& word : Split(row.operands, ' ')) {
+      const size_t star = word.find('*');
+      Operand operand;
+      operand.type = word.substr(0, star);
+      if (star != string::npos) operand.count = static_cast<uint32_t>(std::atoi(&word[star + 1]));
+      string& type = operand.type;
+      if (type.starts_with("$")) type = Substituted(type, choice.chosen);
+      if (type == "S") type = types[types.size() - 2];
+      if (type == "W") type = Widened(types.back());
+      if (type == "T" || type.ends_with(":T")) type.replace(type.size() - 1, 1, types.back());
+      instance.sources.push_back(operand);
+    }
+    instance.result = instance.sources.front();
+    instance.sources.erase(instance.sources.begin());
+    instance.name = choice.text;
+    if (instance.name.find('%') == string::npos) {
+      static constexpr const char* kNames[] = {", %a", ", %b", ", %c", ", %e"};
+      instance.name += " %d";
+      for (size_t i = 0; i < instance.sources.size(); ++i) instance.name += kNames[i];
+      instance.name += ";";
+    }
+    instance.code = Repeated(Unabbreviated(instance.name));
+    instances.push_back(std::move(instance));
+  }
+  return instances;
+}
+
 std::vector<Instance> Instances() {
   std::vector<Instance> instances;
-  std::vector<const Row*> rows;
-  for (const Row& row : kRows) rows.push_back(&row);
-  for (const Row& row : EffectRows()) rows.push_back(&row);
-  for (const Row* row : rows) {
-    std::vector<Choice> choices;
-    Expand(row->code, {}, choices);
-    for (const Choice& choice : choices) {
-      if (!SpacesFit(choice.chosen)) continue;
-      std::vector<string> types;
-      for (const string& part : Split(choice.text.substr(0, choice.text.find(' ')), '.')) {
-        if (IsType(part)) types.push_back(part);
-      }
-      Instance instance;
-      instance.row = row;
-      for (const string& word : Split(row->operands, ' ')) {
-        const size_t star = word.find('*');
-        Operand operand;
-        operand.type = word.substr(0, star);
-        if (star != string::npos) operand.count = static_cast<uint32_t>(std::atoi(&word[star + 1]));
-        string& type = operand.type;
-        if (type.starts_with("$")) type = Substituted(type, choice.chosen);
-        if (type == "S") type = types[types.size() - 2];
-        if (type == "W") type = Widened(types.back());
-        if (type == "T" || type.ends_with(":T")) type.replace(type.size() - 1, 1, types.back());
-        instance.sources.push_back(operand);
-      }
-      instance.result = instance.sources.front();
-      instance.sources.erase(instance.sources.begin());
-      instance.name = choice.text;
-      if (instance.name.find('%') == string::npos) {
-        static constexpr const char* kNames[] = {", %a", ", %b", ", %c", ", %e"};
-        instance.name += " %d";
-        for (size_t i = 0; i < instance.sources.size(); ++i) instance.name += kNames[i];
-        instance.name += ";";
-      }
-      instance.code = Repeated(Unabbreviated(instance.name));
-      instances.push_back(std::move(instance));
+  for (const std::span<const Row> rows : {std::span<const Row>(kRows), EffectRows()}) {
+    for (const Row& row : rows) {
+      for (Instance& instance : InstancesOf(row)) instances.push_back(std::move(instance));
     }
   }
   return instances;

@@ -74,7 +74,10 @@ struct Instance {
   std::string Signature() const;
 };
 
-// All instances of all rows, in order.
+// The instances of a row, which they keep a pointer to.
+std::vector<Instance> InstancesOf(const Row& row);
+
+// All instances of all rows of the table, in order.
 std::vector<Instance> Instances();
 
 }  // namespace consort::ptx_suite

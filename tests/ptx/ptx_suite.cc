@@ -12,7 +12,8 @@
 // device.
 // A kernel that fails, or never ends, takes the context and the process with it. While recording,
 // standard output says which module runs; --from N goes on with module N, and adds to FILE.
-// --only TEXT takes the instances whose code has TEXT in it.
+// --only TEXT takes the instances whose code has TEXT in it. --rows FILE takes rows that are not in
+// the table yet instead of it: a line each, its code, a tab, its operands.
 //
 // FILE of --expect: a line that says where the results come from; then a line an instance: its
 // code, a digest of all results, and the results of kSamples tuples, separated by tabs.
@@ -22,10 +23,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/ptx/driver.h"
@@ -55,6 +59,7 @@ struct Options {
   string print;
   string only;
   string from;
+  string rows;
 };
 
 struct Expected {
@@ -92,6 +97,7 @@ class Suite {
 
  private:
   void ReadExpected();
+  std::vector<Instance> ReadRows();
   void RunGroup(std::span<const Instance> instances);
   void RunModule(std::span<const Instance> instances);
   void Judge(const Instance& instance, std::span<uint64_t> results);
@@ -105,6 +111,8 @@ class Suite {
   const Options& options_;
   std::unique_ptr<Driver> driver_;
   std::map<string, Expected> expected_;
+  std::deque<string> row_lines_;  // what rows_ points into
+  std::deque<Row> rows_;          // of --rows
   std::ofstream record_;
   std::ofstream dump_;
   SourceValues values_;
@@ -142,6 +150,24 @@ void Suite::ReadExpected() {
   }
 }
 
+std::vector<Instance> Suite::ReadRows() {
+  std::ifstream file(options_.rows);
+  std::vector<Instance> instances;
+  string line;
+  while (std::getline(file, line)) {
+    const std::string_view text = row_lines_.emplace_back(line);
+    const size_t tab = text.find('\t');
+    if (tab == string::npos) continue;
+    const Row& row = rows_.emplace_back(Row{text.substr(0, tab), text.substr(tab + 1)});
+    for (Instance& instance : InstancesOf(row)) instances.push_back(std::move(instance));
+  }
+  if (instances.empty()) {
+    std::fprintf(stderr, "no rows in %s\n", options_.rows.c_str());
+    std::exit(2);
+  }
+  return instances;
+}
+
 int Suite::Main() {
   if (!options_.expect.empty()) ReadExpected();
   if (options_.print.empty()) {
@@ -160,7 +186,7 @@ int Suite::Main() {
       record_ << "# " << driver_->description() << "; made by tests/ptx/ptx_suite --record\n";
   }
   if (!options_.dump.empty()) dump_.open(options_.dump, std::ios::binary);
-  std::vector<Instance> instances = Instances();
+  std::vector<Instance> instances = options_.rows.empty() ? Instances() : ReadRows();
   std::stable_sort(instances.begin(), instances.end(), [](const Instance& a, const Instance& b) {
     return a.Signature() < b.Signature();
   });
@@ -365,7 +391,7 @@ int Run(int argc, char** argv) {
   const std::map<string, string*> flags = {
       {"--driver", &options.driver}, {"--record", &options.record}, {"--dump", &options.dump},
       {"--expect", &options.expect}, {"--print", &options.print},   {"--only", &options.only},
-      {"--from", &options.from}};
+      {"--from", &options.from},     {"--rows", &options.rows}};
   for (int i = 1; i < argc; i += 2) {
     const auto flag = flags.find(argv[i]);
     if (flag == flags.end() || i + 1 == argc) {
