@@ -554,6 +554,63 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   munmap(words, 12288);
 }
 
+// A file of the guest's of that length, with `value` in its first word.
+UniqueFd GuestFile(Bytes bytes, uint32_t value) {
+  UniqueFd file(memfd_create("guest", MFD_CLOEXEC));
+  EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(pwrite(file.get(), &value, sizeof(value), 0), ssize_t{sizeof(value)});
+  return file;
+}
+
+TEST_P(SessionTest, AdoptedMemoryIsAlignedAndReplaced) {
+  SessionPeer peer(Options());
+  wire::HostAdoptRequest adopt;
+  wire::HostAdoptReply reply;
+  const auto ask = [&](const UniqueFd& file) {
+    EXPECT_TRUE(peer.channel()->SendDescriptor(file.get()));
+    return peer.Ask(adopt, &reply);
+  };
+  // The first word at the address, as the device sees it.
+  uint64_t transfer = 0;
+  const auto seen = [&](uint64_t address) {
+    CopyOut(peer, address, 4, ++transfer);
+    EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    uint32_t word = 0;
+    std::memcpy(&word, peer.Transfer(transfer).data(), sizeof(word));
+    return word;
+  };
+  const UniqueFd one = GuestFile(8192, 11);
+  const UniqueFd two = GuestFile(8192, 22);
+  const UniqueFd longer = GuestFile(12288, 33);
+  adopt.bytes = 8192;
+  ASSERT_EQ(ask(one), CUDA_SUCCESS);  // so that what follows is not aligned by chance
+  adopt.alignment = kSharedHostAlignMax;
+  ASSERT_EQ(ask(one), CUDA_SUCCESS);
+  const uint64_t address = reply.address;
+  EXPECT_EQ(address % kSharedHostAlignMax, 0u);
+  EXPECT_EQ(seen(address), 11u);
+  adopt.replaces = address;
+  ASSERT_EQ(ask(two), CUDA_SUCCESS);
+  EXPECT_EQ(reply.address, address);
+  EXPECT_EQ(seen(address), 22u);
+  // Not as long, nothing there, no power of two, more than the bound.
+  adopt.bytes = 12288;
+  EXPECT_EQ(ask(longer), CUDA_ERROR_INVALID_VALUE);
+  adopt.bytes = 8192;
+  adopt.replaces = address + 4096;
+  EXPECT_EQ(ask(one), CUDA_ERROR_INVALID_VALUE);
+  adopt.replaces = 0;
+  adopt.alignment = 12288;
+  EXPECT_EQ(ask(one), CUDA_ERROR_INVALID_VALUE);
+  adopt.alignment = 2 * kSharedHostAlignMax;
+  EXPECT_EQ(ask(one), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(seen(address), 22u);
+  wire::HostFreeRequest free;
+  free.address = address;
+  peer.Post(free);
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+}
+
 TEST_P(SessionTest, SignalsAreWrittenInStreamOrderAndTellOfErrors) {
   SessionPeer peer(Options());
   wire::HostAllocRequest allocate;

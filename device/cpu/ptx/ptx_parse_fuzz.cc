@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer entry: any bytes are PTX or an error with a line, never a crash.
+// libFuzzer entry: any bytes are PTX, which can be linked or not, or an error with a line, never a
+// crash.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "device/cpu/ptx/linker.h"
 #include "device/cpu/ptx/parser.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto module =
-      consort::cpu::ptx::ParsePtx(std::string(reinterpret_cast<const char*>(data), size));
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  const auto module = consort::cpu::ptx::ParsePtx(text);
   if (!module.ok()) {
     const absl::string_view message = module.status().message();
     if (message.substr(0, 5) != "line ") std::abort();
@@ -31,6 +33,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         }
       }
     }
+  }
+  // Two units of the same text: names of their own are told apart, others clash.
+  const consort::cpu::ptx::LinkInput units[] = {{"a", text}, {"b", text}};
+  if (const auto linked = consort::cpu::ptx::LinkPtx(units); linked.ok() && linked->empty()) {
+    std::abort();
   }
   return 0;
 }
