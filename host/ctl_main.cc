@@ -34,6 +34,7 @@
 #include "host/ctl/status_table.h"
 #include "host/ctl/tables.h"
 #include "host/ctl/tenant_commands.h"
+#include "host/ctl/upgrade_command.h"
 #include "host/ctl/vm_commands.h"
 #include "host/limits.h"
 
@@ -463,6 +464,8 @@ int Main(int argc, char** argv) {
   for (CLI::App* command : {drain, undrain}) {
     command->add_option("device", options.device, "its number")->required();
   }
+  CLI::App* upgrade = app.add_subcommand(
+      "upgrade", "the consortd that is installed now takes over, and applications run on");
   CLI::App* trace = app.add_subcommand(
       "trace", "records what schedulers are told and decide, for consort-sim --replay");
   trace->require_subcommand(1);
@@ -604,6 +607,7 @@ int Main(int argc, char** argv) {
     return Done(DrainDevice(options.paths.admin_socket, options.device, std::cout));
   }
   if (undrain->parsed()) return Done(UndrainDevice(options.paths.admin_socket, options.device));
+  if (upgrade->parsed()) return Done(UpgradeDaemon(options.paths.admin_socket, std::cout));
   if (bundle->parsed()) return Bundle(options);
   if (completion->parsed()) {
     std::cout << (options.shell == "zsh" ? ZshCompletion(app) : BashCompletion(app));

@@ -10,18 +10,23 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "host/daemon/daemon.h"
+#include "host/daemon/daemon_state.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/flags.h"
 #include "host/daemon/service_notify.h"
 #include "host/daemon/settings.h"
+#include "host/daemon/upgrade.h"
 
 namespace consort::host {
 namespace {
@@ -54,7 +59,8 @@ const char* Advice(const absl::Status& status) {
   }
 }
 
-int Run(DaemonOptions options, Settings settings) {
+// `state`: of the last binary of this process; none: a new start.
+int Run(DaemonOptions options, Settings settings, const std::optional<DaemonState>& state) {
   // Signals come through a descriptor, to the loop; blocked before any thread is started.
   sigset_t signals;
   sigemptyset(&signals);
@@ -100,21 +106,22 @@ int Run(DaemonOptions options, Settings settings) {
       (*loop)->After(feed_every, feed);
     };
     if (feed_every > 0) feed();
-    const absl::Status started = daemon.Start(
-        [&] {
-          ready = true;
-          NotifyServiceManager(notify_socket, "READY=1");
-          puts("consortd: ready");
-          fflush(stdout);
-        },
-        [&](absl::Status status) {
-          if (!status.ok()) {
-            LOG(ERROR) << "consortd cannot run: " << status.message() << Advice(status);
-            exit_status = EXIT_FAILURE;
-            return;  // the workers end first
-          }
-          (*loop)->Stop();
-        });
+    const auto on_ready = [&] {
+      ready = true;
+      NotifyServiceManager(notify_socket, "READY=1");
+      puts("consortd: ready");
+      fflush(stdout);
+    };
+    const auto on_end = [&](absl::Status status) {
+      if (!status.ok()) {
+        LOG(ERROR) << "consortd cannot run: " << status.message() << Advice(status);
+        exit_status = EXIT_FAILURE;
+        return;  // the workers end first
+      }
+      (*loop)->Stop();
+    };
+    const absl::Status started = state.has_value() ? daemon.Resume(*state, on_ready, on_end)
+                                                   : daemon.Start(on_ready, on_end);
     if (!started.ok()) {
       LOG(ERROR) << "consortd cannot start: " << started.message() << Advice(started);
       return EXIT_FAILURE;
@@ -136,7 +143,7 @@ int main(int argc, char** argv) {
     return consort::host::UsageError(std::string(settings.status().message()));
   }
   consort::host::DaemonOptions& options = flags->daemon;
-  consort::StartLogging("consortd", options.verbosity);
+  if (flags->rehearse < 0) consort::StartLogging("consortd", options.verbosity);
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) {
@@ -144,5 +151,21 @@ int main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   options.worker_path = (self.parent_path() / "consort-worker").string();
-  return consort::host::Run(std::move(options), *std::move(settings));
+  options.command.binary = self.string();
+  for (int i = 0; i < argc; ++i) {
+    if (!absl::StartsWith(argv[i], "--resume=")) options.command.arguments.emplace_back(argv[i]);
+  }
+  if (flags->rehearse >= 0) {
+    return consort::host::Rehearse(flags->rehearse, options, *std::move(settings));
+  }
+  std::optional<consort::host::DaemonState> state;
+  if (flags->resume >= 0) {
+    auto read = consort::host::ReadState(flags->resume);
+    if (!read.ok()) {
+      LOG(ERROR) << "consortd cannot go on: " << read.status().message();
+      return EXIT_FAILURE;
+    }
+    state = *std::move(read);
+  }
+  return consort::host::Run(std::move(options), *std::move(settings), state);
 }

@@ -588,6 +588,32 @@ TEST(ListenUnix, LeavesWhatIsNoSocketAlone) {
   EXPECT_TRUE(absl::IsNotFound(Listener::ListenUnix({"/nonexistent/socket", 0600}).status()));
 }
 
+// What goes through exec: the descriptors, while nobody takes the file away.
+TEST(AdoptUnix, GoesOnWhereAnotherListenerWas) {
+  const SocketDirectory directory;
+  const auto copy = [](int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); };
+  auto first = Listener::ListenUnix({directory.socket(), 0600});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string elsewhere = directory.socket() + "2";
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Listener::AdoptUnix(elsewhere, copy((*first)->fd()), UniqueFd()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Listener::AdoptUnix(directory.socket(), copy(STDIN_FILENO), UniqueFd()).status()));
+  {
+    const auto second =
+        Listener::AdoptUnix(directory.socket(), copy((*first)->fd()), copy((*first)->lock_fd()));
+    ASSERT_TRUE(second.ok()) << second.status();
+    const UniqueFd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Endpoint endpoint;
+    ASSERT_EQ(ParseEndpoint(("unix:" + directory.socket()).c_str(), &endpoint), nullptr);
+    ASSERT_EQ(connect(client.get(), &endpoint.address.any, endpoint.address_bytes), 0);
+    EXPECT_TRUE((*second)->Accept(kSecond).ok());
+    EXPECT_TRUE(absl::IsAlreadyExists(Listener::ListenUnix({directory.socket(), 0600}).status()));
+  }
+  // It took the file with it.
+  EXPECT_NE(access(directory.socket().c_str(), F_OK), 0);
+}
+
 TEST(ListenVsock, ListensOrSaysThatTheKernelHasNone) {
   const uint32_t port = 0x40000000u + static_cast<uint32_t>(getpid());
   absl::StatusOr<std::unique_ptr<Listener>> first = Listener::ListenVsock(port);

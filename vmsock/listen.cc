@@ -96,6 +96,12 @@ absl::Status RemoveStaleSocket(const Endpoint& endpoint, const std::string& path
   return absl::OkStatus();
 }
 
+bool Listens(int fd) {
+  int listens = 0;
+  socklen_t bytes = sizeof(listens);
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens != 0;
+}
+
 Peer DescribePeer(int fd, const Endpoint& address) {
   Peer peer;
   switch (address.address.any.sa_family) {
@@ -152,11 +158,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::ListenUnix(const UnixListenO
   }
   std::unique_ptr<Listener> listener(new Listener(std::move(socket_fd), name));
   listener->lock_ = std::move(lock);
-  struct stat info;
-  if (lstat(options.path.c_str(), &info) != 0) return ErrnoStatus(errno, "lstat");
-  listener->path_ = options.path;
-  listener->device_ = info.st_dev;
-  listener->inode_ = info.st_ino;
+  RETURN_IF_ERROR(listener->TakeFile(options.path));
   if (chmod(options.path.c_str(), options.mode) != 0) {
     return ErrnoStatus(errno, absl::StrCat("chmod ", options.path));
   }
@@ -164,6 +166,37 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::ListenUnix(const UnixListenO
     return ErrnoStatus(errno, absl::StrCat("listen ", name));
   }
   return listener;
+}
+
+absl::Status Listener::TakeFile(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("lstat ", path));
+  path_ = path;
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::AdoptUnix(const std::string& path,
+                                                              UniqueFd socket, UniqueFd lock) {
+  const std::string name = absl::StrCat("unix:", path);
+  Endpoint bound = {};
+  socklen_t bytes = sizeof(bound.address);
+  if (!Listens(socket.get()) || getsockname(socket.get(), &bound.address.any, &bytes) != 0 ||
+      bound.address.any.sa_family != AF_UNIX || path != bound.address.unix_path.sun_path) {
+    return absl::InvalidArgumentError(absl::StrCat("no socket that listens at ", path));
+  }
+  std::unique_ptr<Listener> listener(new Listener(std::move(socket), name));
+  listener->lock_ = std::move(lock);
+  RETURN_IF_ERROR(listener->TakeFile(path));
+  return listener;
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::AdoptVsock(UniqueFd socket) {
+  if (!Listens(socket.get()) || SocketFamily(socket.get()) != AF_VSOCK) {
+    return absl::InvalidArgumentError("no vsock socket that listens");
+  }
+  return std::unique_ptr<Listener>(new Listener(std::move(socket), "vsock"));
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::ListenVsock(uint32_t port) {

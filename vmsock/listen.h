@@ -61,6 +61,13 @@ class Listener {
   // kInvalidArgument: not a possible path. Else the kernel's errors.
   static absl::StatusOr<std::unique_ptr<Listener>> ListenUnix(const UnixListenOptions& options);
 
+  // Goes on with what ListenUnix made in an earlier process image: takes its socket and its lock.
+  // kInvalidArgument: `socket` does not listen, or not at `path`.
+  static absl::StatusOr<std::unique_ptr<Listener>> AdoptUnix(const std::string& path,
+                                                             UniqueFd socket, UniqueFd lock);
+  // Likewise of ListenVsock.
+  static absl::StatusOr<std::unique_ptr<Listener>> AdoptVsock(UniqueFd socket);
+
   // Binds `port` for every VM whose kernel vhost-vsock device is on this host. kUnavailable: this
   // kernel has no vsock. kAlreadyExists: the port is taken.
   static absl::StatusOr<std::unique_ptr<Listener>> ListenVsock(uint32_t port);
@@ -80,12 +87,17 @@ class Listener {
 
   // For poll(2), readable when Accept(0) may succeed. Owned by the listener.
   int fd() const { return socket_.get(); }
+  // ListenUnix's, as long as the listener lives; -1 for others.
+  int lock_fd() const { return lock_.get(); }
   // What a client on this machine dials, in dial.h's form.
   const std::string& endpoint() const { return endpoint_; }
 
  private:
   Listener(UniqueFd socket, std::string endpoint)
       : socket_(std::move(socket)), endpoint_(std::move(endpoint)) {}
+
+  // Remembers which file is the socket's.
+  absl::Status TakeFile(const std::string& path);
 
   UniqueFd socket_;
   std::string endpoint_;

@@ -25,7 +25,7 @@
 //                        Shutdown       end all sessions and exit
 //
 // One message is one packet on a SOCK_SEQPACKET pair: MessageKind as uint64, then the struct as it
-// is. Internal: both sides are always of the same build. Plain values.
+// is. Internal: both sides are of the same build, or of equal fingerprint.h. Plain values.
 #ifndef CONSORT_HOST_CONTROL_MESSAGES_H_
 #define CONSORT_HOST_CONTROL_MESSAGES_H_
 

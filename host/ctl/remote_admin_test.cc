@@ -36,8 +36,7 @@ class RemoteAdminTest : public ::testing::Test {
     auto loop = EventLoop::Create();
     ASSERT_TRUE(loop.ok()) << loop.status();
     loop_ = *std::move(loop);
-    std::string bound;
-    auto listening = ListenTcp("127.0.0.1:0", &bound);
+    auto listening = ListenTcp("127.0.0.1:0");
     ASSERT_TRUE(listening.ok()) << listening.status();
     auto http = HttpServer::Start(
         loop_.get(), *std::move(listening), HttpServer::Access::kReadAndWrite,

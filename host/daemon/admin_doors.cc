@@ -76,6 +76,7 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
     const absl::StatusOr<TraceRequest> wanted = ParseTraceRequest(request.body);
     return Done(wanted.ok() ? actions->Trace(*wanted, who) : wanted.status());
   }
+  if (request.path == "/api/v1/upgrade") return Done(actions->Upgrade(who));
   const auto number = [&](const char* key) {
     return has(key) && body[key].is_number_unsigned() && body[key].get<uint64_t>() <= INT64_MAX;
   };
@@ -110,7 +111,8 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
   }
   return HttpResponse{
       kNotFound, kPlainText,
-      "PUT goes to /api/v1/scheduler, tenants, trace, moves, checkpoints, restores and devices\n"};
+      "PUT goes to /api/v1/scheduler, tenants, trace, moves, checkpoints, restores, devices and "
+      "upgrade\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {
@@ -122,6 +124,7 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
   }
   if (admin && path == "/api/v1/moves") return {200, "application/json", actions->Moves()};
   if (admin && path == "/api/v1/trace") return {200, "application/json", actions->Traces()};
+  if (admin && path == "/api/v1/upgrade") return {200, "application/json", actions->Upgrades()};
   if (const auto page = ParsePagePath(path); page.has_value()) {
     return {200, "application/json", actions->Page(*page)};
   }
@@ -130,6 +133,13 @@ HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* action
           admin
               ? "there are /, /metrics, /healthz, /api/v1/page, /api/v1/status and /api/v1/trace\n"
               : "there are /, /metrics, /healthz and /api/v1/page\n"};
+}
+
+// For the HTTP server, which closes what it listens on.
+absl::StatusOr<UniqueFd> CopyOf(int fd) {
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return absl::ResourceExhaustedError(strerror(errno));
+  return copy;
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> ListenAdmin(const std::string& path) {
@@ -159,12 +169,15 @@ void AdminDoors::Adopt(UniqueFd connection, const gpool::Identity& peer) {
 
 absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                                                              const AdminOptions& options,
-                                                             AdminActions* actions) {
+                                                             AdminActions* actions,
+                                                             AdminSockets sockets) {
   std::unique_ptr<AdminDoors> doors(new AdminDoors());
   if (!options.socket_path.empty()) {
-    ASSIGN_OR_RETURN(doors->admin_listener_, ListenAdmin(options.socket_path));
-    UniqueFd copy(fcntl(doors->admin_listener_->fd(), F_DUPFD_CLOEXEC, 0));
-    if (!copy.valid()) return absl::ResourceExhaustedError(strerror(errno));
+    doors->admin_listener_ = std::move(sockets.admin);
+    if (doors->admin_listener_ == nullptr) {
+      ASSIGN_OR_RETURN(doors->admin_listener_, ListenAdmin(options.socket_path));
+    }
+    ASSIGN_OR_RETURN(UniqueFd copy, CopyOf(doors->admin_listener_->fd()));
     ASSIGN_OR_RETURN(
         doors->admin_,
         HttpServer::Start(loop, std::move(copy), HttpServer::Access::kReadAndWrite,
@@ -175,8 +188,8 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
     LOG(INFO) << "administration on " << options.socket_path;
   }
   if (!options.metrics_address.empty()) {
-    std::string bound;
-    auto listening = ListenTcp(options.metrics_address, &bound);
+    auto listening = sockets.metrics.valid() ? absl::StatusOr<UniqueFd>(std::move(sockets.metrics))
+                                             : ListenTcp(options.metrics_address);
     if (absl::IsAlreadyExists(listening.status()) && options.metrics_by_default) {
       LOG(WARNING) << "no metrics: " << listening.status().message()
                    << "; --metrics chooses another address, or off";
@@ -187,9 +200,12 @@ absl::StatusOr<std::unique_ptr<AdminDoors>> AdminDoors::Open(EventLoop* loop,
                           absl::StrCat("--metrics ", listening.status().message(),
                                        "; choose another address, or off"));
     }
+    doors->metrics_listening_ = *std::move(listening);
+    const std::string bound = AddressText(doors->metrics_listening_.get());
+    ASSIGN_OR_RETURN(UniqueFd copy, CopyOf(doors->metrics_listening_.get()));
     ASSIGN_OR_RETURN(
         doors->metrics_,
-        HttpServer::Start(loop, *std::move(listening), HttpServer::Access::kRead,
+        HttpServer::Start(loop, std::move(copy), HttpServer::Access::kRead,
                           [actions](const HttpRequest& request, const HttpServer::Later&) {
                             return Answer(request, /*admin=*/false, actions);
                           }));

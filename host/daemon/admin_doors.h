@@ -72,6 +72,12 @@ class AdminActions {
   virtual absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) = 0;
   // A drained device takes no new applications, and those that it has are told to go.
   virtual absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) = 0;
+  // The binary that is installed now takes over; Upgrades tells how it went. Others than OK: it
+  // cannot now.
+  virtual absl::Status Upgrade(const std::string& who) = 0;
+  // The latest: {"number": 1, "state": "done", "by": "uid 0", "text": "", "version": "1.2.3"}; with
+  // the version of who answers.
+  virtual std::string Upgrades() const = 0;
   // kFailedPrecondition: it is so already.
   virtual absl::Status Trace(const TraceRequest& request, const std::string& who) = 0;
   // TraceBook::Json.
@@ -80,22 +86,34 @@ class AdminActions {
   virtual void Denied(const std::string& who, const std::string& what) = 0;
 };
 
+// What an earlier process image of this daemon listened on; empty: it did not.
+struct AdminSockets {
+  std::unique_ptr<Listener> admin;
+  UniqueFd metrics;
+};
+
 class AdminDoors {
  public:
-  // Opens what `options` names. `actions` is borrowed for the doors' life. Errors name the socket;
-  // a default metrics port that is taken is a warning only.
+  // Opens what `options` names, or goes on with `sockets`. `actions` is borrowed for the doors'
+  // life. Errors name the socket; a default metrics port that is taken is a warning only.
   static absl::StatusOr<std::unique_ptr<AdminDoors>> Open(EventLoop* loop,
                                                           const AdminOptions& options,
-                                                          AdminActions* actions);
+                                                          AdminActions* actions,
+                                                          AdminSockets sockets = {});
 
   // An operator's connection over the pool's TLS, plain from here on.
   void Adopt(UniqueFd connection, const gpool::Identity& peer);
+
+  // What it listens on; null and negative: not.
+  const Listener* admin_listener() const { return admin_listener_.get(); }
+  int metrics_fd() const { return metrics_listening_.get(); }
 
  private:
   AdminDoors() = default;
 
   std::unique_ptr<Listener> admin_listener_;  // owns the socket file; the server has a copy
   std::unique_ptr<HttpServer> admin_;
+  UniqueFd metrics_listening_;  // likewise
   std::unique_ptr<HttpServer> metrics_;
 };
 

@@ -31,18 +31,16 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
           [this](Connection connection, const wire::Hello& hello) {
             OnHello(std::move(connection), hello);
           },
-          [this] {
-            // The kernel's queue holds what comes while the greeter is full.
-            const auto follow = [this](Door* door) {
-              if (greeter_.full()) {
-                door->Pause();
-              } else {
-                door->Resume();
-              }
-            };
-            for (const auto& [path, door] : unix_doors_) follow(door.get());
-            if (vsock_door_ != nullptr) follow(vsock_door_.get());
-          }),
+          [this] { PaceDoors(); }),
+      greet_([this](Connection connection) {
+        if (greeter_.full()) {
+          // Only a VM's device comes here with the greeter full; sockets are paused then.
+          LOG(WARNING) << connection.tenant
+                       << ": too many connections without a Hello; one dropped";
+          return;
+        }
+        greeter_.Add(std::move(connection));
+      }),
       node_(HostName()),
       events_([] { return static_cast<uint64_t>(time(nullptr)); }),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))),
@@ -106,19 +104,13 @@ void Daemon::CheckAllReady() {
 }
 
 absl::Status Daemon::OpenDoors() {
-  greet_ = [this](Connection connection) {
-    if (greeter_.full()) {
-      // Only a VM's device comes here with the greeter full; sockets are paused then.
-      LOG(WARNING) << connection.tenant << ": too many connections without a Hello; one dropped";
-      return;
-    }
-    greeter_.Add(std::move(connection));
-  };
-  ASSIGN_OR_RETURN(unix_doors_[options_.socket_path],
-                   Door::OpenUnix(loop_, options_.socket_path, "local", greet_));
-  LOG(INFO) << "listening on " << options_.socket_path;
+  if (!unix_doors_.contains(options_.socket_path)) {
+    ASSIGN_OR_RETURN(unix_doors_[options_.socket_path],
+                     Door::OpenUnix(loop_, options_.socket_path, "local", greet_));
+    LOG(INFO) << "listening on " << options_.socket_path;
+  }
   RETURN_IF_ERROR(OpenTenantDoors());
-  if (options_.vsock_port.has_value()) {
+  if (options_.vsock_port.has_value() && vsock_door_ == nullptr) {
     auto door = Door::OpenVsock(loop_, *options_.vsock_port, greet_);
     if (door.ok()) {
       vsock_door_ = *std::move(door);
@@ -131,6 +123,19 @@ absl::Status Daemon::OpenDoors() {
   for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
   RETURN_IF_ERROR(OpenVmDoors());
   return JoinPool();
+}
+
+void Daemon::PaceDoors() {
+  // The kernel's queue holds what comes while the greeter is full, or while nobody may begin.
+  const auto pace = [this](Door* door) {
+    if (greeter_.full() || handing_over_) {
+      door->Pause();
+    } else {
+      door->Resume();
+    }
+  };
+  for (const auto& [path, door] : unix_doors_) pace(door.get());
+  if (vsock_door_ != nullptr) pace(vsock_door_.get());
 }
 
 absl::Status Daemon::JoinPool() {
@@ -171,6 +176,7 @@ void Daemon::Stop() {
   if (stopping_) return;
   stopping_ = true;
   cancel_tasks_.store(true, std::memory_order_relaxed);
+  if (rehearsal_ != nullptr) rehearsal_->Kill();
   unix_doors_.clear();
   vsock_door_.reset();
   vm_doors_.reset();

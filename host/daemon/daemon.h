@@ -29,6 +29,7 @@
 #include "host/daemon/account.h"
 #include "host/daemon/admin_doors.h"
 #include "host/daemon/connection.h"
+#include "host/daemon/daemon_state.h"
 #include "host/daemon/event_log.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
@@ -43,6 +44,8 @@
 #include "host/daemon/status.h"
 #include "host/daemon/task_threads.h"
 #include "host/daemon/trace_book.h"
+#include "host/daemon/upgrade.h"
+#include "host/daemon/upgrade_record.h"
 #include "host/daemon/usage_book.h"
 #include "host/daemon/vm_doors.h"
 #include "host/daemon/window_pool.h"
@@ -58,6 +61,10 @@ class Daemon final : private AdminActions {
   // Starts the workers, and opens the doors once all of them are ready; then `on_ready` is called.
   // `on_end` is called when the daemon cannot go on (with an error) or has ended after Stop.
   absl::Status Start(std::function<void()> on_ready, std::function<void(absl::Status)> on_end);
+  // Instead of Start: goes on from what the last binary of this process left. An error: it cannot,
+  // and the workers end with this object.
+  absl::Status Resume(const DaemonState& state, std::function<void()> on_ready,
+                      std::function<void(absl::Status)> on_end);
   // Closes the doors, ends the sessions and the workers. Idempotent.
   void Stop();
   // Reaps ended children. Call when SIGCHLD arrived.
@@ -112,6 +119,7 @@ class Daemon final : private AdminActions {
   struct RunningWorker {
     std::unique_ptr<WorkerProcess> process;
     Slot* slot = nullptr;
+    bool outdated = false;  // of an earlier binary: replaced when it has no sessions
   };
   struct Session {
     // One that moves is two: on its old device until it has left, on the new one from its arrival
@@ -136,7 +144,10 @@ class Daemon final : private AdminActions {
 
   void AddDevice(uint32_t index);
   void CheckAllReady();
+  // Those that are not open.
   absl::Status OpenDoors();
+  // The doors accept unless somebody must wait.
+  void PaceDoors();
   absl::Status JoinPool();
   void Fail(absl::Status status);
   void CheckStopped();
@@ -144,16 +155,21 @@ class Daemon final : private AdminActions {
   // --- Workers. daemon_workers.cc
   // The place of the worker that takes a tenant's sessions.
   Slot* SlotOf(Device* device, const std::string& tenant);
+  Slot* OwnSlot(Device* device, const std::string& tenant);
+  WorkerOptions OptionsFor(const Slot& slot) const;
   absl::Status StartWorker(Slot* slot);
   void ScheduleStart(Slot* slot, bool was_ready);
-  // Ends a tenant's own worker that nobody needs any more.
+  // Ends a tenant's own worker that nobody needs any more, or one to be replaced.
   void EndIfUnused(Slot* slot);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
   // Whether all devices have been measured. One after the other, as they share the host's buses.
   absl::StatusOr<bool> CalibrateAll();
   void OnCalibrated(WorkerProcess* worker, const Calibrated& speed);
-  void Drain(WorkerProcess* worker, const std::string& reason);
+  // It gets no new sessions from here on.
+  void Retire(WorkerProcess* worker, EventLevel level, const std::string& reason);
+  // A worker that should be ending.
+  void KillLater(pid_t pid);
   void OnGone(WorkerProcess* worker);
   size_t SessionsOf(const WorkerProcess* worker) const;
 
@@ -187,7 +203,10 @@ class Daemon final : private AdminActions {
                                             const std::vector<uint32_t>& shown) const;
 
   // --- What operators set. daemon_settings.cc
+  void ReopenAccount();
   absl::Status ReloadTenants();
+  // Tells the workers what is not as it was before.
+  void TellChanges(const std::string& policy, const std::map<std::string, Tenant>& before);
   // Makes the tenants' sockets those of the file.
   absl::Status OpenTenantDoors();
   // Makes the VMs' sockets those of their files.
@@ -247,6 +266,23 @@ class Daemon final : private AdminActions {
   // The worker's trace begins or ends, as traces_ says.
   void SendTrace(WorkerProcess* worker);
 
+  // --- The next binary. daemon_upgrade.cc
+  // Whether there is nothing that would be lost.
+  absl::Status MayUpgrade() const;
+  absl::Status Upgrade(const std::string& who) override;
+  std::string Upgrades() const override;
+  void OnRehearsed(int wait_status);
+  // Once nobody is being greeted, or at the deadline.
+  void HandOver(Nanos deadline);
+  void RefuseUpgrade(const absl::Status& why);
+  DaemonState State() const;
+  void RestoreBooks(const DaemonState& state);
+  absl::Status RestoreWorkers(const DaemonState& state);
+  absl::Status RestoreSessions(const DaemonState& state);
+  absl::Status RestoreDoors(const DaemonState& state);
+  // Those of the last binary are replaced as soon as they have no sessions.
+  void RenewWorkers(uint64_t description_hash);
+
   // --- How things are. daemon_status.cc
   void AddShares(const Device& device, DaemonStatus* status) const;
   void SampleHistory();
@@ -282,7 +318,12 @@ class Daemon final : private AdminActions {
   std::map<std::string, uint64_t> unsupported_calls_;  // by function
   std::map<std::string, uint64_t> errors_;             // by kind
   bool reload_failed_ = false;
-  const uint64_t started_unix_seconds_;
+  UpgradeRecord upgrade_;
+  std::unique_ptr<Rehearsal> rehearsal_;  // while there is one
+  EventLoop::TimerId upgrade_timer_ = 0;
+  std::string upgrade_binary_;  // FileIdentity of what is rehearsed
+  bool handing_over_ = false;
+  uint64_t started_unix_seconds_;
   std::unique_ptr<AdminDoors> admin_doors_;
   std::unique_ptr<PoolSessions> pool_;  // null: this host is in no pool
   TaskThreads tasks_;                   // ends before what its work uses

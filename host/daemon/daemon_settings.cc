@@ -22,17 +22,8 @@ std::string RateText(uint64_t per_second) {
 
 void Daemon::Reload() {
   if (stopping_ || vm_doors_ == nullptr) return;
-  if (account_.has_value()) {
-    // Somebody may have moved it away.
-    auto opened = AccountFile::Open(options_.account_path);
-    if (opened.ok()) {
-      account_ = *std::move(opened);
-    } else {
-      LOG(ERROR) << opened.status().message() << "; the one that is open goes on";
-      ++errors_[kErrorAccount];
-      events_.Add(EventLevel::kError, PrintableName(std::string(opened.status().message())));
-    }
-  }
+  // Somebody may have moved it away.
+  if (account_.has_value()) ReopenAccount();
   const absl::Status tenants = ReloadTenants();
   LOG_IF(ERROR, !tenants.ok()) << "reading the tenants' file again: " << tenants.message();
   const absl::Status vms = OpenVmDoors();
@@ -48,6 +39,18 @@ void Daemon::Reload() {
             << vm_doors_->vms().size() << " VMs";
 }
 
+void Daemon::ReopenAccount() {
+  auto opened = AccountFile::Open(options_.account_path);
+  if (opened.ok()) {
+    account_ = *std::move(opened);
+    return;
+  }
+  LOG(ERROR) << opened.status().message()
+             << (account_.has_value() ? "; the one that is open goes on" : "; there is no account");
+  ++errors_[kErrorAccount];
+  events_.Add(EventLevel::kError, PrintableName(std::string(opened.status().message())));
+}
+
 absl::Status Daemon::ReloadTenants() {
   auto file = ReadTenants(options_.tenants_path);
   // There need not be one, but what one said is not taken back by its loss.
@@ -56,12 +59,16 @@ absl::Status Daemon::ReloadTenants() {
   const std::string policy = settings_.policy();
   const std::map<std::string, Tenant> before = settings_.Tenants();
   settings_.Replace(*std::move(file));
+  TellChanges(policy, before);
+  return OpenTenantDoors();
+}
+
+void Daemon::TellChanges(const std::string& policy, const std::map<std::string, Tenant>& before) {
   if (settings_.policy() != policy) {
     LOG(INFO) << "the policy is " << settings_.policy() << " now (was " << policy << ")";
     for (const auto& [worker, running] : workers_) SendSettings(worker);
   }
   SendTerms(before);
-  return OpenTenantDoors();
 }
 
 absl::Status Daemon::OpenTenantDoors() {

@@ -21,27 +21,35 @@
 namespace consort::host {
 
 Daemon::Slot* Daemon::SlotOf(Device* device, const std::string& tenant) {
-  if (settings_.tenants().Find(tenant).isolation != Isolation::kProcess) return &device->packed;
+  const bool packed = settings_.tenants().Find(tenant).isolation != Isolation::kProcess;
+  return packed ? &device->packed : OwnSlot(device, tenant);
+}
+
+Daemon::Slot* Daemon::OwnSlot(Device* device, const std::string& tenant) {
   Slot& slot = device->own[tenant];
   slot.device = device;
   slot.tenant = tenant;
   return &slot;
 }
 
+WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
+  WorkerOptions options;
+  options.binary = options_.worker_path;
+  options.device = options_.device;
+  options.index = slot.device->index;
+  options.cpu_devices = options_.cpu_devices;
+  options.memory = options_.memory;
+  options.scheduler = settings_.policy();
+  options.verbosity = options_.verbosity;
+  return options;
+}
+
 absl::Status Daemon::StartWorker(Slot* slot) {
   Device* device = slot->device;
-  WorkerOptions worker_options;
-  worker_options.binary = options_.worker_path;
-  worker_options.device = options_.device;
-  worker_options.index = device->index;
-  worker_options.cpu_devices = options_.cpu_devices;
-  worker_options.memory = options_.memory;
-  worker_options.scheduler = settings_.policy();
-  worker_options.verbosity = options_.verbosity;
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
       WorkerProcess::Start(
-          loop_, worker_options,
+          loop_, OptionsFor(*slot),
           [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
           [this](WorkerProcess* gone) { OnGone(gone); }));
   slot->worker = worker.get();
@@ -76,11 +84,14 @@ void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
 }
 
 void Daemon::EndIfUnused(Slot* slot) {
-  if (stopping_ || slot->tenant.empty() || !slot->ready() || !slot->waiting.empty() ||
-      SessionsOf(slot->worker) != 0 || AnyHeldFor(*slot)) {
+  if (stopping_ || !slot->ready() || !slot->waiting.empty() || SessionsOf(slot->worker) != 0 ||
+      AnyHeldFor(*slot)) {
     return;
   }
+  const bool packed = slot->tenant.empty();
+  if (packed && !workers_.at(slot->worker).outdated) return;
   WorkerProcess* worker = std::exchange(slot->worker, nullptr);
+  if (packed) ScheduleStart(slot, /*was_ready=*/true);
   worker->state = WorkerProcess::State::kDraining;
   const absl::Status told = worker->control().Send(Shutdown{});
   if (told.ok()) return;
@@ -107,7 +118,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     OnMoveEnded(moved);
   } else if (packet.As(&retired)) {
     ++devices_[worker->device_index()]->workers_retired;
-    Drain(worker, GetText(retired.reason));
+    Retire(worker, EventLevel::kError, absl::StrCat("it cannot go on: ", GetText(retired.reason)));
   } else if (packet.As(&unsupported)) {
     std::string name = GetText(unsupported.name);
     if (!unsupported_calls_.contains(name) && unsupported_calls_.size() >= kUnsupportedNamesMax) {
@@ -217,16 +228,19 @@ void Daemon::OnCalibrated(WorkerProcess* worker, const Calibrated& speed) {
   CheckAllReady();
 }
 
-void Daemon::Drain(WorkerProcess* worker, const std::string& reason) {
+void Daemon::Retire(WorkerProcess* worker, EventLevel level, const std::string& reason) {
   if (worker->state == WorkerProcess::State::kDraining) return;
   Device* device = devices_[worker->device_index()].get();
-  LOG(ERROR) << "device " << device->index << ": worker " << worker->pid()
-             << " cannot go on: " << reason << "; its " << SessionsOf(worker)
-             << " sessions stay with it, new ones get another";
-  events_.Add(
-      EventLevel::kError,
-      absl::StrCat("device ", device->index, ": its worker cannot go on: ", PrintableName(reason),
-                   "; ", SessionsOf(worker), " applications stay with it, new ones get another"));
+  const size_t sessions = SessionsOf(worker);
+  const std::string text =
+      absl::StrCat("device ", device->index, ": its worker is retired: ", reason, "; ", sessions,
+                   " applications stay with it, new ones get another");
+  if (level == EventLevel::kError) {
+    LOG(ERROR) << "worker " << worker->pid() << ", " << text;
+  } else {
+    LOG(INFO) << "worker " << worker->pid() << ", " << text;
+  }
+  events_.Add(level, PrintableName(text));
   const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
   Slot* slot = workers_.at(worker).slot;
@@ -263,9 +277,7 @@ void Daemon::OnGone(WorkerProcess* worker) {
                              " applications lost it"));
   }
   // It has closed its socket, so it is about to exit; a driver can keep it from doing so.
-  loop_->After(kWorkerExitTimeout, [this, pid = worker->pid()] {
-    if (children_.contains(pid)) kill(pid, SIGKILL);
-  });
+  KillLater(worker->pid());
   for (const SessionEnded& ended : lost) EndSession(ended);
 
   if (slot->worker == worker) {
@@ -279,11 +291,21 @@ void Daemon::OnGone(WorkerProcess* worker) {
   CheckStopped();
 }
 
+void Daemon::KillLater(pid_t pid) {
+  loop_->After(kWorkerExitTimeout, [this, pid] {
+    if (children_.contains(pid)) kill(pid, SIGKILL);
+  });
+}
+
 void Daemon::OnChildSignal() {
-  // consortd has no children but its workers.
+  // consortd has no children but its workers and, while there is an upgrade, its next binary.
   int status;
   pid_t pid;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    if (rehearsal_ != nullptr && rehearsal_->pid() == pid) {
+      OnRehearsed(status);
+      continue;
+    }
     children_.erase(pid);
     if (WIFSIGNALED(status)) {
       LOG(INFO) << "worker " << pid << " ended by signal " << WTERMSIG(status);

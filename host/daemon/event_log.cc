@@ -38,4 +38,9 @@ void EventLog::Add(EventLevel level, const std::string& text) {
   if (events_.size() > kEventsMax) events_.pop_front();
 }
 
+void EventLog::Restore(std::deque<Event> events, uint64_t last_number) {
+  events_ = std::move(events);
+  last_number_ = last_number;
+}
+
 }  // namespace consort::host

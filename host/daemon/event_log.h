@@ -34,8 +34,12 @@ class EventLog {
   // Text that guests chose must have been made printable.
   void Add(EventLevel level, const std::string& text);
 
+  // Those of an earlier process image of this daemon.
+  void Restore(std::deque<Event> events, uint64_t last_number);
+
   // The oldest first.
   const std::deque<Event>& events() const { return events_; }
+  uint64_t last_number() const { return last_number_; }
 
  private:
   const std::function<uint64_t()> now_;

@@ -425,6 +425,9 @@ std::optional<Flags> ReadFlags(int argc, char** argv, int* exit_status) {
   AddMemory(&app, &said);
   AddPool(&app, &said);
   AddRecords(&app, &said);
+  // Of a consortd to its next binary; nothing for people.
+  app.add_option("--resume", said.flags.resume)->group("");
+  app.add_option("--rehearse", said.flags.rehearse)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // help or version

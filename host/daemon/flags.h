@@ -17,6 +17,9 @@ struct Flags {
   TenantsFile tenants;
   std::string policy;      // empty: what the tenants' file or the state says
   std::string state_path;  // empty: nothing is kept
+  // Descriptors of a state (upgrade.h) to go on from, and to look at only; -1: none.
+  int resume = -1;
+  int rehearse = -1;
 };
 
 // None: the program ends at once with *exit_status; after --help and --version, or with wrong

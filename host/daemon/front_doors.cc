@@ -54,6 +54,20 @@ absl::StatusOr<std::unique_ptr<Door>> Door::OpenVsock(EventLoop* loop, uint32_t 
   return Start(loop, std::move(listener), /*tenant=*/"", std::move(on_connection));
 }
 
+absl::StatusOr<std::unique_ptr<Door>> Door::AdoptUnix(EventLoop* loop, const std::string& path,
+                                                      const std::string& tenant, UniqueFd socket,
+                                                      UniqueFd lock, OnConnection on_connection) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
+                   Listener::AdoptUnix(path, std::move(socket), std::move(lock)));
+  return Start(loop, std::move(listener), tenant, std::move(on_connection));
+}
+
+absl::StatusOr<std::unique_ptr<Door>> Door::AdoptVsock(EventLoop* loop, UniqueFd socket,
+                                                       OnConnection on_connection) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::AdoptVsock(std::move(socket)));
+  return Start(loop, std::move(listener), /*tenant=*/"", std::move(on_connection));
+}
+
 absl::StatusOr<std::unique_ptr<Door>> Door::Start(EventLoop* loop,
                                                   std::unique_ptr<Listener> listener,
                                                   const std::string& tenant,

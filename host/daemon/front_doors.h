@@ -31,12 +31,20 @@ class Door {
   // Listener::ListenVsock.
   static absl::StatusOr<std::unique_ptr<Door>> OpenVsock(EventLoop* loop, uint32_t port,
                                                          OnConnection on_connection);
+  // Goes on with a door of an earlier process image. Takes the descriptors. Errors as
+  // Listener::AdoptUnix and AdoptVsock.
+  static absl::StatusOr<std::unique_ptr<Door>> AdoptUnix(EventLoop* loop, const std::string& path,
+                                                         const std::string& tenant, UniqueFd socket,
+                                                         UniqueFd lock, OnConnection on_connection);
+  static absl::StatusOr<std::unique_ptr<Door>> AdoptVsock(EventLoop* loop, UniqueFd socket,
+                                                          OnConnection on_connection);
   ~Door();
 
   // Stops and starts accepting; connections wait in the kernel's queue meanwhile.
   void Pause();
   void Resume();
   const std::string& tenant() const { return tenant_; }
+  const Listener& listener() const { return *listener_; }
 
  private:
   Door(EventLoop* loop, std::unique_ptr<Listener> listener, const std::string& tenant,

@@ -38,6 +38,7 @@ class Greeter {
   void Answer(Connection connection, std::string bytes);
 
   bool full() const;
+  bool empty() const { return entries_.empty(); }
   // Closes all.
   void Clear();
 

@@ -154,20 +154,6 @@ void OnCompleted(void*, MHD_Connection*, void** state, MHD_RequestTerminationCod
   delete static_cast<Arriving*>(std::exchange(*state, nullptr));
 }
 
-std::string AddressText(int fd) {
-  sockaddr_storage address = {};
-  socklen_t bytes = sizeof(address);
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof(host), port,
-                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "?";
-  }
-  return address.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
-                                       : absl::StrCat(host, ":", port);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, UniqueFd listening,
@@ -268,7 +254,21 @@ void HttpServer::TurnAfter(Nanos delay) {
   });
 }
 
-absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* bound) {
+std::string AddressText(int fd) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "?";
+  }
+  return address.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                       : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
     return absl::InvalidArgumentError(
@@ -297,7 +297,6 @@ absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* boun
     const std::string text = absl::StrCat(address, ": ", strerror(code));
     return code == EADDRINUSE ? absl::AlreadyExistsError(text) : absl::UnavailableError(text);
   }
-  *bound = AddressText(fd.get());
   return fd;
 }
 

@@ -94,10 +94,13 @@ class HttpServer {
   EventLoop::TimerId timer_ = 0;
 };
 
-// A listening TCP socket at `address`: "127.0.0.1:9825", "[::1]:0". `bound` gets the address with
-// the port that the kernel chose for 0. kInvalidArgument: no such address. kAlreadyExists: the port
+// ADDRESS:PORT that a TCP socket is bound to.
+std::string AddressText(int fd);
+
+// A listening TCP socket at `address`: "127.0.0.1:9825", "[::1]:0"; with port 0 the kernel
+// chooses one, which AddressText tells. kInvalidArgument: no such address. kAlreadyExists: the port
 // is taken. kUnavailable: the kernel's errors.
-absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::string* bound);
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
 
 }  // namespace consort::host
 

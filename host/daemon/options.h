@@ -47,7 +47,14 @@ struct PoolMemberOptions {
       vgpus;  // that a program sees, where its VM's file says nothing; none: all
 };
 
+// What consortd was started as, and is again after an upgrade.
+struct DaemonCommand {
+  std::string binary;  // by its path: what lies there then
+  std::vector<std::string> arguments;
+};
+
 struct DaemonOptions {
+  DaemonCommand command;
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
   std::string vm_folder;          // of the files of more VMs (vm_files.h); empty: none

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "host/control/messages.h"
@@ -147,11 +148,19 @@ absl::Status Settings::Read() {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  const auto wrong = [&](const std::string& what) {
+  auto state = ParseState(text.str());
+  if (!state.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(state_path_, ": ", what, "; mend it, or remove it to go by the files alone"));
-  };
+        absl::StrCat(state_path_, ": ", state.status().message(),
+                     "; mend it, or remove it to go by the files alone"));
+  }
+  state_ = *std::move(state);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Settings::State> Settings::ParseState(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto wrong = [](const std::string& what) { return absl::InvalidArgumentError(what); };
   if (!json.is_object() || json.value("schema", Json()) != kSchema) {
     return wrong("this is not consortd's state");
   }
@@ -177,32 +186,38 @@ absl::Status Settings::Read() {
                     }
                     return absl::OkStatus();
                   }));
-  state_ = std::move(state);
+  return state;
+}
+
+std::string Settings::StateText() const {
+  Json json;
+  json["schema"] = kSchema;
+  if (state_.policy.has_value()) {
+    json["policy"] = {
+        {"name", state_.policy->value}, {"by", state_.policy->by}, {"at", state_.policy->at}};
+  }
+  const absl::Status described = ForEachKind(
+      &state_.terms, {}, [&](const char* kind, const char* key, const auto* said, const auto&) {
+        json[kind] = Json::object();
+        for (const auto& [tenant, one] : *said) json[kind][tenant] = SaidJson(key, one);
+        return absl::OkStatus();
+      });
+  CHECK(described.ok()) << described;
+  // Names are the operator's words; what is no UTF-8 is written as a question mark.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::Status Settings::Restore(const std::string& state_text) {
+  ASSIGN_OR_RETURN(state_, ParseState(state_text));
   return absl::OkStatus();
 }
 
 absl::Status Settings::Take(State state) {
-  if (keeps()) {
-    Json json;
-    json["schema"] = kSchema;
-    if (state.policy.has_value()) {
-      json["policy"] = {
-          {"name", state.policy->value}, {"by", state.policy->by}, {"at", state.policy->at}};
-    }
-    RETURN_IF_ERROR(ForEachKind(&state.terms, {},
-                                [&]<class T>(const char* kind, const char* key, SaidOf<T>* said,
-                                             const Change<T>&) -> absl::Status {
-                                  json[kind] = Json::object();
-                                  for (const auto& [tenant, one] : *said)
-                                    json[kind][tenant] = SaidJson(key, one);
-                                  return absl::OkStatus();
-                                }));
-    // Names are the operator's words; what is no UTF-8 is written as a question mark.
-    RETURN_IF_ERROR(
-        WriteWhole(state_path_, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
-  }
-  state_ = std::move(state);
-  return absl::OkStatus();
+  std::swap(state_, state);
+  if (!keeps()) return absl::OkStatus();
+  const absl::Status written = WriteWhole(state_path_, StateText());
+  if (!written.ok()) std::swap(state_, state);
+  return written;
 }
 
 std::string Settings::policy() const {

@@ -66,6 +66,10 @@ class Settings {
   // All that a file or the pool names or that were set, likewise.
   std::map<std::string, Tenant> Tenants() const;
   bool keeps() const { return !state_path_.empty(); }
+  // What was set at run time, as the state file has it.
+  std::string StateText() const;
+  // Takes such a text, and writes nothing. kInvalidArgument: it is none.
+  absl::Status Restore(const std::string& state_text);
 
   // From now on, said by `who` at `at` seconds since 1970; no value: what the pool or the files
   // say.
@@ -106,6 +110,8 @@ class Settings {
         policy_(std::move(policy)),
         state_path_(std::move(state_path)) {}
   absl::Status Read();
+  // kInvalidArgument: what is wrong with a state's text.
+  static absl::StatusOr<State> ParseState(const std::string& text);
   // Writes `state` to the file, and takes it if that worked.
   absl::Status Take(State state);
 

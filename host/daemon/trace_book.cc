@@ -19,9 +19,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 absl::Status TraceBook::Begin(const std::string& folder, Bytes bytes_max, const std::string& who,
                               uint64_t unix_seconds) {
-  if (recording_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("traces are being recorded, since ", by_, " began; consortctl trace stop"));
+  if (now_.on) {
+    return absl::FailedPreconditionError(absl::StrCat("traces are being recorded, since ", now_.by,
+                                                      " began; consortctl trace stop"));
   }
   if (folder.empty()) {
     return absl::FailedPreconditionError("consortd was started without --trace-folder");
@@ -32,55 +32,55 @@ absl::Status TraceBook::Begin(const std::string& folder, Bytes bytes_max, const 
     return absl::UnavailableError(
         absl::StrCat("no traces: ", folder, ": ", error.message(), "; see --trace-folder"));
   }
-  recording_ = true;
-  folder_ = folder;
-  bytes_max_ = bytes_max;
-  by_ = who;
-  since_ = unix_seconds;
-  files_.clear();
+  now_.on = true;
+  now_.folder = folder;
+  now_.bytes_max = bytes_max;
+  now_.by = who;
+  now_.since = unix_seconds;
+  now_.files.clear();
   return absl::OkStatus();
 }
 
 absl::Status TraceBook::End() {
-  if (!recording_) return absl::FailedPreconditionError("no traces are being recorded");
-  recording_ = false;
-  for (TraceFile& file : files_) {
+  if (!now_.on) return absl::FailedPreconditionError("no traces are being recorded");
+  now_.on = false;
+  for (TraceFile& file : now_.files) {
     if (file.ended.empty()) file.ended = "stopped";
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> TraceBook::NextFile(uint32_t device) {
-  if (files_.size() >= kTraceFilesMax) {
+  if (now_.files.size() >= kTraceFilesMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a recording has at most ", kTraceFilesMax, " files; stop it and begin anew"));
   }
   std::string path;
   std::error_code error;
   for (uint64_t number = 0; path.empty() || std::filesystem::exists(path, error); ++number) {
-    path = absl::StrCat(folder_, "/device-", device, "-", number, ".trace");
+    path = absl::StrCat(now_.folder, "/device-", device, "-", number, ".trace");
   }
-  files_.push_back({device, path, ""});
+  now_.files.push_back({device, path, ""});
   return path;
 }
 
 void TraceBook::Ended(const std::string& path, const std::string& why) {
-  for (TraceFile& file : files_) {
+  for (TraceFile& file : now_.files) {
     if (file.path == path && file.ended.empty()) file.ended = why;
   }
 }
 
 std::string TraceBook::Json() const {
   OrderedJson out;
-  out["recording"] = recording_;
-  if (!folder_.empty()) {
-    out["folder"] = folder_;
-    out["by"] = by_;
-    out["since"] = since_;
-    if (bytes_max_ != 0) out["bytes_max"] = bytes_max_;
+  out["recording"] = now_.on;
+  if (!now_.folder.empty()) {
+    out["folder"] = now_.folder;
+    out["by"] = now_.by;
+    out["since"] = now_.since;
+    if (now_.bytes_max != 0) out["bytes_max"] = now_.bytes_max;
   }
   out["files"] = OrderedJson::array();
-  for (const TraceFile& file : files_) {
+  for (const TraceFile& file : now_.files) {
     OrderedJson& entry = out["files"].emplace_back();
     entry["device"] = file.device;
     entry["path"] = file.path;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,16 @@ struct TraceFile {
   std::string ended;  // why; empty: it is being recorded
 };
 
+// The one that goes on, or the last one.
+struct TraceRecording {
+  bool on = false;
+  std::string folder;
+  Bytes bytes_max = 0;  // of each file; 0: no bound
+  std::string by;
+  uint64_t since = 0;
+  std::vector<TraceFile> files;
+};
+
 class TraceBook {
  public:
   // Of files that begin now. `bytes_max` of each; 0: no bound. kFailedPrecondition: it is on, or
@@ -33,8 +44,11 @@ class TraceBook {
                      uint64_t unix_seconds);
   // kFailedPrecondition: it is off.
   absl::Status End();
-  bool recording() const { return recording_; }
-  Bytes bytes_max() const { return bytes_max_; }
+  bool recording() const { return now_.on; }
+  Bytes bytes_max() const { return now_.bytes_max; }
+  const TraceRecording& now() const { return now_; }
+  // That of an earlier process image of this daemon.
+  void Restore(TraceRecording recording) { now_ = std::move(recording); }
 
   // The file for a worker of that device, while recording. kResourceExhausted: kTraceFilesMax.
   absl::StatusOr<std::string> NextFile(uint32_t device);
@@ -45,12 +59,7 @@ class TraceBook {
   std::string Json() const;
 
  private:
-  bool recording_ = false;
-  std::string folder_;
-  Bytes bytes_max_ = 0;
-  std::string by_;
-  uint64_t since_ = 0;
-  std::vector<TraceFile> files_;  // of this recording, or of the last one
+  TraceRecording now_;
 };
 
 // What PUT /api/v1/trace asks for: {"record": true, "bytes_max": 1048576} or {"record": false}; a

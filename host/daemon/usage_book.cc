@@ -110,6 +110,15 @@ void UsageBook::End(SessionEnded* ended) {
   open_.erase(it);
 }
 
+void UsageBook::Restore(std::map<UsageKey, UsageTotals> totals) {
+  totals_ = std::move(totals);
+  for (const auto& [key, counted] : totals_) names_[key.tenant].insert(key.application);
+}
+
+void UsageBook::RestoreOpen(const UsageKey& who, const SessionUsage& latest) {
+  open_[latest.session] = {Bounded(who), latest};
+}
+
 SessionUsage UsageBook::Latest(uint64_t session) const {
   const auto it = open_.find(session);
   return it == open_.end() ? SessionUsage{} : it->second.latest;

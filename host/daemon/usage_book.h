@@ -49,6 +49,11 @@ class UsageBook {
   // died cannot give any. `ended` gets what was counted.
   void End(SessionEnded* ended);
 
+  // What an earlier process image of this daemon counted: first the totals, open sessions included,
+  // then each of those. The names are as its book had them.
+  void Restore(std::map<UsageKey, UsageTotals> totals);
+  void RestoreOpen(const UsageKey& who, const SessionUsage& latest);
+
   // Of an open session; zeros for others.
   SessionUsage Latest(uint64_t session) const;
   const std::map<UsageKey, UsageTotals>& totals() const { return totals_; }

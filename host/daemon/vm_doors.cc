@@ -115,6 +115,14 @@ void VmDoors::Remove(const std::string& name) {
   LOG(INFO) << "VM " << name << ": its vsock device is closed";
 }
 
+std::vector<std::string> VmDoors::Attached() const {
+  std::vector<std::string> names;
+  for (const auto& [name, door] : doors_) {
+    if (door.device->stats().frontends_now != 0) names.push_back(name);
+  }
+  return names;
+}
+
 VmDoors::~VmDoors() {
   for (auto& [name, door] : doors_) door.device->Stop();
   for (auto& [name, door] : doors_) door.thread.join();

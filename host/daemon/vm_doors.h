@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ class VmDoors {
   void Change(const VmOptions& vm);
   // Ends the VM's device. A running VM is without it until it is started again.
   void Remove(const std::string& name);
+
+  // The VMs that run on their device now, by name.
+  std::vector<std::string> Attached() const;
 
   // By name.
   const std::map<std::string, VmOptions>& vms() const { return shared_->vms; }

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
     std::function<void(WorkerProcess*)> on_gone) {
   ASSIGN_OR_RETURN(auto pair, ControlSocket::MakePair());
+  const std::string binary = FileIdentity(options.binary);
 
   std::vector<std::string> arguments = {
       options.binary,
@@ -77,21 +79,43 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     return absl::UnavailableError(absl::StrCat("starting ", options.binary, ": ", strerror(error)));
   }
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(
-      loop, options, std::move(pair.first), pid, std::move(on_packet), std::move(on_gone)));
-  WorkerProcess* borrowed = worker.get();
-  RETURN_IF_ERROR(loop->Watch(borrowed->control_.fd(), EPOLLIN,
-                              [borrowed](uint32_t) { borrowed->OnReadable(); }));
+      loop, options, std::move(pair.first), pid, binary, std::move(on_packet), std::move(on_gone)));
+  RETURN_IF_ERROR(worker->Watch());
   return worker;
 }
 
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(
+    EventLoop* loop, const WorkerOptions& options, UniqueFd control, pid_t pid,
+    const std::string& binary, State state,
+    std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
+    std::function<void(WorkerProcess*)> on_gone) {
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(
+      loop, options, std::move(control), pid, binary, std::move(on_packet), std::move(on_gone)));
+  worker->state = state;
+  RETURN_IF_ERROR(worker->Watch());
+  return worker;
+}
+
+absl::Status WorkerProcess::Watch() {
+  return loop_->Watch(control_.fd(), EPOLLIN, [this](uint32_t) { OnReadable(); });
+}
+
+std::string FileIdentity(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return "";
+  return absl::StrCat(info.st_dev, ":", info.st_ino, ":", info.st_mtim.tv_sec, ".",
+                      info.st_mtim.tv_nsec);
+}
+
 WorkerProcess::WorkerProcess(EventLoop* loop, const WorkerOptions& options, UniqueFd control,
-                             pid_t pid,
+                             pid_t pid, const std::string& binary,
                              std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
                              std::function<void(WorkerProcess*)> on_gone)
     : loop_(loop),
       options_(options),
       control_(std::move(control)),
       pid_(pid),
+      binary_(binary),
       on_packet_(std::move(on_packet)),
       on_gone_(std::move(on_gone)) {}
 

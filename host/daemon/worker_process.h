@@ -44,6 +44,13 @@ class WorkerProcess {
       EventLoop* loop, const WorkerOptions& options,
       std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
       std::function<void(WorkerProcess*)> on_gone);
+  // Goes on with a worker that an earlier process image of this daemon started (daemon_state.h), in
+  // `state`. Takes `control`. Callbacks as for Start. Errors: it cannot be watched.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(
+      EventLoop* loop, const WorkerOptions& options, UniqueFd control, pid_t pid,
+      const std::string& binary, State state,
+      std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
+      std::function<void(WorkerProcess*)> on_gone);
   // Takes it off the loop. The process, if it is still there, sees the end of its control socket
   // and exits; Kill first where that cannot be waited for.
   ~WorkerProcess();
@@ -51,23 +58,31 @@ class WorkerProcess {
   ControlSocket& control() { return control_; }
   pid_t pid() const { return pid_; }
   uint32_t device_index() const { return options_.index; }
+  // Which file it runs: FileIdentity of options.binary when it was started.
+  const std::string& binary() const { return binary_; }
   void Kill();
 
   State state = State::kStarting;
 
  private:
   WorkerProcess(EventLoop* loop, const WorkerOptions& options, UniqueFd control, pid_t pid,
+                const std::string& binary,
                 std::function<void(WorkerProcess*, ControlPacket&)> on_packet,
                 std::function<void(WorkerProcess*)> on_gone);
+  absl::Status Watch();
   void OnReadable();
 
   EventLoop* const loop_;
   const WorkerOptions options_;
   ControlSocket control_;
   const pid_t pid_;
+  const std::string binary_;
   const std::function<void(WorkerProcess*, ControlPacket&)> on_packet_;
   const std::function<void(WorkerProcess*)> on_gone_;
 };
+
+// Tells the file that is at `path` now from the one that replaces it there; empty: there is none.
+std::string FileIdentity(const std::string& path);
 
 }  // namespace consort::host
 

@@ -39,6 +39,7 @@ HOW = (
     How(r"consortctl checkpoint train ", test="tests/e2e/checkpoint_test.py", proof=r'control\("checkpoint", f"pid:'),
     How(r"consortctl checkpoint --show ", test="tests/e2e/checkpoint_test.py", proof=r'control\("checkpoint", "--show"'),
     How(r"consortctl restore ", test="tests/e2e/checkpoint_test.py", proof=r'control\("restore", f"pid:'),
+    How(r"consortctl upgrade", test="tests/e2e/upgrade_test.py", proof=r'control\("upgrade"'),
     How(r"consortctl vm attach", test="tests/e2e/libvirt_test.py", proof=r'vm_ctl\("attach"'),
     How(r"consortctl vm check", test="tests/e2e/libvirt_test.py", proof=r'vm_ctl\("check"'),
     How(r"consortctl vm list", test="tests/e2e/libvirt_test.py", proof=r'vm_ctl\("list"'),

@@ -25,6 +25,7 @@ class Counter {
 // See VsockDeviceStats for the meaning of each.
 struct Counters {
   Counter frontends;
+  Counter frontends_now;
   Counter connections_opened;
   Counter connections_refused;
   Counter connections_reset;

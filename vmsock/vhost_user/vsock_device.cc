@@ -149,6 +149,7 @@ absl::Status VsockDevice::DropFrontend(const absl::Status& why) {
     LOG(WARNING) << "vhost-user: frontend of " << options_.socket_path << " dropped: " << why;
   }
   frontend_.reset();
+  counters_.frontends_now.Set(0);
   pump_again_ = false;
   return WatchListener();
 }
@@ -174,6 +175,7 @@ void VsockDevice::AcceptFrontend() {
   listener_watch_.Reset();
   frontend_ = std::move(frontend);
   counters_.frontends.Add();
+  counters_.frontends_now.Set(1);
   LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " connected";
 }
 
@@ -212,6 +214,7 @@ void VsockDevice::PumpQueues() {
 
 VsockDeviceStats VsockDevice::stats() const {
   return {.frontends = counters_.frontends.Get(),
+          .frontends_now = counters_.frontends_now.Get(),
           .connections_opened = counters_.connections_opened.Get(),
           .connections_refused = counters_.connections_refused.Get(),
           .connections_reset = counters_.connections_reset.Get(),

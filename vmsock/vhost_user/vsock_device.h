@@ -48,7 +48,8 @@ struct VsockDeviceOptions {
 
 // Since the device was created.
 struct VsockDeviceStats {
-  uint64_t frontends = 0;  // VMMs that have connected
+  uint64_t frontends = 0;      // VMMs that have connected
+  uint64_t frontends_now = 0;  // one or none
   uint64_t connections_opened = 0;
   uint64_t connections_refused = 0;  // by the handler or a bound
   uint64_t connections_reset = 0;    // by us: a protocol error, or the host side failed

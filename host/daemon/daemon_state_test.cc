@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/daemon/daemon_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "host/control/control_socket.h"
+#include "host/limits.h"
+
+namespace consort::host {
+namespace {
+
+using ::testing::HasSubstr;
+
+// With something of every kind.
+DaemonState Whole() {
+  DaemonState state;
+  state.build = "1.2.3";
+  state.upgrade = {3, "uid 0"};
+  state.doors = {{"/run/a.sock", "local", 3, 4}, {"/run/b.sock", "web", 5, 6}};
+  state.vsock = 7;
+  state.admin = {{"/run/admin.sock", "", 8, 9}};
+  state.metrics = {{"127.0.0.1:9825", "", 10, DaemonState::kNone}};
+  state.devices.resize(2);
+  SetText(state.devices[1].info.snapshot.name, "Two");
+  state.devices[1].memory.promised = 17;
+  state.devices[1].drained = true;
+  state.workers = {{100, 0, "", 1, true, "1:2:3.4", 11}, {101, 1, "web", 2, false, "", 12}};
+  state.children = {{100, 0}, {101, 1}, {102, 0}};
+  DaemonState::Session session;
+  session.open.session = 8;
+  session.open.window_base = 0x200000000000;
+  session.tenant = "web";
+  session.application = std::string("a\0b", 3);
+  session.device = 1;
+  session.worker = 101;
+  session.started = 123;
+  session.told.calls = 4;
+  session.usage.calls = 9;
+  state.sessions = {session};
+  state.next_session = 9;
+  state.totals = {{"web", "train", 1, 5, 1, session.usage}};
+  state.events = {{1, 1767225600, 2, "a worker died", 3}};
+  state.last_event = 4;
+  state.trace = {true, "/traces", 4096, "uid 1", 7, {{0, "/traces/a", "stopped"}}};
+  state.refused = {{"drained", 2}};
+  state.unsupported_calls = {{"cuLinkCreate", 1}};
+  state.errors = {{"account", 1}};
+  state.settings = "{}";
+  state.policy = "las";
+  state.terms = {{"web", 3, {100, 200}}};
+  return state;
+}
+
+TEST(DaemonState, IsReadAsItWasWritten) {
+  const DaemonState state = Whole();
+  const std::vector<std::byte> bytes = Encode(state);
+  const auto read = DecodeDaemonState(bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Encode(*read), bytes);
+  EXPECT_EQ(read->sessions[0].application, state.sessions[0].application);
+  EXPECT_EQ(read->sessions[0].usage, state.sessions[0].usage);
+  EXPECT_EQ(read->metrics[0].lock, DaemonState::kNone);
+  EXPECT_EQ(read->terms[0].rates, state.terms[0].rates);
+  EXPECT_THAT(DescriptorsOf(*read),
+              ::testing::UnorderedElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+}
+
+TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
+  std::vector<std::byte> bytes = Encode(Whole());
+  bytes[8] ^= std::byte{64};
+  const auto read = DecodeDaemonState(bytes);
+  EXPECT_TRUE(absl::IsFailedPrecondition(read.status())) << read.status();
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 65, this one reads 1"));
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("when no application runs"));
+}
+
+TEST(DaemonState, OfWorkersThatSpeakOtherwiseIsRefused) {
+  std::vector<std::byte> bytes = Encode(Whole());
+  bytes[16] ^= std::byte{1};
+  EXPECT_TRUE(absl::IsFailedPrecondition(DecodeDaemonState(bytes).status()));
+}
+
+TEST(DaemonState, CutAnywhereIsRefused) {
+  const std::vector<std::byte> bytes = Encode(Whole());
+  for (size_t count = 0; count < bytes.size(); count += 8) {
+    EXPECT_FALSE(DecodeDaemonState(std::span(bytes).first(count)).ok()) << count;
+  }
+  std::vector<std::byte> longer = bytes;
+  longer.resize(bytes.size() + 8);
+  EXPECT_FALSE(DecodeDaemonState(longer).ok());
+}
+
+// Whatever is wrong in it, a state is either refused or one whose parts fit each other.
+TEST(DaemonState, WithAnyByteChangedDoesNoHarm) {
+  const std::vector<std::byte> good = Encode(Whole());
+  std::mt19937 random(17);
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::vector<std::byte> bytes = good;
+    bytes[at] ^= static_cast<std::byte>(1 + random() % 255);
+    const auto read = DecodeDaemonState(bytes);
+    if (!read.ok()) continue;
+    for (const auto& worker : read->workers) EXPECT_LT(worker.device, read->devices.size());
+    for (const auto& session : read->sessions) EXPECT_LT(session.device, read->devices.size());
+    for (const int descriptor : DescriptorsOf(*read)) EXPECT_GT(descriptor, 2);
+  }
+}
+
+TEST(DaemonState, ThatContradictsItselfIsRefused) {
+  const std::vector<std::function<void(DaemonState*)>> mistakes = {
+      [](DaemonState* state) { state->workers[0].device = 2; },
+      [](DaemonState* state) { state->workers[0].pid = 101; },
+      [](DaemonState* state) { state->workers[0].pid = -1; },
+      [](DaemonState* state) { state->workers[0].control = DaemonState::kNone; },
+      [](DaemonState* state) { state->workers[0].state = 3; },
+      [](DaemonState* state) { state->children[0].device = 2; },
+      [](DaemonState* state) { state->sessions[0].worker = 99; },
+      [](DaemonState* state) { state->sessions[0].device = 2; },
+      [](DaemonState* state) { state->next_session = 8; },
+      [](DaemonState* state) { state->sessions.push_back(state->sessions[0]); },
+      [](DaemonState* state) { state->events.resize(kEventsMax + 1); },
+      [](DaemonState* state) { state->events[0].level = 3; },
+      [](DaemonState* state) { state->devices.resize(kDevicesMax + 1); },
+      [](DaemonState* state) { state->doors[0].socket = 2; },
+      [](DaemonState* state) { state->doors[0].socket = 5; },
+      [](DaemonState* state) {
+        state->metrics.push_back({"x", "", 20, 21});
+      },
+  };
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    DaemonState state = Whole();
+    mistakes[i](&state);
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeDaemonState(Encode(state)).status())) << i;
+  }
+}
+
+}  // namespace
+}  // namespace consort::host
