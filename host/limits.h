@@ -179,6 +179,15 @@ inline constexpr Bytes kCheckpointSyncBytes = 64 * kMiB;
 // Moves that consortd remembers for who asks how they went.
 inline constexpr size_t kMovesRemembered = 64;
 
+// Contents of a session's module variables that are written into its record each time its work has
+// ended: some 100 us of copying.
+inline constexpr Bytes kKeptVariableBytesMax = 1 * kMiB;
+// Descriptors that consortd keeps of one session, and of all: one a piece of memory that a program
+// has allocated by itself, where the host allows so many (LimitNOFILE).
+inline constexpr uint32_t kKeptDescriptorsPerSession = 16384;
+// Workers that may die while they make one session go on before it is given up.
+inline constexpr uint32_t kGoOnAttempts = 3;
+
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
 // Links under way (cuLinkCreate); a program has one a thread that compiles.

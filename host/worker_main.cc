@@ -41,6 +41,7 @@ struct WorkerMainOptions {
   Bytes memory = 0;  // for programs; 0: all of the device
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
+  std::string keep_memory = "off";
   int verbosity = 0;
 };
 
@@ -52,6 +53,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"scheduler", required_argument, nullptr, 's'},
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"memory", required_argument, nullptr, 'm'},
+                                 {"keep-memory", required_argument, nullptr, 'k'},
                                  {"admission", required_argument, nullptr, 'a'},
                                  {"swap-pinned", required_argument, nullptr, 'p'},
                                  {"swap-pageable", required_argument, nullptr, 'g'},
@@ -78,6 +80,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         break;
       case 'm':
         if (!absl::SimpleAtoi(optarg, &options->memory)) return false;
+        break;
+      case 'k':
+        options->keep_memory = optarg;
         break;
       case 'a': {
         const auto order = admission::OrderByName(optarg);
@@ -120,6 +125,21 @@ std::string CpuDriverFolder() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? "." : (self.parent_path().parent_path() / "lib").string();
+}
+
+// What a device lacks, contents in a swap store among it, ends with its worker.
+bool KeepsMemory(const WorkerMainOptions& options, const device::LoadedDriver& driver) {
+  const bool possible = driver.table.cuMemExportToShareableHandle != nullptr &&
+                        driver.table.cuMemImportFromShareableHandle != nullptr &&
+                        options.swap.total() == 0;
+  if (options.keep_memory == "on") {
+    LOG_IF(WARNING, !possible) << "sessions end with this worker: "
+                               << (options.swap.total() != 0 ? "it swaps"
+                                                             : "its driver cannot export memory");
+    return possible;
+  }
+  // NVIDIA's only on demand: no GPU has run this yet.
+  return options.keep_memory == "auto" && driver.cpu && possible;
 }
 
 // Every piece of memory that is shared with a guest keeps a descriptor: as many as may be.
@@ -169,6 +189,7 @@ int Run(const WorkerMainOptions& options) {
                       [&device] { return (*device)->MakeCurrent(); });
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
+  if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
 
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);

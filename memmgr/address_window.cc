@@ -211,7 +211,9 @@ uint64_t AddressWindow::AddressOf(uint64_t first, size_t chunk) const {
 CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
   if (!options_.budget->TakeDevice(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUmemAllocationProp properties = DeviceMemory(options_.device);
-  CUresult result = driver_.cuMemCreate(&chunk->memory, bytes, &properties, 0);
+  CUresult result = options_.maker != nullptr
+                        ? options_.maker->Make(address, bytes, properties, &chunk->memory)
+                        : driver_.cuMemCreate(&chunk->memory, bytes, &properties, 0);
   if (result == CUDA_SUCCESS) {
     result = driver_.cuMemMap(address, bytes, 0, chunk->memory, 0);
     if (result == CUDA_SUCCESS) {
@@ -219,7 +221,7 @@ CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
       mapped_bytes_ += bytes;
       return CUDA_SUCCESS;
     }
-    LogIfFailed(driver_.cuMemRelease(chunk->memory), "cuMemRelease");
+    ReleaseChunk(address, chunk);
   }
   options_.budget->ReturnDevice(bytes);
   return result;
@@ -228,13 +230,19 @@ CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
 CUresult AddressWindow::DropChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
   const CUresult unmapped = driver_.cuMemUnmap(address, bytes);
   LogIfFailed(unmapped, "cuMemUnmap");
-  const CUresult released = driver_.cuMemRelease(chunk->memory);
-  LogIfFailed(released, "cuMemRelease");
-  chunk->memory = 0;
+  const CUresult released = ReleaseChunk(address, chunk);
   chunk->here = false;
   mapped_bytes_ -= bytes;
   options_.budget->ReturnDevice(bytes);
   return unmapped != CUDA_SUCCESS ? unmapped : released;
+}
+
+CUresult AddressWindow::ReleaseChunk(uint64_t address, Chunk* chunk) {
+  const CUresult released = driver_.cuMemRelease(chunk->memory);
+  LogIfFailed(released, "cuMemRelease");
+  chunk->memory = 0;
+  if (options_.maker != nullptr) options_.maker->Gone(address);
+  return released;
 }
 
 CUresult AddressWindow::AllowAccess(uint64_t address, Bytes bytes) {

@@ -36,6 +36,7 @@
 #include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
+#include "memmgr/chunk_maker.h"
 #include "memmgr/memory_budget.h"
 #include "memmgr/mover.h"
 #include "memmgr/range_allocator.h"
@@ -58,6 +59,7 @@ struct WindowOptions {
   // Large extents are made of chunks of so many granules; 0: of one.
   uint64_t chunk_granules = 0;
   bool may_be_away = false;       // extents that do not fit the device now
+  ChunkMaker* maker = nullptr;    // borrowed for the window's life; null: the driver
   device::AllocationNotes notes;  // told of what is given out
 };
 
@@ -216,6 +218,7 @@ class AddressWindow {
   // Makes and maps a chunk without access; undoes itself.
   CUresult MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk);
   CUresult DropChunk(uint64_t address, Bytes bytes, Chunk* chunk);
+  CUresult ReleaseChunk(uint64_t address, Chunk* chunk);
   CUresult AllowAccess(uint64_t address, Bytes bytes);
   // Takes into the chunks what was written since they last told the truth.
   void SettleWrites(Extent* extent);

@@ -114,6 +114,7 @@ absl::StatusOr<LoadedDriver> LoadCpu(const std::string& cpu_folder) {
   }
   RETURN_IF_ERROR(driver.status());
   RETURN_IF_ERROR(Initialise(&*driver));
+  driver->cpu = true;
   return driver;
 }
 

@@ -49,6 +49,7 @@ struct LoadedDriver {
   DriverTable table;
   AllocationNotes notes;
   SetStreamOutput* set_stream_output = nullptr;  // null: the driver prints to this process's output
+  bool cpu = false;                              // it is the CPU driver
   std::string library;                           // as it was opened, for people
   // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.
   std::string release;

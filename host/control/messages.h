@@ -14,8 +14,13 @@
 //                                       work on it never ends; start another worker for them. This
 //                                       one stays until its last session leaves
 //                        MoveEnded      of MoveOut: the session has gone over, or stays and why
+//                        Keep           with a descriptor that is to outlive the worker
+//                        LetGo          of one that was kept
+//                        WentOn         of a session of a worker that has died: it serves again
 //   consortd -> worker   OpenSession    with the connection's descriptor; or, of a session that
-//                                       another worker hands over, with the link to that one
+//                                       another worker hands over, with the link to that one; or,
+//                                       of one whose worker has died, with a link on which Keep
+//                                       brings what was kept, and then KeptEnd
 //                        MoveOut        a session is to go to another worker, with the link to it
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
@@ -47,6 +52,9 @@ enum class MessageKind : uint64_t {
   kCalibrated = 8,
   kMoveEnded = 9,
   kTraceEnded = 10,
+  kKeep = 11,
+  kLetGo = 12,
+  kWentOn = 13,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
@@ -65,6 +73,8 @@ enum class MessageKind : uint64_t {
   kMoveRestored = 38,
   kMoveCommit = 39,
   kMoveFailed = 40,
+  // From consortd to a session that goes on in another worker.
+  kKeptEnd = 48,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -117,7 +127,42 @@ struct OpenSession {
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
   uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
-  uint64_t arrives = 0;            // 1: from another worker
+  enum Origin : uint64_t { kNew, kMoves, kGoesOn };  // goes on: its worker has died
+  uint64_t origin = kNew;
+};
+
+// What a descriptor is to its session. Of memory there is one for each key, of the rest one.
+enum class KeptRole : uint64_t {
+  kRecord,      // host/session/session_record.h
+  kSocket,      // of the channel
+  kRings,       // its memory
+  kImages,      // host/session/image_store.h
+  kSharedHost,  // by SharedHost::Share::number
+  kMemory,      // of the device, by address
+};
+
+struct Keep {
+  static constexpr MessageKind kKind = MessageKind::kKeep;
+  uint64_t session = 0;
+  KeptRole role = KeptRole::kRecord;
+  uint64_t key = 0;
+};
+
+struct LetGo {
+  static constexpr MessageKind kKind = MessageKind::kLetGo;
+  uint64_t session = 0;
+  KeptRole role = KeptRole::kRecord;
+  uint64_t key = 0;
+};
+
+struct KeptEnd {
+  static constexpr MessageKind kKind = MessageKind::kKeptEnd;
+  uint64_t reserved = 0;
+};
+
+struct WentOn {
+  static constexpr MessageKind kKind = MessageKind::kWentOn;
+  uint64_t session = 0;
 };
 
 struct MoveOut {

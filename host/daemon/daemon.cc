@@ -43,6 +43,7 @@ Daemon::Daemon(EventLoop* loop, DaemonOptions options, Settings settings)
       }),
       node_(HostName()),
       events_([] { return static_cast<uint64_t>(time(nullptr)); }),
+      keeper_(loop),
       started_unix_seconds_(static_cast<uint64_t>(time(nullptr))),
       tasks_(loop) {}
 

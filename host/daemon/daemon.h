@@ -35,6 +35,7 @@
 #include "host/daemon/front_doors.h"
 #include "host/daemon/greeter.h"
 #include "host/daemon/history.h"
+#include "host/daemon/keeper.h"
 #include "host/daemon/moves.h"
 #include "host/daemon/options.h"
 #include "host/daemon/pool_sessions.h"
@@ -93,9 +94,11 @@ class Daemon final : private AdminActions {
     EventLoop::TimerId restart = 0;
     Nanos back_off = 0;  // before the last start; 0: the first one
     std::deque<WaitingSession> waiting;
+    uint32_t recovering = 0;  // sessions that wait for a worker or go on in one
 
+    // New sessions may come.
     bool ready() const {
-      return worker != nullptr && worker->state == WorkerProcess::State::kReady;
+      return worker != nullptr && worker->state == WorkerProcess::State::kReady && recovering == 0;
     }
   };
   struct Device {
@@ -123,7 +126,8 @@ class Daemon final : private AdminActions {
   };
   struct Session {
     // One that moves is two: on its old device until it has left, on the new one from its arrival
-    // on. A held one is in a checkpoint and has no worker.
+    // on. One whose worker has died arrives in another. A held one is in a checkpoint and has no
+    // worker.
     enum class Stage { kOpen, kArriving, kLeaving, kHeld };
     Stage stage = Stage::kOpen;
     OpenSession open;  // as its worker got it
@@ -132,8 +136,8 @@ class Daemon final : private AdminActions {
     bool owns_window = true;  // false: it arrives where it has been held, and that one has it
     uint64_t assembly;
     uint32_t vgpu;
-    std::string why;  // it has its device
-    WorkerProcess* worker;
+    std::string why;                          // it has its device
+    WorkerProcess* worker;                    // null: it waits for one
     std::shared_ptr<const HeldSession> held;  // shared with the thread that restores it
     uint32_t weight = 1;
     uint64_t started_unix_seconds;
@@ -260,6 +264,21 @@ class Daemon final : private AdminActions {
   void WatchHeld(uint64_t session);
   void EndHeld(uint64_t session, const std::string& why);
 
+  // --- Sessions that outlive their workers. daemon_keeper.cc
+  struct Recovery {
+    Slot* slot = nullptr;
+    Nanos died_at = 0;  // the worker that served it last
+    uint32_t attempts = 0;
+  };
+  // False: the packet is about something else.
+  bool OnKeeperPacket(ControlPacket& packet);
+  bool GoOnElsewhere(Slot* slot, const SessionEnded& ended);
+  // To the slot's new worker.
+  void PassOnKept(Slot* slot);
+  absl::Status PassOn(uint64_t session, WorkerProcess* worker);
+  void OnWentOn(uint64_t session);
+  void EndRecovery(std::map<uint64_t, Recovery>::iterator recovery);
+
   // --- Schedulers' traces. daemon_traces.cc
   absl::Status Trace(const TraceRequest& request, const std::string& who) override;
   std::string Traces() const override;
@@ -313,6 +332,8 @@ class Daemon final : private AdminActions {
   TraceBook traces_;
   History history_;
   MoveBook moves_;
+  Keeper keeper_;
+  std::map<uint64_t, Recovery> recoveries_;            // by session
   std::atomic<bool> cancel_tasks_{false};              // relaxed: the tasks look again and again
   std::map<std::string, uint64_t> refused_;            // by reason
   std::map<std::string, uint64_t> unsupported_calls_;  // by function

@@ -80,7 +80,7 @@ absl::StatusOr<uint64_t> Daemon::BeginArrival(const Session& session, uint32_t i
   }
   OpenSession open = session.open;
   open.session = next_session_++;
-  open.arrives = 1;
+  open.origin = OpenSession::kMoves;
   open.weight = session.weight;
   open.rates = settings_.Find(session.identity.tenant).rates;
   if (!slot->worker->control().Send(open, link.get()).ok()) {

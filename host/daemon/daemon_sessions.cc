@@ -253,6 +253,7 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
     Account(identity, AccountSince(ended, session.told));
   }
+  keeper_.End(ended.session);
   if (session.owns_window) devices_[identity.device_index]->windows.Return(session.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(session.assembly);
@@ -260,7 +261,9 @@ void Daemon::EndSession(SessionEnded ended) {
     pool_->Record(identity.application, {*device.info, *device.speed}, ended);
   }
   WorkerProcess* worker = session.worker;
+  const auto recovery = recoveries_.find(ended.session);
   sessions_.erase(it);
+  if (recovery != recoveries_.end()) EndRecovery(recovery);
   if (MoveRecord* record = moves_.Find(ended.session); record != nullptr && left) {
     record->left = true;
     EndCheckpoint(record);

@@ -41,6 +41,7 @@ DaemonStatus Daemon::Status() const {
       out.held_in = session.held->folder;
     } else {
       out.worker_pid = session.worker->pid();
+      out.outlives_worker = keeper_.CheckGoesOn(id).ok();
       ++status.devices[out.device].sessions;
     }
     out.assembly = session.assembly;

@@ -39,6 +39,8 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   options.index = slot.device->index;
   options.cpu_devices = options_.cpu_devices;
   options.memory = options_.memory;
+  // Of the pool's sessions others have a part.
+  options.keep_memory = options_.pool.has_value() ? "off" : options_.keep_memory;
   options.scheduler = settings_.policy();
   options.verbosity = options_.verbosity;
   return options;
@@ -67,7 +69,11 @@ absl::Status Daemon::StartWorker(Slot* slot) {
 // ended it, and others wait. One that dies before it is ready is tried again later and later.
 void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
   // A tenant's own worker is for sessions that are there, or come back.
-  if (stopping_ || (!slot->tenant.empty() && slot->waiting.empty() && !AnyHeldFor(*slot))) return;
+  if (stopping_) return;
+  if (!slot->tenant.empty() && slot->waiting.empty() && slot->recovering == 0 &&
+      !AnyHeldFor(*slot)) {
+    return;
+  }
   if (was_ready || slot->back_off == 0) {
     slot->back_off = kWorkerRestartFirst;
   } else {
@@ -169,7 +175,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                       "--device cpu runs without a GPU"
                                     : "")));
     }
-  } else {
+  } else if (!OnKeeperPacket(packet)) {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
     worker->Kill();
@@ -202,7 +208,8 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
     }
   }
   CheckAllReady();
-  ServeWaiting(slot);
+  PassOnKept(slot);
+  if (slot->ready()) ServeWaiting(slot);
 }
 
 absl::StatusOr<bool> Daemon::CalibrateAll() {
@@ -256,6 +263,8 @@ void Daemon::OnGone(WorkerProcess* worker) {
   const std::unique_ptr<WorkerProcess> owned = std::move(it->second.process);
   Slot* slot = it->second.slot;
   workers_.erase(it);
+  const bool was_slots = slot->worker == worker;
+  if (was_slots) slot->worker = nullptr;
   Device* device = devices_[worker->device_index()].get();
 
   std::vector<SessionEnded> lost;
@@ -268,20 +277,28 @@ void Daemon::OnGone(WorkerProcess* worker) {
     SetText(ended.reason, "worker died");
     lost.push_back(ended);
   }
-  if (!stopping_ && (worker->state != WorkerProcess::State::kDraining || !lost.empty())) {
+  const bool draining = worker->state == WorkerProcess::State::kDraining;
+  const size_t sessions = lost.size();
+  std::erase_if(lost, [&](const SessionEnded& ended) { return GoOnElsewhere(slot, ended); });
+  if (!stopping_ && (!draining || sessions != 0)) {
+    const size_t go_on = sessions - lost.size();
     LOG(ERROR) << "device " << device->index << ": worker " << worker->pid() << " is gone, with "
-               << lost.size() << " sessions";
+               << lost.size() << " sessions; " << go_on << " go on in another";
     ++errors_[kErrorWorkerDied];
     events_.Add(EventLevel::kError,
                 absl::StrCat("device ", device->index, ": its worker died, and ", lost.size(),
-                             " applications lost it"));
+                             " applications lost it",
+                             go_on == 0 ? "" : absl::StrCat("; ", go_on, " go on in another")));
   }
   // It has closed its socket, so it is about to exit; a driver can keep it from doing so.
   KillLater(worker->pid());
   for (const SessionEnded& ended : lost) EndSession(ended);
 
-  if (slot->worker == worker) {
-    slot->worker = nullptr;
+  if (!was_slots && slot->worker != nullptr &&
+      slot->worker->state == WorkerProcess::State::kReady) {
+    PassOnKept(slot);
+  }
+  if (was_slots) {
     if (!ready_ && !stopping_) {
       return Fail(absl::UnavailableError(
           absl::StrCat("the worker of device ", device->index, " died while starting")));

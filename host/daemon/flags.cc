@@ -234,7 +234,8 @@ void AddDevices(CLI::App* app, Said* said) {
 }
 
 void AddMemory(CLI::App* app, Said* said) {
-  MemoryOptions* memory = &said->flags.daemon.memory;
+  DaemonOptions* options = &said->flags.daemon;
+  MemoryOptions* memory = &options->memory;
   Group group(app, "Memory of each device");
   group.Size("--device-memory",
              "for programs (40GiB); the rest is for what drivers take\n(default: all of it)",
@@ -253,6 +254,16 @@ void AddMemory(CLI::App* app, Said* said) {
   group.Size("--swap-pageable", "then in pageable host memory", &memory->swap_pageable);
   group.Checked("--swap-file", "FOLDER=SIZE", "then in a compressed file",
                 [=](const std::string& value) { return TakeSwapFile(value, memory); });
+  group.Checked("--keep-memory", "on|off|auto",
+                "whether programs go on with their data when a worker\n"
+                "dies (default off): not with swapping; auto is on for\n"
+                "the CPU device",
+                [=](const std::string& value) -> std::string {
+                  if (value != "on" && value != "off" && value != "auto")
+                    return "wants on, off or auto, not " + value;
+                  options->keep_memory = value;
+                  return "";
+                });
 }
 
 void AddPool(CLI::App* app, Said* said) {

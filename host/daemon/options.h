@@ -68,6 +68,8 @@ struct DaemonOptions {
   std::string account_path;  // empty: no account file
   Nanos account_every = kAccountEvery;
   MemoryOptions memory;
+  // Whether sessions outlive their worker: on, off, or auto, which is on for the CPU driver.
+  std::string keep_memory = "off";
   std::string tenants_path;   // that need not be there
   std::string trace_folder;   // of the schedulers' traces
   bool traces_first = false;  // recorded from the start on, without a bound

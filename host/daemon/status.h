@@ -40,11 +40,12 @@ struct SessionStatus {
   std::string front_door;
   uint32_t device = 0;
   int64_t worker_pid = 0;
-  std::string held_in;    // the folder of a checkpoint; empty: it is open
-  uint64_t assembly = 0;  // of ours on the pool, that it belongs to; 0: none
-  uint32_t vgpu = 0;      // what its program calls the device
-  std::string why;        // it has the device
-  uint32_t weight = 1;    // of its tenant
+  std::string held_in;           // the folder of a checkpoint; empty: it is open
+  bool outlives_worker = false;  // it would go on if that died now
+  uint64_t assembly = 0;         // of ours on the pool, that it belongs to; 0: none
+  uint32_t vgpu = 0;             // what its program calls the device
+  std::string why;               // it has the device
+  uint32_t weight = 1;           // of its tenant
   uint64_t started_unix_seconds = 0;
   SessionUsage usage;
   double share = 0;  // of its device's time, over the last kShareWindow

@@ -77,6 +77,7 @@ Json SessionJson(const SessionStatus& session) {
   out["state"] = session.held_in.empty() ? "open" : "held";
   if (session.held_in.empty()) {
     out["worker_pid"] = session.worker_pid;
+    out["outlives_worker"] = session.outlives_worker;
   } else {
     out["folder"] = PrintableName(session.held_in);
   }

@@ -31,6 +31,7 @@ struct WorkerOptions {
   std::string scheduler;
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   MemoryOptions memory;
+  std::string keep_memory = "off";  // on, off or auto
   int verbosity = 0;
 };
 

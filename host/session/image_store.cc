@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/log.h"
 #include "host/limits.h"
 
@@ -19,6 +21,10 @@ constexpr Bytes kPageBytes = 4 * kKiB;
 }  // namespace
 
 std::optional<KeptImage> ImageStore::Keep(std::span<const std::byte> image) {
+  if (found_.has_value()) {
+    kept_bytes_ += found_->bytes;
+    return std::exchange(found_, std::nullopt);
+  }
   if (image.size() > kKeptImageBytesPerSession - kept_bytes_) return std::nullopt;
   if (!file_.valid()) file_.Reset(memfd_create("consort-images", MFD_CLOEXEC));
   size_t done = 0;
@@ -46,6 +52,12 @@ void ImageStore::Drop(const KeptImage& image) {
                                 static_cast<off_t>(image.offset),
                                 static_cast<off_t>(AlignUp(image.bytes, kPageBytes)));
   PLOG_IF(WARNING, punched != 0) << "giving back the memory of a module image";
+}
+
+void ImageStore::TakeUp(UniqueFd file) {
+  file_ = std::move(file);
+  const off_t end = file_.valid() ? lseek(file_.get(), 0, SEEK_END) : 0;
+  end_ = AlignUp(end > 0 ? static_cast<uint64_t>(end) : 0, kPageBytes);
 }
 
 std::optional<std::vector<std::byte>> ReadKeptImage(int file, const KeptImage& image) {

@@ -32,6 +32,12 @@ class ImageStore {
   std::optional<KeptImage> Keep(std::span<const std::byte> image);
   void Drop(const KeptImage& image);
 
+  // Goes on with the file of a store whose process has died; before any other use. -1: it had none.
+  // Of the images in it those are kept that are found again.
+  void TakeUp(UniqueFd file);
+  // The image that Keep gets next lies in the file already.
+  void FindNext(const KeptImage& image) { found_ = image; }
+
   // The file; -1 while nothing was kept. Whoever gets a copy may read it.
   int fd() const { return file_.get(); }
   Bytes kept_bytes() const { return kept_bytes_; }
@@ -40,6 +46,7 @@ class ImageStore {
   UniqueFd file_;
   uint64_t end_ = 0;
   Bytes kept_bytes_ = 0;
+  std::optional<KeptImage> found_;
 };
 
 // An image out of the file of a store, of this process or another. Nothing: it is not there.

@@ -2,7 +2,10 @@
 #include "host/session/image_store.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <sys/stat.h>
+#include <vector>
 
 #include "host/limits.h"
 
@@ -60,6 +63,30 @@ TEST(ImageStore, ReadsNothingThatIsNotThere) {
   EXPECT_FALSE(ReadKeptImage(store.fd(), {kept->offset, 101}).has_value());
   EXPECT_FALSE(ReadKeptImage(store.fd(), {UINT64_MAX, 1}).has_value());
   EXPECT_FALSE(ReadKeptImage(-1, *kept).has_value());
+}
+
+TEST(ImageStore, GoesOnWithTheFileOfAnother) {
+  ImageStore first;
+  const std::vector<std::byte> one(5000, std::byte{1});
+  const std::vector<std::byte> two(70, std::byte{2});
+  const auto kept_one = first.Keep(one);
+  const auto kept_two = first.Keep(two);
+  ASSERT_TRUE(kept_one.has_value() && kept_two.has_value());
+  ImageStore second;
+  second.TakeUp(UniqueFd(dup(first.fd())));
+  EXPECT_EQ(second.kept_bytes(), 0u);
+  second.FindNext(*kept_two);
+  const auto found = second.Keep(two);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->offset, kept_two->offset);
+  EXPECT_EQ(second.kept_bytes(), two.size());
+  // A new one comes behind all that is there.
+  const auto added = second.Keep(one);
+  ASSERT_TRUE(added.has_value());
+  EXPECT_GE(added->offset, kept_two->offset + kept_two->bytes);
+  EXPECT_EQ(ReadKeptImage(second.fd(), *kept_one), one);
+  EXPECT_EQ(ReadKeptImage(second.fd(), *found), two);
+  EXPECT_EQ(ReadKeptImage(second.fd(), *added), one);
 }
 
 }  // namespace

@@ -74,6 +74,9 @@ class Modules {
   CUresult SetAttribute(const wire::FunctionSetAttributeRequest& request,
                         wire::FunctionSetAttributeReply* reply);
 
+  // Whether an image, or a part of one, is there that was not loaded yet.
+  bool expects_load() const { return !images_.empty(); }
+
   // Whether there has been a kernel that may print.
   bool any_prints() const { return any_prints_; }
 

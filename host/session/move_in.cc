@@ -44,7 +44,9 @@ absl::Status Session::Arrive(MoveLink* link) {
   std::vector<std::byte> encoded;
   RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &descriptors));
   RETURN_IF_ERROR(RestoreMemory(state, &descriptors, link));
-  RETURN_IF_ERROR(RestoreObjects(state, descriptors, slots.get()));
+  RETURN_IF_ERROR(RestoreObjects(
+      state, descriptors,
+      [&slots](std::span<const std::byte> from, uint64_t to) { return slots->CopyIn(from, to); }));
   RETURN_IF_ERROR(slots->ReceiveContents(link, [this](uint64_t address, Bytes bytes) {
     return bytes != 0 && window_->Contains(address, bytes);
   }));
@@ -77,8 +79,9 @@ absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptor
   }
   for (size_t i = 0; i < state.shared_host.size(); ++i) {
     const SessionState::SharedHostMemory& memory = state.shared_host[i];
-    const CUresult result = shared_host_->TakeUp({memory.address, memory.bytes, memory.offset, -1},
-                                                 std::move(descriptors->shared_host[i]));
+    const CUresult result =
+        shared_host_->TakeUp({memory.address, memory.bytes, memory.offset, -1, memory.number},
+                             std::move(descriptors->shared_host[i]));
     if (result != CUDA_SUCCESS) return fails("its pinned memory", result);
     host_allocations_.emplace(memory.address, memory.context);
   }
@@ -113,7 +116,8 @@ absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptor
 }
 
 absl::Status Session::RestoreObjects(const SessionState& state,
-                                     const SessionDescriptors& descriptors, MoveSlots* slots) {
+                                     const SessionDescriptors& descriptors,
+                                     const CopyToVariable& copy) {
   std::map<uint64_t, KeptImage> images;
   for (const SessionState::Image& image : state.images) images[image.library] = image.kept;
   for (const JournalEntry& entry : state.journal) {
@@ -122,6 +126,7 @@ absl::Status Session::RestoreObjects(const SessionState& state,
       auto image = ReadKeptImage(descriptors.images.get(), images[load.library]);
       if (!image.has_value()) return absl::InternalError("a module's image is lost");
       modules_.AddImage(load.image, *std::move(image));
+      if (open_.origin == OpenSession::kGoesOn) images_.FindNext(images[load.library]);
     }
     const CUresult result = Replay(entry);
     if (result != CUDA_SUCCESS) {
@@ -152,7 +157,7 @@ absl::Status Session::RestoreObjects(const SessionState& state,
       wire::GlobalGetReply reply;
       (void)modules_.GetGlobal(request, &reply);
     }
-    RETURN_IF_ERROR(slots->CopyIn(variable.contents, here.address));
+    RETURN_IF_ERROR(copy(variable.contents, here.address));
   }
   return absl::OkStatus();
 }

@@ -146,6 +146,7 @@ absl::Status Session::CheckQuiet() {
     return later("its work on the device has not ended");
   }
   if (!backlog_.empty()) return later("its work waits for its turn");
+  if (modules_.expects_load()) return later("a module is on its way");
   std::shared_ptr<Fence> fence;
   const CUresult fenced = streams_.FenceAll(&fence);
   if (fenced != CUDA_SUCCESS) return Stays("its work on the device has failed");
@@ -180,13 +181,27 @@ absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descr
   descriptors->emplace_back(MoveDescriptor::kSocket, channel.socket);
   if (state->rings) descriptors->emplace_back(MoveDescriptor::kRings, channel.memory);
 
+  ASSIGN_OR_RETURN(const auto variables, modules_.Variables());
+  RETURN_IF_ERROR(DescribeObjects(variables, state));
+  for (SessionState::Variable& variable : state->variables) {
+    RETURN_IF_ERROR(departure_->slots->CopyOut(variable.address, variable.contents));
+  }
+  if (images_.fd() >= 0) descriptors->emplace_back(MoveDescriptor::kImages, images_.fd());
+  if (shared_host_ != nullptr) {
+    for (const SharedHost::Share& share : shared_host_->Shares()) {
+      descriptors->emplace_back(MoveDescriptor::kSharedHost, share.memory);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::DescribeObjects(const std::vector<Modules::Variable>& variables,
+                                      SessionState* state) {
   for (const JournalEntry* entry : journal_.Entries()) state->journal.push_back(*entry);
   ASSIGN_OR_RETURN(const auto libraries, modules_.KeptLibraries());
   for (const Modules::KeptLibrary& library : libraries) {
     state->images.push_back({library.library, library.image});
   }
-  if (images_.fd() >= 0) descriptors->emplace_back(MoveDescriptor::kImages, images_.fd());
-  ASSIGN_OR_RETURN(const auto variables, modules_.Variables());
   for (const Modules::Variable& variable : variables) {
     SessionState::Variable& out = state->variables.emplace_back();
     out.library = variable.library;
@@ -194,9 +209,7 @@ absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descr
     out.address = variable.address;
     out.told = variable.told;
     out.contents.resize(variable.bytes);
-    RETURN_IF_ERROR(departure_->slots->CopyOut(variable.address, out.contents));
   }
-
   state->window = window_->Describe();
   for (const auto& [address, context] : allocations_) {
     state->allocations.push_back({address, context});
@@ -205,8 +218,8 @@ absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descr
     for (const SharedHost::Share& share : shared_host_->Shares()) {
       const auto owned = host_allocations_.find(share.address);
       state->shared_host.push_back({share.address, share.bytes, share.offset,
-                                    owned == host_allocations_.end() ? 0 : owned->second});
-      descriptors->emplace_back(MoveDescriptor::kSharedHost, share.memory);
+                                    owned == host_allocations_.end() ? 0 : owned->second,
+                                    share.number});
     }
   }
   state->reserved_bytes = memory_client_->reserved();
@@ -231,6 +244,7 @@ absl::StatusOr<Bytes> Session::Depart() {
     }
     if (!packet.As(&taken)) return absl::InternalError("the other worker says something else");
   }
+  RETURN_IF_ERROR(EndKeeping());
   RETURN_IF_ERROR(link->Send(MoveCommit()));
   channel_->Abandon();
   return bytes;

@@ -85,6 +85,7 @@ bool Session::Run(SessionEnded* ended) {
     SetText(account_.channel, ChannelName());
     gate_.Join(GetText(open_.tenant), open_.weight, open_.session);
     Loop();
+    if (record_ != nullptr) record_->BeginWork();
     channel_->Close();
     UnshareAll();
   } else {
@@ -111,7 +112,7 @@ void Session::Stop() {
 absl::Status Session::Open() {
   absl::Status status = absl::OkStatus();
   std::optional<MoveLink> link;
-  if (open_.arrives != 0) {
+  if (open_.origin != OpenSession::kNew) {
     link.emplace(std::move(connection_), [this] {
       absl::MutexLock lock(&channel_mutex_);
       return stop_;
@@ -129,6 +130,11 @@ absl::Status Session::Open() {
     options.may_be_away = memory_client_->swaps();
     options.chunk_granules = memory_client_->chunk_granules();
     options.notes = device_.allocation_notes();
+    if (consortd_ != nullptr) {
+      line_ = std::make_unique<KeeperLine>(driver_, consortd_, open_.session,
+                                           open_.origin == OpenSession::kGoesOn);
+      options.maker = line_.get();
+    }
     result = memmgr::AddressWindow::Create(driver_, options, &window_);
   }
   if (result == CUDA_SUCCESS) {
@@ -158,8 +164,10 @@ absl::Status Session::Open() {
     }
   }
   if (link.has_value()) {
-    if (status.ok()) status = Arrive(&*link);
-    if (!status.ok()) {
+    const bool moves = open_.origin == OpenSession::kMoves;
+    if (status.ok()) status = moves ? Arrive(&*link) : GoOn(&*link);
+    if (status.ok()) status = BeginKeeping();
+    if (!status.ok() && moves) {
       MoveFailed failed;
       SetText(failed.text, std::string(status.message()));
       // The other worker may have failed itself.
@@ -190,10 +198,11 @@ absl::Status Session::OpenChannel() {
   ASSIGN_OR_RETURN(HostChannel opened, OpenHostChannel(std::move(connection_), open_.hello, welcome,
                                                        HostChannelOptions{}));
   UseChannel(std::move(opened));
-  return absl::OkStatus();
+  return BeginKeeping();
 }
 
 void Session::UseChannel(HostChannel opened) {
+  rings_ = !opened.shared_memory.empty();
   if (!opened.shared_memory.empty()) {
     // Copies to the device are then read straight from the ring.
     const CUresult registered = driver_.cuMemHostRegister_v2(
@@ -218,6 +227,9 @@ void Session::Loop() {
     if (departs_.load(std::memory_order_relaxed) && TurnDeparture()) break;
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
       device_failure_seen_ = true;
+      // Its guest hears of it, and nothing goes on elsewhere.
+      if (record_ != nullptr) record_->BeginWork();
+      rest_hopeless_ = true;
       // Whatever is being moved ends with the same error; handlers may use the window again.
       memory_client_->Retire();
       residency_->Abandon();
@@ -245,6 +257,7 @@ void Session::Loop() {
     }
     device_time_.Poll();
     streams_.CollectDestroyed();
+    TendRecord();
     Wait();
   }
 }
@@ -355,6 +368,7 @@ bool Session::Receive() {
 }
 
 void Session::Process(const Frame& frame) {
+  if (record_ != nullptr) BeginKeptWork(frame.header.opcode);
   ++account_.calls;
   if (frame.header.call != 0) ++account_.round_trips;
   const Frame* const outer_frame = std::exchange(frame_, &frame);
@@ -444,7 +458,7 @@ void Session::Wait() {
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = MonotonicNow() - last_progress_ < kPollSpin;
-  if (pending_.empty() && !copy_to_host_.active) {
+  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, sleep_max));
     return;

@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,7 @@
 #include "host/session/held_work.h"
 #include "host/session/image_store.h"
 #include "host/session/journal.h"
+#include "host/session/keeper_line.h"
 #include "host/session/links.h"
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
@@ -55,6 +57,7 @@
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
 #include "host/session/residency.h"
+#include "host/session/session_record.h"
 #include "host/session/session_state.h"
 #include "host/session/session_transfer.h"
 #include "host/session/shared_host.h"
@@ -80,6 +83,9 @@ class Session final : private Handlers, private PendingSink {
   Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* scheduler, RateLimit* rate,
           MemoryBroker* broker, const OpenSession& open, UniqueFd connection);
   ~Session() override;
+
+  // The session is to outlive the worker, by what `consortd` keeps. Borrowed; before Run.
+  void KeepBy(ControlSocket* consortd) { consortd_ = consortd; }
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
   // session's number. False: its work on the device did not end in time; the object must then not
@@ -165,16 +171,41 @@ class Session final : private Handlers, private PendingSink {
   // Tells the other worker everything and hands the channel over.
   absl::StatusOr<Bytes> Depart();
   absl::Status DescribeTo(SessionState* state, BorrowedDescriptors* descriptors);
+  // All but the channel, and the contents of variables, for which there is room.
+  absl::Status DescribeObjects(const std::vector<Modules::Variable>& variables,
+                               SessionState* state);
   bool stopped_to_move() const { return departure_.has_value() && departure_->stopped_at != 0; }
 
   // --- Coming from another worker. move_in.cc
   absl::Status Arrive(MoveLink* link);
   absl::Status RestoreMemory(const SessionState& state, SessionDescriptors* descriptors,
                              MoveLink* link);
+  using CopyToVariable = std::function<absl::Status(std::span<const std::byte>, uint64_t)>;
   absl::Status RestoreObjects(const SessionState& state, const SessionDescriptors& descriptors,
-                              MoveSlots* slots);
+                              const CopyToVariable& copy);
   CUresult Replay(const JournalEntry& entry);
   void UseChannel(HostChannel opened);
+
+  // --- Outliving the worker. keep.cc
+  absl::Status BeginKeeping();
+  absl::Status EndKeeping();
+  // Before anything of a request is done.
+  void BeginKeptWork(uint16_t opcode);
+  // At work, and may come to rest without the guest.
+  bool AwaitsRest() const {
+    return record_ != nullptr && rings_ && !record_->at_rest() && !rest_hopeless_ &&
+           !departure_.has_value();
+  }
+  // Puts the record to rest if nothing goes on.
+  void TendRecord();
+  absl::Status WriteRecord(const ChannelHandover& channel);
+  absl::Status ReadVariables(SessionState* state);
+  absl::Status CopyVariable(const std::function<CUresult(CUstream)>& copy);
+  void KeepSharedHost(const SessionState& state);
+  // Goes on where a worker that has died left the session.
+  absl::Status GoOn(MoveLink* link);
+  absl::Status ReceiveKept(MoveLink* link, UniqueFd* record, SessionDescriptors* descriptors,
+                           std::map<uint64_t, UniqueFd>* shared_host);
 
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
@@ -415,6 +446,19 @@ class Session final : private Handlers, private PendingSink {
   std::atomic<bool> departs_{false};
   std::optional<Departure> departure_;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
+
+  ControlSocket* consortd_ = nullptr;      // null: the session ends with its worker
+  std::unique_ptr<KeeperLine> line_;       // null: likewise
+  std::unique_ptr<SessionRecord> record_;  // null: nothing is kept yet, or at all
+  bool rings_ = false;                     // the channel has them
+  bool announced_ = false;                 // consortd has the record
+  bool images_told_ = false;
+  std::set<uint64_t> shared_host_told_;
+  bool rest_hopeless_ = false;    // until the next request
+  bool objects_changed_ = false;  // since the state was written
+  bool device_used_ = false;      // likewise
+  bool variables_known_ = false;
+  std::vector<Modules::Variable> variables_;
 
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;

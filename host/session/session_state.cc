@@ -53,6 +53,7 @@ void Describe(Coder& coder, State& state) {
     coder.Number(memory.bytes);
     coder.Number(memory.offset);
     coder.Number(memory.context);
+    coder.Number(memory.number);
   });
   coder.Number(state.reserved_bytes);
 }

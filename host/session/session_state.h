@@ -61,6 +61,7 @@ struct SessionState {
     uint64_t bytes = 0;
     uint64_t offset = 0;  // of its file
     uint32_t context = 0;
+    uint64_t number = 0;  // see SharedHost::Share
   };
   std::vector<SharedHostMemory> shared_host;  // in the order of their descriptors
   uint64_t reserved_bytes = 0;                // by consort_reserve

@@ -29,7 +29,7 @@ SessionState Full() {
   state.window.extents = {{1 << 21, 1 << 21, true}, {1 << 22, 1 << 22, false}};
   state.window.allocations = {{1 << 21, 512}};
   state.allocations = {{1 << 21, 1}};
-  state.shared_host = {{1 << 23, 4096, 8192, 1}};
+  state.shared_host = {{1 << 23, 4096, 8192, 1, 6}};
   state.reserved_bytes = 77;
   return state;
 }

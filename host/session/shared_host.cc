@@ -98,7 +98,7 @@ CUresult SharedHost::Place(const Piece& piece, Bytes alignment, uint64_t* addres
   if (const uint64_t after = taken - before - wanted; after != 0) {
     pages_.Return(*first + before + wanted, after);
   }
-  const CUresult result = Fill(place, {piece.bytes, piece.offset, std::move(kept)});
+  const CUresult result = Fill(place, {piece.bytes, piece.offset, std::move(kept), next_number_++});
   if (result == CUDA_SUCCESS) *address = place;
   return result;
 }
@@ -110,7 +110,7 @@ CUresult SharedHost::Replace(uint64_t address, const Piece& piece) {
   if (result != CUDA_SUCCESS) return result;
   allocations_.erase(address);
   used_bytes_ -= piece.bytes;
-  return Fill(address, {piece.bytes, piece.offset, std::move(kept)});
+  return Fill(address, {piece.bytes, piece.offset, std::move(kept), next_number_++});
 }
 
 CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {
@@ -128,7 +128,8 @@ CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {
 std::vector<SharedHost::Share> SharedHost::Shares() const {
   std::vector<Share> shares;
   for (const auto& [address, allocation] : allocations_) {
-    shares.push_back({address, allocation.bytes, allocation.offset, allocation.memory.get()});
+    shares.push_back(
+        {address, allocation.bytes, allocation.offset, allocation.memory.get(), allocation.number});
   }
   return shares;
 }
@@ -141,7 +142,8 @@ CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {
   if (!fits || !pages_.TakeAt((share.address - base_) / kPageBytes, share.bytes / kPageBytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return Fill(share.address, {share.bytes, share.offset, std::move(memory)});
+  next_number_ = std::max(next_number_, share.number + 1);
+  return Fill(share.address, {share.bytes, share.offset, std::move(memory), share.number});
 }
 
 CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset) {

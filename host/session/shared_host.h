@@ -56,6 +56,8 @@ class SharedHost {
     Bytes bytes = 0;   // whole pages
     Bytes offset = 0;  // of its file
     int memory = -1;   // borrowed
+    // Never another allocation's of this session.
+    uint64_t number = 0;
   };
   std::vector<Share> Shares() const;
   // Takes up an allocation of another worker, whose file this is. As Allocate, and
@@ -69,6 +71,7 @@ class SharedHost {
     Bytes bytes = 0;  // whole pages
     Bytes offset = 0;
     UniqueFd memory;
+    uint64_t number = 0;
   };
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
   // Whole pages of a file.
@@ -93,6 +96,7 @@ class SharedHost {
   memmgr::RangeAllocator pages_;
   std::map<uint64_t, Allocation> allocations_;  // by address
   Bytes used_bytes_ = 0;
+  uint64_t next_number_ = 1;
 };
 
 }  // namespace consort::host

@@ -203,6 +203,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   rate->Set(open.rates);
   auto session = std::make_unique<Session>(*device_, &health_, scheduler_, rate.get(), broker_,
                                            open, std::move(connection));
+  if (keeps_memory_) session->KeepBy(control_);
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];

@@ -35,6 +35,9 @@ class Worker {
                                                         const WorkerDevice* device,
                                                         Scheduler* scheduler, MemoryBroker* broker);
 
+  // Sessions are to outlive the worker. Before Run.
+  void set_keeps_memory() { keeps_memory_ = true; }
+
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
   bool Run();
@@ -82,6 +85,7 @@ class Worker {
   MemoryBroker* const broker_;
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
+  bool keeps_memory_ = false;
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;

@@ -2,13 +2,13 @@
 // An application that computes on the device in every ordinary way until its input ends, and checks
 // each word against the CPU: what is moved between devices while it runs must not notice.
 //
-//   wanderer [MIB [textures]]
+//   wanderer [MIB [textures|steps]]
 //
 // Four streams change buffers of their own, which kernels find through pointers in device memory;
 // events order them; module variables count; results come back through pinned memory that the
 // device reaches itself; streams, events and small buffers come and go; host functions run. It
 // prints how many rounds there were once a second, and at the end "PASS". With `textures` it holds
-// a CUDA array, too.
+// a CUDA array, too; with `steps` each round waits for a line of input, and says when it has ended.
 #include <poll.h>
 #include <unistd.h>
 
@@ -55,10 +55,10 @@ __global__ void EndRound(unsigned round, unsigned* seen) {
 
 static void Count(void* to) { ++*static_cast<std::atomic<unsigned>*>(to); }
 
-static bool InputEnded() {
+static bool InputEnded(bool wait) {
   pollfd entry = {0, POLLIN, 0};
   char byte;
-  return poll(&entry, 1, 0) > 0 && read(0, &byte, 1) == 0;
+  return poll(&entry, 1, wait ? -1 : 0) > 0 && read(0, &byte, 1) == 0;
 }
 
 int main(int argc, char** argv) {
@@ -104,7 +104,8 @@ int main(int argc, char** argv) {
 
   unsigned round = 0;
   auto told = std::chrono::steady_clock::now();
-  for (; !InputEnded() || round < 8; ++round) {
+  const bool steps = argc > 2 && std::strcmp(argv[2], "steps") == 0;
+  for (; !InputEnded(steps) || round < 8; ++round) {
     // Something short-lived each round.
     unsigned* small = nullptr;
     CUDA_OK(cudaMalloc(&small, 4 + round * 97 % 20'000));
@@ -142,7 +143,7 @@ int main(int argc, char** argv) {
     if (extra != nullptr) CUDA_OK(cudaStreamDestroy(extra));
     CUDA_OK(cudaFree(small));
     const auto now = std::chrono::steady_clock::now();
-    if (now - told > std::chrono::seconds(1)) {
+    if (steps || now - told > std::chrono::seconds(1)) {
       std::printf("round %u\n", round);
       std::fflush(stdout);
       told = now;

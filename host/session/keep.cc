@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session that outlives its worker: what it leaves behind while it serves, and how it goes on in
+// another worker. See session_record.h, docs/ARCHITECTURE.md, "When a worker dies".
+//
+//   at work ── nothing goes on: what has changed is written ──▶ at rest ── a request ──▶ at work
+//      │ the worker dies                                          │ the worker dies
+//      ▼                                                          ▼
+//   the guest's channel ends                     another worker: GoOn, which changes nothing that
+//   was
+//                                                kept, so that it may die, too
+#include <fcntl.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "gen/wire/opcodes.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+
+namespace consort::host {
+namespace {
+
+// Whether what the record says of the session may be another after this request.
+bool ChangesObjects(uint16_t opcode) {
+  switch (static_cast<wire::Opcode>(opcode)) {
+    case wire::Opcode::kContextDestroy:
+    case wire::Opcode::kContextSetLimit:
+    case wire::Opcode::kMemAlloc:
+    case wire::Opcode::kMemFree:
+    case wire::Opcode::kHostAlloc:
+    case wire::Opcode::kHostAdopt:
+    case wire::Opcode::kHostFree:
+    case wire::Opcode::kLibraryLoad:
+    case wire::Opcode::kLibraryUnload:
+    case wire::Opcode::kKernelGet:
+    case wire::Opcode::kGlobalGet:
+    case wire::Opcode::kFunctionSetAttribute:
+    case wire::Opcode::kStreamCreate:
+    case wire::Opcode::kStreamDestroy:
+    case wire::Opcode::kEventCreate:
+    case wire::Opcode::kEventDestroy:
+    case wire::Opcode::kMemoryReserve:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ChangesVariables(uint16_t opcode) {
+  switch (static_cast<wire::Opcode>(opcode)) {
+    case wire::Opcode::kContextDestroy:
+    case wire::Opcode::kLibraryLoad:
+    case wire::Opcode::kLibraryUnload:
+    case wire::Opcode::kGlobalGet:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Session::BeginKeptWork(uint16_t opcode) {
+  record_->BeginWork();
+  rest_hopeless_ = false;
+  objects_changed_ |= ChangesObjects(opcode);
+  variables_known_ &= !ChangesVariables(opcode);
+  device_used_ |= CostOf(opcode) != RequestCost::kNone;
+}
+
+void Session::TendRecord() {
+  if (!AwaitsRest()) return;
+  absl::Status rests = CheckQuiet();
+  if (rests.ok() && !line_->why_not().empty()) {
+    rests = absl::FailedPreconditionError(line_->why_not());
+  }
+  ChannelHandover channel;
+  if (rests.ok() && !channel_->Describe(&channel)) {
+    rests = absl::UnavailableError("its channel is not at rest");
+  }
+  if (rests.ok()) rests = WriteRecord(channel);
+  if (absl::IsUnavailable(rests)) return;
+  rest_hopeless_ = !rests.ok();
+  record_->Explain(std::string(rests.message()));
+  if (!rests.ok()) return;
+  RecordedPosition position;
+  position.received = channel.received;
+  position.sent = channel.sent;
+  position.deferred_error = deferred_error_;
+  record_->Rest(position);
+}
+
+// kUnavailable: consortd does not take all of it now.
+absl::Status Session::WriteRecord(const ChannelHandover& channel) {
+  if (!variables_known_) {
+    ASSIGN_OR_RETURN(variables_, modules_.Variables());
+    variables_known_ = true;
+  }
+  if (objects_changed_ || (device_used_ && !variables_.empty())) {
+    SessionState state;
+    state.rings = true;
+    state.request_ring_bytes = channel.request_ring_bytes;
+    state.reply_ring_bytes = channel.reply_ring_bytes;
+    RETURN_IF_ERROR(DescribeObjects(variables_, &state));
+    RETURN_IF_ERROR(ReadVariables(&state));
+    RETURN_IF_ERROR(record_->Write(Encode(state)));
+    KeepSharedHost(state);
+    objects_changed_ = false;
+  }
+  device_used_ = false;
+  if (!announced_) {
+    announced_ = true;
+    line_->Keep(KeptRole::kSocket, 0, channel.socket);
+    line_->Keep(KeptRole::kRings, 0, channel.memory);
+    // Who has it may go on with the session: it comes last.
+    line_->Keep(KeptRole::kRecord, 0, record_->fd());
+  }
+  if (images_.fd() >= 0 && !std::exchange(images_told_, true)) {
+    line_->Keep(KeptRole::kImages, 0, images_.fd());
+  }
+  return line_->Flush() ? absl::OkStatus() : absl::UnavailableError("consortd is busy");
+}
+
+absl::Status Session::ReadVariables(SessionState* state) {
+  Bytes bytes = 0;
+  for (const SessionState::Variable& variable : state->variables) bytes += variable.contents.size();
+  if (bytes > kKeptVariableBytesMax) {
+    return absl::FailedPreconditionError("its module variables are too large to be kept");
+  }
+  for (SessionState::Variable& variable : state->variables) {
+    RETURN_IF_ERROR(CopyVariable([&](CUstream stream) {
+      return driver_.cuMemcpyDtoHAsync_v2(variable.contents.data(), variable.address,
+                                          variable.contents.size(), stream);
+    }));
+  }
+  return absl::OkStatus();
+}
+
+// Pieces so small that the session waits for them.
+absl::Status Session::CopyVariable(const std::function<CUresult(CUstream)>& copy) {
+  CUstream stream = nullptr;
+  CUresult result = driver_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+  if (result == CUDA_SUCCESS) {
+    result = copy(stream);
+    const CUresult ended = driver_.cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS) result = ended;
+    driver_.cuStreamDestroy_v2(stream);
+  }
+  if (result == CUDA_SUCCESS) return absl::OkStatus();
+  NoteResult(result, "a module variable");
+  return absl::FailedPreconditionError(
+      absl::StrCat("copying a module variable: ", device::ResultName(driver_, result)));
+}
+
+void Session::KeepSharedHost(const SessionState& state) {
+  std::set<uint64_t> present;
+  for (const SessionState::SharedHostMemory& memory : state.shared_host) {
+    present.insert(memory.number);
+  }
+  for (auto it = shared_host_told_.begin(); it != shared_host_told_.end();) {
+    if (present.contains(*it)) {
+      ++it;
+    } else {
+      line_->LetGo(KeptRole::kSharedHost, *it);
+      it = shared_host_told_.erase(it);
+    }
+  }
+  if (shared_host_ == nullptr) return;
+  for (const SharedHost::Share& share : shared_host_->Shares()) {
+    if (!shared_host_told_.insert(share.number).second) continue;
+    line_->Keep(KeptRole::kSharedHost, share.number, share.memory);
+  }
+}
+
+// Another worker gets the session: nobody else may go on with it.
+absl::Status Session::EndKeeping() {
+  if (record_ == nullptr) return absl::OkStatus();
+  record_->BeginWork();
+  if (std::exchange(announced_, false)) {
+    line_->LetGo(KeptRole::kRecord, 0);
+    line_->LetGo(KeptRole::kSocket, 0);
+  }
+  return line_->Flush() ? absl::OkStatus() : absl::UnavailableError("consortd does not answer");
+}
+
+absl::Status Session::BeginKeeping() {
+  if (line_ == nullptr || record_ != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(record_, SessionRecord::Create());
+  objects_changed_ = true;
+  // What was read of a stream would be gone with the worker.
+  if (!rings_) record_->Explain("its channel has no shared memory");
+  // Should the worker die before it is ever at rest, it says why.
+  line_->Keep(KeptRole::kRecord, 0, record_->fd());
+  line_->Flush();
+  return absl::OkStatus();
+}
+
+absl::Status Session::ReceiveKept(MoveLink* link, UniqueFd* record, SessionDescriptors* descriptors,
+                                  std::map<uint64_t, UniqueFd>* shared_host) {
+  while (true) {
+    ControlPacket packet;
+    RETURN_IF_ERROR(link->Receive(&packet));
+    KeptEnd end;
+    if (packet.As(&end)) return absl::OkStatus();
+    Keep kept;
+    if (!packet.As(&kept)) return absl::InternalError("consortd says something else");
+    UniqueFd descriptor = std::move(packet.descriptor());
+    if (!descriptor.valid()) return absl::ResourceExhaustedError("descriptors");
+    switch (kept.role) {
+      case KeptRole::kRecord:
+        *record = std::move(descriptor);
+        break;
+      case KeptRole::kSocket:
+        descriptors->socket = std::move(descriptor);
+        break;
+      case KeptRole::kRings:
+        descriptors->rings = std::move(descriptor);
+        break;
+      case KeptRole::kImages:
+        descriptors->images = std::move(descriptor);
+        break;
+      case KeptRole::kSharedHost:
+        (*shared_host)[kept.key] = std::move(descriptor);
+        break;
+      case KeptRole::kMemory:
+        line_->Bring(kept.key, std::move(descriptor));
+        break;
+    }
+  }
+}
+
+absl::Status Session::GoOn(MoveLink* link) {
+  SessionDescriptors descriptors;
+  UniqueFd record;
+  std::map<uint64_t, UniqueFd> shared_host;
+  RETURN_IF_ERROR(ReceiveKept(link, &record, &descriptors, &shared_host));
+  ASSIGN_OR_RETURN(const RestingSession resting, ReadRecord(record.get()));
+  const std::optional<SessionState> decoded = DecodeSessionState(resting.state);
+  if (!decoded.has_value() || !descriptors.socket.valid() || !descriptors.rings.valid()) {
+    return absl::DataLossError("its record cannot be read");
+  }
+  const SessionState& state = *decoded;
+  for (const SessionState::SharedHostMemory& memory : state.shared_host) {
+    descriptors.shared_host.push_back(std::move(shared_host[memory.number]));
+    shared_host_told_.insert(memory.number);
+  }
+  RETURN_IF_ERROR(RestoreMemory(state, &descriptors, link));
+  images_told_ = descriptors.images.valid();
+  if (images_told_) images_.TakeUp(UniqueFd(fcntl(descriptors.images.get(), F_DUPFD_CLOEXEC, 0)));
+  RETURN_IF_ERROR(
+      RestoreObjects(state, descriptors, [this](std::span<const std::byte> from, uint64_t to) {
+        return CopyVariable([&](CUstream stream) {
+          return driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream);
+        });
+      }));
+  ChannelHandover handover;
+  handover.request_ring_bytes = state.request_ring_bytes;
+  handover.reply_ring_bytes = state.reply_ring_bytes;
+  handover.received = resting.position.received;
+  handover.sent = resting.position.sent;
+  ASSIGN_OR_RETURN(record_, SessionRecord::TakeUp(std::move(record)));
+  ASSIGN_OR_RETURN(HostChannel opened, ResumeHostChannel(std::move(descriptors.socket),
+                                                         std::move(descriptors.rings), handover));
+  announced_ = true;
+  deferred_error_ = static_cast<CUresult>(resting.position.deferred_error);
+  UseChannel(std::move(opened));
+  line_->Restored();
+  line_->Flush();
+  line_->TellGoesOn();
+  return absl::OkStatus();
+}
+
+}  // namespace consort::host

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/keeper_test.py: workers are killed under unmodified programs, which check each word that they compute.
+
+Who had no work in flight goes on in another worker and notices nothing but a pause; who had is told by CUDA's sticky
+error. CONSORT_TEST_KILLS: how often at random moments; CONSORT_TEST_SEED sets the moments."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import stack
+
+PROGRAMS = 8
+KILLS = int(os.environ.get("CONSORT_TEST_KILLS") or 5)
+# What a program is told whose work was in flight.
+TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
+
+
+class Keeper(unittest.TestCase):
+    def start(self, *arguments):
+        folder = tempfile.TemporaryDirectory(prefix="keeper-")
+        self.addCleanup(folder.cleanup)
+        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu",
+                                                     arguments=("--keep-memory", "on", *arguments)))
+        seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
+        print(f"\n    CONSORT_TEST_SEED={seed}", end="")
+        self.random = random.Random(seed)
+
+    def tearDown(self):
+        self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
+
+    def status(self):
+        return json.loads(self.daemon.control("status", "--output", "json"))
+
+    def sessions(self):
+        return self.status()["sessions"]
+
+    def run_program(self, *arguments):
+        program = subprocess.Popen([stack.PROGRAMS / arguments[0], *arguments[1:]], env=self.daemon.local_environment(),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+        def end():
+            program.kill()
+            program.wait()
+            program.stdin.close()
+            program.stdout.close()
+
+        self.addCleanup(end)
+        return program
+
+    def passes(self, program):
+        output, _ = program.communicate(timeout=120)  # which ends its input
+        self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail(60)}")
+
+    def step(self, programs):
+        """One round of each, all at the same time."""
+        for program in programs:
+            program.stdin.write("\n")
+            program.stdin.flush()
+        for program in programs:
+            line = program.stdout.readline()
+            self.assertRegex(line, "^round ", f"{line}{self.daemon.log_tail(60)}")
+
+    def await_rest(self, programs):
+        """Until their work has ended for the host, too."""
+        pids = {program.pid for program in programs}
+        stack.wait_for(lambda: pids <= {session["pid"] for session in self.sessions() if session["outlives_worker"]},
+                       f"programs at rest\n{self.daemon.log_tail()}")
+
+    def kill_worker(self):
+        """The present one, once it is ready; its pid."""
+        pid = stack.wait_for(lambda: self.status()["devices"][0].get("worker_pid"), "a worker")
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def await_worker(self, but):
+        stack.wait_for(lambda: self.status()["devices"][0]["state"] == "ready" and
+                       self.status()["devices"][0].get("worker_pid") not in (None, but), "another worker")
+
+    def descriptors(self):
+        """Of consortd and of its worker."""
+        worker = self.status()["devices"][0]["worker_pid"]
+        return tuple(len(os.listdir(f"/proc/{pid}/fd")) for pid in (self.daemon.pid, worker))
+
+    def pauses(self):
+        return [int(found) for found in re.findall(r"goes on in worker \d+, (\d+) ms after", self.daemon.log())]
+
+    def test_programs_without_work_in_flight_notice_nothing(self):
+        self.start()
+        before = self.descriptors()
+        programs = [self.run_program("wanderer", str(1 + 2 * (i % 4)), "steps") for i in range(PROGRAMS)]
+        for _ in range(2):
+            self.step(programs)
+        for kill in range(KILLS):
+            self.await_rest(programs)
+            dead = self.kill_worker()
+            if kill % 3 == 2:
+                # The next one, too, while it makes the sessions go on.
+                self.await_worker_process(dead)
+                dead = self.kill_worker()
+            self.step(programs)
+            stack.wait_for(lambda: {session["pid"] for session in self.sessions()} == {
+                program.pid for program in programs}, "a status that has all programs")
+        for program in programs:
+            self.passes(program)
+        self.assertGreaterEqual(len(self.pauses()), KILLS * PROGRAMS)
+        print(f"\n    pauses: {sorted(self.pauses())[len(self.pauses()) // 2]} ms median, {max(self.pauses())} ms most",
+              end="")
+        stack.wait_for(lambda: not self.sessions() and self.descriptors() == before,
+                       f"all descriptors to be given back: {before}")
+
+    def await_worker_process(self, but):
+        stack.wait_for(lambda: self.status()["devices"][0].get("worker_pid") not in (None, 0, but), "another worker")
+
+    def test_programs_are_right_or_told_wherever_the_worker_dies(self):
+        self.start()
+        before = self.descriptors()
+        arguments = [("wanderer", str(1 + i % 4)) for i in range(PROGRAMS)]
+        programs = [self.run_program(*chosen) for chosen in arguments]
+        told = 0
+
+        def all_compute():
+            """Those that were told are replaced; each has launched kernels in the present worker."""
+            nonlocal told
+            for i, program in enumerate(programs):
+                if program.poll() is not None:
+                    told += 1
+                    self.was_told(program)
+                    programs[i] = self.run_program(*arguments[i])
+            at_work = {session["pid"] for session in self.sessions() if session["kernel_launches"] > 0}
+            return at_work >= {program.pid for program in programs}
+
+        for _ in range(KILLS):
+            stack.wait_for(all_compute, "programs that compute")
+            time.sleep(self.random.random() * 0.2)
+            self.await_worker(self.kill_worker())
+        stack.wait_for(all_compute, f"programs that compute\n{self.daemon.log_tail(60)}")
+        for program in programs:
+            self.passes(program)
+        print(f"\n    {KILLS} kills, {told} of {KILLS * PROGRAMS} told, {len(self.pauses())} went on", end="")
+        self.assertEqual(told + len(self.pauses()), KILLS * PROGRAMS)
+        stack.wait_for(lambda: not self.sessions() and self.descriptors() == before,
+                       f"all descriptors to be given back: {before}")
+
+    def was_told(self, program):
+        output = program.stdout.read()
+        self.assertEqual(program.returncode, 1, f"{output}\n{self.daemon.log_tail(60)}")
+        self.assertTrue(any(error in output for error in TOLD), f"{output}\n{self.daemon.log_tail(60)}")
+
+    def test_what_is_not_kept_is_told_by_its_name(self):
+        self.start()
+        program = self.run_program("wanderer", "1", "textures")
+        stack.wait_for(lambda: any(session["kernel_launches"] > 0 for session in self.sessions()), "a program")
+        self.kill_worker()
+        self.assertEqual(program.wait(timeout=120), 1)
+        self.was_told(program)
+        stack.wait_for(lambda: "ends with its worker: it has arrays, textures or surfaces" in self.daemon.log(),
+                       f"the reason\n{self.daemon.log_tail()}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
