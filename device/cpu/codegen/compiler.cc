@@ -328,11 +328,11 @@ absl::StatusOr<Compiler::Object> Compiler::Make(uint32_t function, const GroupSh
   // is for, in code that takes LLVM very long to make.
   const bool has_masks = jit_->machine->getTargetFeatureString().contains("+avx512vl") &&
                          jit_->machine->getTargetFeatureString().contains("+avx512bw");
-  // A check names the thread that it is of.
-  const bool in_step = has_masks && !options_.check_accesses;
-  if (in_step && shape.lanes > 1) tries.push_back(shape);
+  // A check names the thread that it is of; memory of alloca is of one size a thread.
+  const bool alone = options_.check_accesses || layout_.kernels[function].uses_alloca;
+  if (has_masks && !alone && shape.lanes > 1) tries.push_back(shape);
   // Whole warps for what warps do together.
-  if (!options_.check_accesses && shape.lanes > 1 && shape.lanes < kWarpLanes)
+  if (!alone && shape.lanes > 1 && shape.lanes < kWarpLanes)
     tries.push_back({kWarpLanes, false, false, true});
   for (const GroupShape& wanted : tries) {
     ASSIGN_OR_RETURN(Unit unit, Emit(function, true));

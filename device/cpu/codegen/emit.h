@@ -88,6 +88,9 @@ void EmitExit(Step& step);
 void EmitTrap(Step& step);
 void EmitNothing(Step& step);
 void EmitNanosleep(Step& step);
+void EmitAlloca(Step& step);
+void EmitStackSave(Step& step);
+void EmitStackRestore(Step& step);
 
 // emit_texture.cc
 void EmitTexture(Step& step);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/codegen/emit_control.cc: branches, calls, exits, traps.
+// device/cpu/codegen/emit_control.cc: branches, calls, exits, traps, the stack.
 // Source: PTX ISA 9.0, 7.1 "Function Declarations and Definitions", 9.7.12 "Control Flow".
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <string_view>
 
@@ -291,6 +292,32 @@ void EmitTrap(Step& step) {
   step.f.CallRuntime("consort_rt_trap", step.ir().getVoidTy(), {step.f.context()});
   step.ir().CreateUnreachable();
   step.f.StartUnreachableBlock();
+}
+
+// Local addresses are generic ones. Source: PTX ISA 9.0, 9.7.15 "Stack Manipulation Instructions".
+void EmitAlloca(Step& step) {
+  constexpr uint64_t kAlignDefault = 8;
+  constexpr uint64_t kAlignMax = 1 << 12;
+  uint64_t align = kAlignDefault;
+  if (step.operand_count() == 3) {
+    align = static_cast<uint64_t>(step.operand(2).integer);
+    if (step.operand(2).kind != OperandKind::kInteger || !std::has_single_bit(align) ||
+        align > kAlignMax) {
+      return step.f.FailSyntax("the alignment is no power of two, or too large");
+    }
+  }
+  Value* memory = step.f.StackMemory(step.Read(1), static_cast<uint32_t>(align));
+  step.Write(step.ir().CreatePtrToInt(memory, step.ir().getInt64Ty()));
+}
+
+void EmitStackSave(Step& step) {
+  step.Write(step.ir().CreatePtrToInt(step.ir().CreateStackSave(), step.ir().getInt64Ty()));
+}
+
+// In checked code all memory lives until the function returns: its list goes through it.
+void EmitStackRestore(Step& step) {
+  if (step.f.shared().check_accesses) return;
+  step.ir().CreateStackRestore(step.ir().CreateIntToPtr(step.Read(0), step.ir().getPtrTy()));
 }
 
 void EmitNothing(Step&) {}

@@ -198,7 +198,8 @@ void FunctionEmitter::EnterStackBlocks() {
   auto enter = [&](uint32_t symbol) {
     if (entered[symbol]) return;
     entered[symbol] = true;
-    EnterStackBlock(symbol);
+    EnterStackBlock(EntryAlloca(StackBlockType(), alignof(StackBlock)), Storage(symbol),
+                    builder_.getInt64(function_.symbols[symbol].bytes));
   };
   for (uint32_t i = 0; i < function_.symbols.size(); ++i) {
     if (function_.symbols[i].kind == SymbolKind::kLocal) enter(i);
@@ -215,20 +216,46 @@ void FunctionEmitter::EnterStackBlocks() {
   }
 }
 
-void FunctionEmitter::EnterStackBlock(uint32_t symbol) {
+llvm::StructType* FunctionEmitter::StackBlockType() {
   static_assert(sizeof(StackBlock) == 24 && offsetof(StackBlock, bytes) == 16);
-  llvm::StructType* type = llvm::StructType::get(
-      builder_.getContext(), {builder_.getPtrTy(), builder_.getInt64Ty(), builder_.getInt64Ty()});
-  llvm::Value* block = EntryAlloca(type, alignof(StackBlock));
+  return llvm::StructType::get(builder_.getContext(),
+                               {builder_.getPtrTy(), builder_.getInt64Ty(), builder_.getInt64Ty()});
+}
+
+void FunctionEmitter::EnterStackBlock(llvm::Value* block, llvm::Value* address,
+                                      llvm::Value* bytes) {
   llvm::Value* head = FieldPointer(offsetof(ThreadContext, stack_blocks));
-  const uint64_t bytes = function_.symbols[symbol].bytes;
   llvm::Value* values[] = {builder_.CreateLoad(builder_.getPtrTy(), head),
-                           builder_.CreatePtrToInt(Storage(symbol), builder_.getInt64Ty()),
-                           builder_.getInt64(bytes)};
+                           builder_.CreatePtrToInt(address, builder_.getInt64Ty()), bytes};
   for (unsigned i = 0; i < 3; ++i) {
-    builder_.CreateStore(values[i], builder_.CreateStructGEP(type, block, i));
+    builder_.CreateStore(values[i], builder_.CreateStructGEP(StackBlockType(), block, i));
   }
   builder_.CreateStore(block, head);
+}
+
+llvm::Value* FunctionEmitter::StackMemory(llvm::Value* bytes, uint32_t align) {
+  // What other functions need, and signal handlers.
+  constexpr uint64_t kStackKept = 16 << 10;
+  llvm::Value* low = Field(offsetof(ThreadContext, stack_low), 64);
+  llvm::Value* top = builder_.CreatePtrToInt(builder_.CreateStackSave(), builder_.getInt64Ty());
+  llvm::Value* room = builder_.CreateBinaryIntrinsic(
+      llvm::Intrinsic::usub_sat, builder_.CreateSub(top, low), builder_.getInt64(kStackKept));
+  llvm::BasicBlock* too_much = NewBlock();
+  llvm::BasicBlock* fits = NewBlock();
+  builder_.CreateCondBr(builder_.CreateICmpULE(bytes, room), fits, too_much);
+  builder_.SetInsertPoint(too_much);
+  CallRuntime("consort_rt_stack_overflow", builder_.getVoidTy(), {context_});
+  builder_.CreateUnreachable();
+  builder_.SetInsertPoint(fits);
+  llvm::AllocaInst* memory = builder_.CreateAlloca(builder_.getInt8Ty(), bytes);
+  memory->setAlignment(llvm::Align(align));
+  if (shared_.check_accesses) {
+    // One each time, as alloca may be in a loop.
+    llvm::AllocaInst* block = builder_.CreateAlloca(StackBlockType());
+    block->setAlignment(llvm::Align(alignof(StackBlock)));
+    EnterStackBlock(block, memory, bytes);
+  }
+  return memory;
 }
 
 llvm::Value* FunctionEmitter::Site() {

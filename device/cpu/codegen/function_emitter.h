@@ -120,6 +120,9 @@ class FunctionEmitter {
   llvm::Value* CallWaiting(std::string_view name, llvm::Type* result,
                            const std::vector<llvm::Value*>& arguments);
   llvm::Value* EntryAlloca(llvm::Type* type, uint32_t align);
+  // Memory until the function returns, or the stack is what it was before. Ends the kernel if the
+  // stack has not as much.
+  llvm::Value* StackMemory(llvm::Value* bytes, uint32_t align);
   // A MatrixSlots (engine/matrix.h), the same for all matrix instructions of the function.
   llvm::Value* MatrixBuffer();
 
@@ -141,7 +144,9 @@ class FunctionEmitter {
   void FindTemporaries();
   void EmitPrologue();
   void EnterStackBlocks();
-  void EnterStackBlock(uint32_t symbol);
+  llvm::StructType* StackBlockType();
+  // `block`: memory for a StackBlock.
+  void EnterStackBlock(llvm::Value* block, llvm::Value* address, llvm::Value* bytes);
   void BeginBlockLoop(llvm::BasicBlock* thread_begin);
   void EmitInstruction(const ptx::Instruction& instruction);
   llvm::AllocaInst* Register(uint32_t symbol);

@@ -221,6 +221,9 @@ constexpr InstructionRow kRows[] = {
     // 9.7.19 Miscellaneous
     {"trap", kNoModifiers, kNoTypes, 0, 0, 0, EmitTrap},
     {"brkpt", kNoModifiers, kNoTypes, 0, 0, 0, EmitTrap},
+    {"alloca", kNoModifiers, "u64", 1, 2, 3, EmitAlloca},
+    {"stacksave", kNoModifiers, "u64", 1, 1, 1, EmitStackSave},
+    {"stackrestore", kNoModifiers, "u64", 1, 1, 1, EmitStackRestore},
     {"nanosleep", kNoModifiers, "u32", 1, 1, 1, EmitNanosleep},
     {"pmevent", "mask", kNoTypes, 0, 1, 1, EmitNothing},
     {"griddepcontrol", "launch_dependents wait", kNoTypes, 0, 0, 0, EmitNothing},

@@ -158,6 +158,7 @@ class Analysis {
     for (uint32_t i = 0; i < function.instructions.size(); ++i) {
       const Instruction& instruction = function.instructions[i];
       out.has_call |= instruction.opcode == "call";
+      out.has_alloca |= instruction.opcode == "alloca";
       if (IsCollective(instruction) || (instruction.opcode == "exit" && !function.is_entry)) {
         out.has_collective = true;
       }
@@ -200,6 +201,7 @@ class Analysis {
       }
       kernel.local_bytes += function.local_bytes;
       kernel.uses_reserved_shared |= function.uses_reserved_shared;
+      kernel.uses_alloca |= function.has_alloca;
       for (const uint32_t next : function.references) {
         if (seen.insert(next).second) open.push_back(next);
       }
@@ -210,12 +212,14 @@ class Analysis {
     }
     std::sort(kernel.functions.begin(), kernel.functions.end());
     if (!waits) {
-      kernel.mode =
-          layout_.functions[index].has_call ? ThreadsMode::kLoop : ThreadsMode::kBlockLoop;
+      kernel.mode = layout_.functions[index].has_call || kernel.uses_alloca
+                        ? ThreadsMode::kLoop
+                        : ThreadsMode::kBlockLoop;
     } else {
       // A coroutine keeps .local variables in its frame, where isspacep would not look for them.
-      kernel.mode =
-          callee_waits || kernel.local_bytes > 0 ? ThreadsMode::kFibers : ThreadsMode::kCoroutines;
+      kernel.mode = callee_waits || kernel.local_bytes > 0 || kernel.uses_alloca
+                        ? ThreadsMode::kFibers
+                        : ThreadsMode::kCoroutines;
     }
   }
 

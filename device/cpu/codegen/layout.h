@@ -30,6 +30,7 @@ struct FunctionLayout {
   bool has_call = false;
   bool uses_reserved_shared = false;  // names one of %reserved_smem_offset_...
   bool has_collective = false;        // barriers, shuffles, votes, exit below the kernel
+  bool has_alloca = false;
   // Instructions that branch back over a load or atomic with which a thread may wait for memory
   // that another one changes; sorted.
   std::vector<uint32_t> polling_branches;
@@ -42,6 +43,7 @@ struct KernelLayout {
   ThreadsMode mode = ThreadsMode::kLoop;
   uint32_t static_shared_bytes = 0;
   bool uses_reserved_shared = false;
+  bool uses_alloca = false;  // each thread needs a stack of its own, or one that is as before
   uint32_t local_bytes = 0;
 };
 

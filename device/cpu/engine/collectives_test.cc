@@ -409,6 +409,43 @@ TEST_F(Collectives, EndlessRecursionIsAFault) {
             LaunchFault::kStackOverflow);
 }
 
+// Each thread has as many words as it asks for, writes them, and reads them when all have written.
+TEST_F(Collectives, AllocaGivesEachThreadMemoryOfItsOwn) {
+  for (const std::string wait : {"", "bar.sync 0;"}) {
+    ASSERT_EQ(Run(Kernel(R"(
+rem.u32 %r2, %r1, 5; add.u32 %r2, %r2, 1; mul.wide.u32 %rd3, %r2, 4; mov.u32 %r5, 0; mov.u32 %r6, 0;
+again: stacksave.u64 %rd7; alloca.u64 %rd4, %rd3, 64; and.b64 %rd5, %rd4, 63; cvt.u32.u64 %r3, %rd5;
+mov.u32 %r4, 0; mov.u64 %rd6, %rd4;
+fill: mad.lo.u32 %r7, %r1, 10, %r4; st.local.u32 [%rd6], %r7; add.u64 %rd6, %rd6, 4;
+add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, %r2; @%p1 bra fill; )" +
+                         wait +
+                         R"(
+mov.u32 %r4, 0; cvta.local.u64 %rd6, %rd4;
+sum: ld.u32 %r7, [%rd6]; add.u32 %r5, %r5, %r7; add.u64 %rd6, %rd6, 4;
+add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, %r2; @%p1 bra sum; add.u32 %r5, %r5, %r3;
+stackrestore.u64 %rd7; add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 9999; @%p1 bra again;
+st.global.u32 [%rd2], %r5;)"),
+                  40),
+              LaunchFault::kNone);
+    for (uint32_t i = 0; i < 40; ++i) {
+      const uint32_t words = i % 5 + 1;
+      ASSERT_EQ(out_[i], 9999 * (words * i * 10 + words * (words - 1) / 2)) << i << wait;
+    }
+    out_.clear();
+  }
+}
+
+TEST_F(Collectives, AllocaOfTooMuchIsAFault) {
+  for (const std::string bytes : {"0x1000000", "0x40000000", "-4096"}) {
+    EXPECT_EQ(Run(Kernel("cvt.u64.u32 %rd3, %r1; add.u64 %rd3, %rd3, " + bytes +
+                         R"(; alloca.u64 %rd4, %rd3;
+st.local.u32 [%rd4], %r1; cvt.u32.u64 %r2, %rd4; st.global.u32 [%rd2], %r2;)"),
+                  1),
+              LaunchFault::kStackOverflow)
+        << bytes;
+  }
+}
+
 TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {
   ASSERT_EQ(Run(Kernel("call leave; bar.sync 0; st.global.u32 [%rd2], %r1;", R"(
 .func leave() {

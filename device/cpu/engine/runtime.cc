@@ -85,6 +85,10 @@ void Trap(ThreadContext* context) { context->runner->Abandon(LaunchFault::kTrap)
 // A call or branch through a value that names no target.
 void BadCall(ThreadContext* context) { context->runner->Abandon(LaunchFault::kIllegalAddress); }
 
+void StackOverflow(ThreadContext* context) {
+  context->runner->Abandon(LaunchFault::kStackOverflow);
+}
+
 void WatchTime(ThreadContext* context) { context->runner->WatchTime(); }
 
 // --- Checked code ---
@@ -494,6 +498,7 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_exit", &Exit),
       Row("consort_rt_trap", &Trap),
       Row("consort_rt_bad_call", &BadCall),
+      Row("consort_rt_stack_overflow", &StackOverflow),
       Row("consort_rt_watch_time", &WatchTime),
       Row("consort_rt_check_access", &CheckAccess),
       Row("consort_rt_check_object", &CheckObject),
