@@ -402,7 +402,7 @@ void Daemon::RenewWorkers(uint64_t description_hash) {
     std::vector<WorkerProcess*> all;
     for (const auto& [worker, running] : workers_) all.push_back(worker);
     for (WorkerProcess* worker : all) {
-      Retire(worker, EventLevel::kInfo, "it serves the calls of an earlier version");
+      Retire(worker, EventLevel::kInfo, "serves the calls of an earlier version");
     }
   }
   for (Slot* slot : slots) EndIfUnused(slot);

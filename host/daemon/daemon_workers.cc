@@ -124,7 +124,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     OnMoveEnded(moved);
   } else if (packet.As(&retired)) {
     ++devices_[worker->device_index()]->workers_retired;
-    Retire(worker, EventLevel::kError, absl::StrCat("it cannot go on: ", GetText(retired.reason)));
+    Retire(worker, EventLevel::kError, absl::StrCat("cannot go on: ", GetText(retired.reason)));
   } else if (packet.As(&unsupported)) {
     std::string name = GetText(unsupported.name);
     if (!unsupported_calls_.contains(name) && unsupported_calls_.size() >= kUnsupportedNamesMax) {
@@ -239,15 +239,17 @@ void Daemon::Retire(WorkerProcess* worker, EventLevel level, const std::string& 
   if (worker->state == WorkerProcess::State::kDraining) return;
   Device* device = devices_[worker->device_index()].get();
   const size_t sessions = SessionsOf(worker);
-  const std::string text =
-      absl::StrCat("device ", device->index, ": its worker is retired: ", reason, "; ", sessions,
-                   " applications stay with it, new ones get another");
+  const auto text = [&](const std::string& which) {
+    return absl::StrCat("device ", device->index, ": ", which, " ", reason, "; ", sessions,
+                        " applications stay with it, new ones get another");
+  };
+  const std::string line = text(absl::StrCat("worker ", worker->pid()));
   if (level == EventLevel::kError) {
-    LOG(ERROR) << "worker " << worker->pid() << ", " << text;
+    LOG(ERROR) << line;
   } else {
-    LOG(INFO) << "worker " << worker->pid() << ", " << text;
+    LOG(INFO) << line;
   }
-  events_.Add(level, PrintableName(text));
+  events_.Add(level, PrintableName(text("its worker")));
   const bool was_ready = worker->state == WorkerProcess::State::kReady;
   worker->state = WorkerProcess::State::kDraining;
   Slot* slot = workers_.at(worker).slot;
