@@ -23,7 +23,8 @@ constexpr uint64_t ControlFingerprint() {
   add(kControlVersion);
   add_messages(StartFailed(), Ready(), SessionEnded(), UsageReport(), MemoryReport(), Calibrated(),
                TraceEnded(), UnsupportedCalls(), Retired(), MoveEnded(), OpenSession(), MoveOut(),
-               SetScheduler(), SetWeight(), SetRates(), SetTrace(), Calibrate(), Shutdown());
+               SetScheduler(), SetWeight(), SetRates(), SetTrace(), Calibrate(), Shutdown(), Keep(),
+               LetGo(), WentOn(), KeptEnd());
   return hash;
 }
 

@@ -63,6 +63,11 @@ absl::Status Daemon::MayUpgrade() const {
         absl::StrCat("virtual machines run whose vsock device is in consortd's present process: ",
                      absl::StrJoin(machines, ", "), "; try again when they are shut down"));
   }
+  if (keeper_.descriptors() != 0 || !recoveries_.empty()) {
+    return absl::FailedPreconditionError(
+        "consortd's present process holds what lets applications outlive their workers "
+        "(--keep-memory); try again when none runs");
+  }
   if (tasks_.running() != 0) {
     return absl::UnavailableError("a checkpoint is being written or read; try again later");
   }
