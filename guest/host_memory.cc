@@ -52,9 +52,10 @@ bool IsHostMemory(int file, uint64_t* bytes) {
       fcntl(file, F_GET_SEALS) != kSeals) {
     return false;
   }
-  struct stat about;
-  if (fstat(file, &about) != 0 || about.st_size <= 0) return false;
-  *bytes = static_cast<uint64_t>(about.st_size);
+  // fstat would need glibc 2.33.
+  struct statx about;
+  if (statx(file, "", AT_EMPTY_PATH, STATX_SIZE, &about) != 0 || about.stx_size == 0) return false;
+  *bytes = about.stx_size;
   return true;
 }
 
