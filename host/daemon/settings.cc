@@ -262,8 +262,9 @@ std::map<std::string, Tenant> Settings::Tenants() const {
 absl::Status Settings::ReplacePool(const std::map<std::string, std::string>& values) {
   Terms terms;
   std::vector<std::string> wrong;
-  for (const auto& [tenant, text] : values) {
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  for (const auto& value : values) {
+    const std::string& tenant = value.first;
+    const Json json = Json::parse(value.second, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !IsTenantName(tenant)) {
       wrong.push_back(tenant);
       continue;
@@ -271,11 +272,11 @@ absl::Status Settings::ReplacePool(const std::map<std::string, std::string>& val
     const auto read = [&]<class T>(const char*, const char* key, SaidOf<T>* said,
                                    const Change<T>&) {
       if (!json.contains(key)) return absl::OkStatus();
-      T value = T();
-      if (!FromJson(json[key], &value) || !Check(key, value).ok()) {
+      T term = T();
+      if (!FromJson(json[key], &term) || !Check(key, term).ok()) {
         wrong.push_back(absl::StrCat("the ", key, " of ", tenant));
       } else {
-        (*said)[tenant] = {std::move(value), WhoOf(json), WhenOf(json)};
+        (*said)[tenant] = {std::move(term), WhoOf(json), WhenOf(json)};
       }
       return absl::OkStatus();
     };
