@@ -91,7 +91,7 @@ class TenantLimits(unittest.TestCase):
 
     def test_copies_wait_for_their_limit_and_bring_the_same_bytes(self):
         daemon = self.start((Tenant("slow", 1, 0, more=f'max_copy_bytes_per_second = "{COPIES >> 20}MiB"'),))
-        self.assertRegex(daemon.control("tenant", "list"), r"slow +1 +all +- +32\.0 MiB ")
+        self.assertRegex(daemon.control("tenant", "list"), r"slow +1 +all +default +- +32\.0 MiB ")
         begin = time.monotonic()
         done = self.run_program(daemon, "slow", "big_copy", str(BIG_COPY_MIB))
         seconds = time.monotonic() - begin
