@@ -18,7 +18,6 @@ namespace {
 // Elements of a factor: m32n8k16 in floating point, m16n8k256 in bits. Kernels' stacks are small.
 constexpr uint32_t kFloatsMax = 512;
 constexpr uint32_t kIntegersMax = 4096;
-constexpr uint32_t kSumsMax = 256;
 
 uint32_t Log2(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }
 
