@@ -5,8 +5,8 @@
 //
 //   [[tenant]]
 //   name = "web-1"                           as a front door names it: a VM's name (--vm), "cid-3"
-//   of
-//                                            the kernel's vsock, "local", or any name with a socket
+//                                            of the kernel's vsock, "local", or any name with a
+//                                            socket
 //   weight = 2                               1 to 10000; 1 if it is not there
 //   stream_priority = "high"                 of its streams on the device beside others': low,
 //                                            normal (if it is not there) or high
@@ -18,9 +18,9 @@
 //   placement = "mbf"                        the policy of policies/placement by which it gets its
 //                                            GPUs of a pool; the pool's if it is not there
 //   max_launches_per_second = 20000          kernels and fills, on each device; what is over it
-//   waits max_copy_bytes_per_second = "2GiB"       between host and device, on each device,
-//   likewise socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this
-//   tenant's
+//                                            waits
+//   max_copy_bytes_per_second = "2GiB"       between host and device, on each device, likewise
+//   socket = "/run/consort/web-1.sock"       a UNIX socket whose programs are this tenant's
 //
 // A tenant that is not in the file has weight 1, and so has everybody without a file.
 #ifndef CONSORT_HOST_DAEMON_TENANTS_H_
