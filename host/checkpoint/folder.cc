@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file_io.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
@@ -61,13 +62,10 @@ absl::Status WriteAll(int file, std::span<const std::byte> bytes, absl::string_v
 // kDataLoss: the file ends before.
 absl::Status ReadAll(int file, uint64_t offset, std::span<std::byte> bytes,
                      absl::string_view path) {
-  while (!bytes.empty()) {
-    const ssize_t got = pread(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failure(path, errno);
-    if (got == 0) return absl::DataLossError(absl::StrCat(path, ": it was cut off"));
-    bytes = bytes.subspan(static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
+  const ssize_t got = ReadAt(file, bytes, offset);
+  if (got < 0) return Failure(path, errno);
+  if (got != static_cast<ssize_t>(bytes.size())) {
+    return absl::DataLossError(absl::StrCat(path, ": it was cut off"));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_io.h"
 #include "base/status_macros.h"
 #include "gen/wire/opcodes.h"
 #include "host/checkpoint/folder.h"
@@ -114,15 +115,7 @@ absl::StatusOr<Saved> ReadSaved(CheckpointReader* reader) {
       continue;
     }
     if (!saved.images.valid()) saved.images.Reset(memfd_create("consort-images", MFD_CLOEXEC));
-    size_t done = 0;
-    while (saved.images.valid() && done < data.size()) {
-      const ssize_t written = pwrite(saved.images.get(), data.data() + done, data.size() - done,
-                                     static_cast<off_t>(chunks[i].at + done));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) break;
-      done += static_cast<size_t>(written);
-    }
-    if (!saved.images.valid() || done != data.size()) {
+    if (!saved.images.valid() || !WriteAt(saved.images.get(), data, chunks[i].at)) {
       return absl::ResourceExhaustedError(
           absl::StrCat("memory for the images of its modules: ", strerror(errno)));
     }

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/file_io.h"
 #include "base/status_macros.h"
 #include "host/daemon/account.h"
 #include "host/limits.h"
@@ -40,17 +41,12 @@ absl::Status ErrnoStatus(const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
-// A file in memory, read from its beginning.
+// A file in memory.
 absl::StatusOr<UniqueFd> FileOf(const DaemonState& state) {
-  const std::vector<std::byte> bytes = Encode(state);
   UniqueFd file(memfd_create("consortd-state", MFD_CLOEXEC));
-  if (!file.valid()) return ErrnoStatus("memfd_create");
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t wrote = write(file.get(), bytes.data() + at, bytes.size() - at);
-    if (wrote <= 0) return ErrnoStatus("writing consortd's state");
-    at += static_cast<size_t>(wrote);
+  if (!file.valid() || !WriteAt(file.get(), Encode(state), 0)) {
+    return ErrnoStatus("writing consortd's state");
   }
-  if (lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoStatus("lseek");
   return file;
 }
 
@@ -154,11 +150,9 @@ absl::StatusOr<DaemonState> ReadState(int descriptor) {
     return absl::InvalidArgumentError("a consortd's state that is too long");
   }
   std::vector<std::byte> bytes(static_cast<size_t>(info.st_size));
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t got = read(file.get(), bytes.data() + at, bytes.size() - at);
-    if (got <= 0) return ErrnoStatus("reading consortd's state");
-    at += static_cast<size_t>(got);
-  }
+  const ssize_t got = ReadAt(file.get(), bytes, 0);
+  if (got < 0) return ErrnoStatus("reading consortd's state");
+  bytes.resize(static_cast<size_t>(got));
   return DecodeDaemonState(bytes);
 }
 

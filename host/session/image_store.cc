@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "base/file_io.h"
 #include "base/log.h"
 #include "host/limits.h"
 
@@ -27,15 +28,7 @@ std::optional<KeptImage> ImageStore::Keep(std::span<const std::byte> image) {
   }
   if (image.size() > kKeptImageBytesPerSession - kept_bytes_) return std::nullopt;
   if (!file_.valid()) file_.Reset(memfd_create("consort-images", MFD_CLOEXEC));
-  size_t done = 0;
-  while (file_.valid() && done < image.size()) {
-    const ssize_t written = pwrite(file_.get(), image.data() + done, image.size() - done,
-                                   static_cast<off_t>(end_ + done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    done += static_cast<size_t>(written);
-  }
-  if (!file_.valid() || done != image.size()) {
+  if (!file_.valid() || !WriteAt(file_.get(), image, end_)) {
     LOG(WARNING) << "a module image of " << image.size()
                  << " bytes is not kept: " << strerror(errno);
     return std::nullopt;
@@ -67,14 +60,7 @@ std::optional<std::vector<std::byte>> ReadKeptImage(int file, const KeptImage& i
     return std::nullopt;
   }
   std::vector<std::byte> bytes(image.bytes);
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = pread(file, bytes.data() + done, bytes.size() - done,
-                              static_cast<off_t>(image.offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return std::nullopt;
-    done += static_cast<size_t>(got);
-  }
+  if (ReadAt(file, bytes, image.offset) != static_cast<ssize_t>(bytes.size())) return std::nullopt;
   return bytes;
 }
 

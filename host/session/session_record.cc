@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_io.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -21,19 +22,6 @@ namespace {
 constexpr uint64_t kMark = 0x31'64726f636572'63;  // "crecord1"
 constexpr uint64_t kAtRest = 1;
 constexpr Bytes kStateAt = 4 * kKiB;
-
-// Up to `bytes` of the file from `offset` on: how many there were.
-size_t ReadAt(int file, void* to, size_t bytes, uint64_t offset) {
-  size_t done = 0;
-  while (done < bytes) {
-    const ssize_t got =
-        pread(file, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    done += static_cast<size_t>(got);
-  }
-  return done;
-}
 
 }  // namespace
 
@@ -95,15 +83,8 @@ absl::Status SessionRecord::Write(std::span<const std::byte> state) {
     PLOG_IF(WARNING, ftruncate(file_.get(), static_cast<off_t>(kStateAt + state.size())) != 0)
         << "giving back the memory of a record";
   }
-  size_t done = 0;
-  while (done < state.size()) {
-    const ssize_t written = pwrite(file_.get(), state.data() + done, state.size() - done,
-                                   static_cast<off_t>(kStateAt + done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      return absl::ResourceExhaustedError(absl::StrCat("writing a record: ", strerror(errno)));
-    }
-    done += static_cast<size_t>(written);
+  if (!WriteAt(file_.get(), state, kStateAt)) {
+    return absl::ResourceExhaustedError(absl::StrCat("writing a record: ", strerror(errno)));
   }
   page_->state_bytes = state.size();
   return absl::OkStatus();
@@ -132,7 +113,8 @@ namespace {
 // What another process has left, at rest.
 absl::StatusOr<RecordHeader> ReadHeader(int record) {
   RecordHeader header;
-  if (ReadAt(record, &header, sizeof(header), 0) != sizeof(header) || header.mark != kMark) {
+  if (ReadAt(record, std::as_writable_bytes(std::span(&header, 1)), 0) != sizeof(header) ||
+      header.mark != kMark) {
     return absl::InvalidArgumentError("it has no record");
   }
   if (header.phase != kAtRest) {
@@ -158,8 +140,7 @@ absl::StatusOr<RestingSession> ReadRecord(int record) {
   session.position.sent = header.sent;
   session.position.deferred_error = static_cast<uint32_t>(header.deferred_error);
   session.state.resize(header.state_bytes);
-  if (ReadAt(record, session.state.data(), session.state.size(), kStateAt) !=
-      session.state.size()) {
+  if (ReadAt(record, session.state, kStateAt) != static_cast<ssize_t>(session.state.size())) {
     return absl::DataLossError("its record is not whole");
   }
   return session;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/file_io.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
 #include "host/session/image_store.h"
@@ -20,14 +21,7 @@ namespace {
 // A file with these bytes.
 absl::StatusOr<UniqueFd> FileOf(std::span<const std::byte> bytes) {
   UniqueFd file(memfd_create("consort-state", MFD_CLOEXEC));
-  size_t done = 0;
-  while (file.valid() && done < bytes.size()) {
-    const ssize_t written = write(file.get(), bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    done += static_cast<size_t>(written);
-  }
-  if (!file.valid() || done != bytes.size()) {
+  if (!file.valid() || !WriteAt(file.get(), bytes, 0)) {
     return absl::ResourceExhaustedError(absl::StrCat("writing its state: ", strerror(errno)));
   }
   return file;
