@@ -227,22 +227,29 @@ API_TEST_ALONE(IpcTest, AnEventOfAnotherProcessIsItsLatestRecord) {
       });
 }
 
+// Memory of one granule that a descriptor can be exported of, and its bytes.
+std::pair<CUmemGenericAllocationHandle, size_t> CreateExportable(CUmemLocation location) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = location;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  size_t granule = 0;
+  Require(
+      Drv().cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+      "granularity");
+  CUmemGenericAllocationHandle memory = 0;
+  Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+  return {memory, granule};
+}
+
 API_TEST_ALONE(IpcTest, AShareableDescriptorNamesTheMemory) {
   WithTwoProcesses(
       "cuMemExportToShareableHandle",
       [](const Line& line) {
-        CUmemAllocationProp properties = {};
-        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        size_t granule = 0;
-        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
-                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                "granularity");
-        CUmemGenericAllocationHandle memory = 0;
+        const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        const auto [memory, granule] = CreateExportable(location);
         CUdeviceptr address = 0;
-        const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+        const CUmemAccessDesc access = {location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
         Require(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0), "cuMemAddressReserve");
         Require(Drv().cuMemMap(address, granule, 0, memory, 0), "cuMemMap");
         Require(Drv().cuMemSetAccess(address, granule, &access, 1), "cuMemSetAccess");
@@ -331,16 +338,7 @@ API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
       "cuMemExportToShareableHandle",
       [](const Line& line) {
         if (!MapsMemoryOfTheHost()) return;
-        CUmemAllocationProp properties = {};
-        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};
-        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        size_t granule = 0;
-        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
-                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                "granularity");
-        CUmemGenericAllocationHandle memory = 0;
-        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+        const auto [memory, granule] = CreateExportable({CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}});
         int descriptor = -1;
         Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
