@@ -157,9 +157,7 @@ int Run(const WorkerMainOptions& options) {
   if (!driver.ok()) return Fail(&control, driver.status());
   auto device = WorkerDevice::Open(*driver, options.index);
   if (!device.ok()) return Fail(&control, device.status());
-  // Not by default: no GPU has run it yet.
-  const char* wanted = getenv("CONSORT_KERNEL_OUTPUT");
-  if (driver->set_stream_output == nullptr && wanted != nullptr && strcmp(wanted, "on") == 0) {
+  if (driver->set_stream_output == nullptr) {
     auto shared = SharedOutput::Capture();
     if (!shared.ok()) return Fail(&control, shared.status());
     SendLogTo((*shared)->log_descriptor());
