@@ -11,6 +11,7 @@ What a program is run with:
     --build DIR           a build of Consort: a consortd of it is started, and its library used (build/dev)
     --device cpu|nvidia|auto, --devices N|FILE       of that consortd (auto)
     --endpoint E --library-dir DIR                   instead of --build: a consortd that runs, and the guest library
+    --vm                  in a virtual machine that sees this machine's files (vm_guest.py); one for all programs
     --native yes|no|auto  also on the bare machine, and compare; auto: where there is an NVIDIA device
 Which, and how:
     --only NAME,NAME --skip NAME,NAME --seconds N (300) --jobs N (1) --tolerance T (1e-5, relative)
@@ -24,6 +25,7 @@ failed. 1: a surprise, an unexpected pass included. 2: wrong usage. docs/TESTING
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -41,9 +43,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cuda_samples  # noqa: E402
 import library_samples  # noqa: E402
 import results  # noqa: E402
+import vm_guest  # noqa: E402
 
 READY = "consortd: ready"
 START_SECONDS = 60
+VM = "programs"  # the machine's name for consortd
 # Repositories of samples, and who can read them.
 CHECKOUTS = {"cuda-samples": cuda_samples, "library-samples": library_samples}
 
@@ -66,6 +70,7 @@ class Consort:
         self.process = None
         self.environment = dict(os.environ)
         self.environment.pop("CONSORT_ENDPOINT", None)
+        self.vm_socket = folder / "vm.sock"
         self.endpoint, self.library = options.endpoint, options.library_dir
         self.options = options
 
@@ -77,6 +82,8 @@ class Consort:
             self.endpoint = f"unix:{socket}"
             command = [str(build / "bin/consortd"), f"--socket={socket}", f"--device={self.options.device}",
                        "--metrics=off", "--vsock-port=off", f"--account={self.folder / 'account.jsonl'}"]
+            if self.options.vm:
+                command.append(f"--vm={VM}={self.vm_socket}")
             if self.options.devices:
                 command.append(f"--devices={self.options.devices}")
             log = open(self.folder / "consortd.log", "w")
@@ -174,6 +181,26 @@ def wanted(name, options):
     return (not options.only or name in options.only) and name not in options.skip
 
 
+def through_socket(program, options):
+    """Runs the program with a consortd of its own: one that is meant to fault takes its neighbours' device away."""
+    with tempfile.TemporaryDirectory(prefix="compat-") as folder, Consort(options, pathlib.Path(folder)) as consort:
+        through = run(program, consort.environment, options.seconds)
+        if options.logs and consort.process is not None:
+            shutil.copy(pathlib.Path(folder) / "consortd.log", options.logs / f"{program.name}.consortd")
+        return through
+
+
+@contextlib.contextmanager
+def through_guest(options):
+    """A virtual machine with a consortd of its own. Yields what runs a program there."""
+    variables = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CONSORT_LOG") if name in os.environ}
+    with tempfile.TemporaryDirectory(prefix="compat-") as folder, Consort(options, pathlib.Path(folder)) as consort, \
+            vm_guest.Guest(consort.vm_socket, consort.library, folder) as guest:
+        yield lambda program: guest.run(program.command, program.folder or "/", variables, options.seconds)
+        if options.logs:
+            shutil.copy(pathlib.Path(folder) / "consortd.log", options.logs / "consortd.log")
+
+
 def check(program, options):
     """Runs one program as often as needed; returns its Row."""
     row = results.Row(program.group, program.name, program.verdict or results.Verdict(),
@@ -185,11 +212,7 @@ def check(program, options):
     if options.native:
         native = run(program, bare, options.seconds)
         row.native_seconds = native.seconds
-    # A consortd for each program: one that is meant to fault takes its neighbours' device away.
-    with tempfile.TemporaryDirectory(prefix="compat-") as folder, Consort(options, pathlib.Path(folder)) as consort:
-        through = run(program, consort.environment, options.seconds)
-        if options.logs and consort.process is not None:
-            shutil.copy(pathlib.Path(folder) / "consortd.log", options.logs / f"{program.name}.consortd")
+    through = options.through(program)
     row.seconds = through.seconds
     row.verdict = results.judge(through, native, options.tolerance)
     if row.verdict.reason == "differs":
@@ -217,6 +240,7 @@ def parse(arguments):
         parser.add_argument(flag)
     parser.add_argument("--build", default="build/dev")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "nvidia"))
+    parser.add_argument("--vm", action="store_true")
     parser.add_argument("--native", default="auto", choices=("auto", "yes", "no"))
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--arch", default="80")
@@ -227,6 +251,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if bool(options.endpoint) != bool(options.library_dir) and options.endpoint:
         parser.error("--endpoint needs --library-dir")
+    if options.vm and options.endpoint:
+        parser.error("--vm needs a consortd of its own: --build, not --endpoint")
     options.native = options.native == "yes" or (options.native == "auto" and os.path.exists("/dev/nvidiactl"))
     try:
         options.expected = results.read_expectations(pathlib.Path(options.expect).read_text()) if options.expect else {}
@@ -247,7 +273,11 @@ def main(arguments):
         programs = programs_of_file(options.what)
     programs = [program for program in programs if wanted(program.name, options)]
     rows = []
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        if options.vm:
+            options.through = stack.enter_context(through_guest(options))
+        else:
+            options.through = lambda program: through_socket(program, options)
         for row in pool.map(lambda program: check(program, options), programs):
             rows.append(row)
             print(f"{row.word:16} {row.name:32} {row.seconds or 0:6.1f} s  {row.verdict.reason} {row.verdict.detail}",

@@ -26,13 +26,14 @@ CACHE = pathlib.Path(os.environ.get("CONSORT_CACHE") or REPOSITORY / ".cache")
 KERNEL_METAPACKAGES = {
     "6.1": "linux-image-cloud-amd64",
     "6.12": "linux-image-6.12-cloud-amd64",
+    "6.12-full": "linux-image-6.12-amd64",  # has 9p, which the ones for clouds lack
 }
 
 # Loaded in this order, each after what it depends on. A name that is no module is built in.
-GUEST_MODULES = ("virtio_pci", "vmw_vsock_virtio_transport")
+GUEST_MODULES = ("virtio_pci", "vmw_vsock_virtio_transport", "9pnet_virtio", "9p")
 
 BUSYBOX_NAMES = (
-    "awk cat chmod cp cut date dmesg echo env grep head hexdump id insmod ip kill ln ls lsmod "
+    "awk cat chmod chroot cp cut date dmesg echo env grep head hexdump id insmod ip kill ln ls lsmod "
     "mkdir mount mv poweroff printf ps rm sed seq sh sleep sort stat tail timeout touch tr uname unshare wc"
 ).split()
 

@@ -34,7 +34,7 @@ import time
 
 from initramfs import CACHE, KERNEL_METAPACKAGES, Kernel, Unavailable, build_initramfs, fetch_kernel
 
-__all__ = ["Command", "End", "Kernel", "Result", "Unavailable", "Vm", "VmError", "accelerator",
+__all__ = ["Command", "End", "Kernel", "Result", "Share", "Unavailable", "Vm", "VmError", "accelerator",
            "build_initramfs", "fetch_kernel", "guest_script", "qemu"]
 
 # "rep movsb", which these two flags make kernels prefer, is interpreted byte by byte under TCG:
@@ -50,6 +50,15 @@ SERIAL_LINES_MAX = 200_000
 
 class VmError(Exception):
     """The guest did not do what was waited for; the text ends with its last serial lines."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A folder of the host that a guest can mount: virtio-9p, with `tag` as its name there."""
+
+    tag: str
+    folder: pathlib.Path
+    read_only: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +137,7 @@ class Vm:
     """One QEMU. Thread safe but for start(): call it from a thread that lives as long as the VM."""
 
     def __init__(self, kernel, initramfs, vsock_socket=None, memory_mib=512, cpus=1, qmp=None,
-                 accelerator_name=None, timeout_s=300, on_line=None):
+                 accelerator_name=None, timeout_s=300, on_line=None, shares=()):
         """vsock_socket: where a vhost-user vsock backend listens already; None: no such device.
         qmp: path for the monitor socket. timeout_s: QEMU is killed after that. on_line(seconds,
         line): called in the reader's thread.
@@ -156,6 +165,11 @@ class Vm:
         if vsock_socket:
             self._command += ["-chardev", f"socket,id=vsock,path={vsock_socket}",
                               "-device", "vhost-user-vsock-pci,chardev=vsock"]
+        for share in shares:
+            read_only = ",readonly=on" if share.read_only else ""
+            self._command += [
+                "-fsdev", f"local,id={share.tag},path={share.folder},security_model=none,multidevs=remap{read_only}",
+                "-device", f"virtio-9p-pci,fsdev={share.tag},mount_tag={share.tag}"]
         if qmp:
             self._command += ["-qmp", f"unix:{qmp},server=on,wait=off"]
 
@@ -250,6 +264,10 @@ class Vm:
             self._process.kill()
             if threading.current_thread() is not self._reader:
                 self._reader.join()
+
+    def is_running(self):
+        with self._changed:
+            return not self._ended
 
     def process_id(self):
         return self._process.pid
