@@ -227,6 +227,9 @@ inline constexpr uint32_t kRequestsPerTurn = 64;
 // the last. 20 us is two launch-and-synchronise times on an H200; 500 us is what a sleep may add to
 // the end of something that already took longer than that.
 inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
+// The same for tenants of high priority, and for their next request: someone who acts some fifty
+// times a second finds the session awake.
+inline constexpr Nanos kPollSpinUrgent = 20 * kMillisecond;
 inline constexpr Nanos kPollSleepFirst = 20 * kMicrosecond;
 inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
 

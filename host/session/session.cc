@@ -63,6 +63,9 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       print_turn_(driver_, device.shared_output(), &streams_, &output_),
       gate_(driver_, scheduler, rate, &streams_),
+      poll_spin_(static_cast<PriorityLevel>(open.stream_priority) == PriorityLevel::kHigh
+                     ? kPollSpinUrgent
+                     : kPollSpin),
       device_time_(driver_),
       pending_(driver_, this) {}
 
@@ -457,10 +460,10 @@ void Session::Wait() {
     return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
-  const bool spin = MonotonicNow() - last_progress_ < kPollSpin;
+  const bool spin = MonotonicNow() - last_progress_ < poll_spin_;
   if (pending_.empty() && !copy_to_host_.active && !AwaitsRest()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
-    channel_->Wait(events, spin ? kPollSpin : 0, std::min(kIdleWait, sleep_max));
+    channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
     return;
   }
   if (spin) {

@@ -479,6 +479,7 @@ class Session final : private Handlers, private PendingSink {
   Streams streams_;
   PrintTurn print_turn_;
   WorkGate gate_;
+  const Nanos poll_spin_;  // how long it looks for what comes next before it sleeps
   DeviceTime device_time_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
