@@ -244,9 +244,10 @@ void Scheduler::Finish(Id id, Nanos now) {
   if (policy_ != nullptr) policy_->Finish(id, now);
 }
 
-Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin) {
+Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin,
+                                     ShareMeter::Speed speed) {
   absl::MutexLock lock(&mutex_);
-  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
+  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin, speed);
 }
 
 void Scheduler::Ended(Interval interval, Nanos end) {

@@ -114,8 +114,9 @@ class Scheduler {
   void Finish(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Work of the application ran on the device from `begin`; with several streams there are several
-  // such intervals at once.
-  Interval Began(Id id, schedule::Phase phase, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  // such intervals at once. `speed`: of such work beside others' of late.
+  Interval Began(Id id, schedule::Phase phase, Nanos begin,
+                 ShareMeter::Speed speed = ShareMeter::kFullSpeed) ABSL_LOCKS_EXCLUDED(mutex_);
   void Ended(Interval interval, Nanos end) ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
   // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.

@@ -5,9 +5,9 @@
 
 namespace consort::host {
 
-ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time) {
+ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time, Speed speed) {
   const Interval interval = next_++;
-  told_.emplace(interval, owner);
+  told_.emplace(interval, Told{owner, speed});
   ahead_.insert({std::max(time, horizon_), {interval, true}});
   return interval;
 }
@@ -17,17 +17,18 @@ void ShareMeter::End(Interval interval, Nanos time) {
 }
 
 void ShareMeter::MoveTo(Nanos time) {
-  if (!running_.empty()) {
-    clock_ += static_cast<double>(time - horizon_) / static_cast<double>(running_.size());
+  if (speeds_ != 0) {
+    clock_ += static_cast<double>(time - horizon_) / static_cast<double>(speeds_);
   }
   horizon_ = time;
 }
 
 void ShareMeter::Charge(Running* running, Charges* charges) {
   // What is less than a nanosecond stays for the next time.
-  const auto nanos = static_cast<Nanos>(clock_ - running->charged_to);
-  running->charged_to += static_cast<double>(nanos);
-  if (nanos > 0) charges->emplace_back(running->owner, nanos);
+  const auto speed = static_cast<double>(running->told.speed);
+  const auto nanos = static_cast<Nanos>((clock_ - running->charged_to) * speed);
+  running->charged_to += static_cast<double>(nanos) / speed;
+  if (nanos > 0) charges->emplace_back(running->told.owner, nanos);
 }
 
 void ShareMeter::Advance(Nanos horizon, Charges* charges) {
@@ -40,6 +41,7 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges) {
     if (told == told_.end()) continue;  // forgotten
     if (boundary.begins) {
       running_[boundary.interval] = {told->second, clock_};
+      speeds_ += told->second.speed;
       continue;
     }
     const auto running = running_.find(boundary.interval);
@@ -49,6 +51,7 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges) {
       continue;
     }
     Charge(&running->second, charges);
+    speeds_ -= running->second.told.speed;
     running_.erase(running);
     told_.erase(told);
   }
@@ -57,8 +60,12 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges) {
 }
 
 void ShareMeter::Forget(Owner owner) {
-  std::erase_if(told_, [owner](const auto& told) { return told.second == owner; });
-  std::erase_if(running_, [owner](const auto& running) { return running.second.owner == owner; });
+  std::erase_if(told_, [owner](const auto& told) { return told.second.owner == owner; });
+  std::erase_if(running_, [&](const auto& running) {
+    if (running.second.told.owner != owner) return false;
+    speeds_ -= running.second.told.speed;
+    return true;
+  });
 }
 
 }  // namespace consort::host

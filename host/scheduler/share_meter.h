@@ -24,8 +24,13 @@ class ShareMeter {
   using Interval = uint64_t;
   using Charges = std::vector<std::pair<Owner, Nanos>>;
 
-  // Times before the horizon count as the horizon: they were told too late.
-  Interval Begin(Owner owner, Nanos time);
+  // How fast work goes on beside other work, in parts of how fast it does alone.
+  using Speed = uint32_t;
+  static constexpr Speed kFullSpeed = 1024;
+
+  // Times before the horizon count as the horizon: they were told too late. `speed`, not 0: as far
+  // as it is known, or for all the same.
+  Interval Begin(Owner owner, Nanos time, Speed speed = kFullSpeed);
   void End(Interval interval, Nanos time);
 
   // Moves the horizon to `horizon`, if that is later, and appends what each owner is charged.
@@ -35,8 +40,12 @@ class ShareMeter {
   void Forget(Owner owner);
 
  private:
-  struct Running {
+  struct Told {
     Owner owner;
+    Speed speed;
+  };
+  struct Running {
+    Told told;
     double charged_to;  // of clock_
   };
   struct Boundary {
@@ -46,12 +55,14 @@ class ShareMeter {
   void MoveTo(Nanos time);
   void Charge(Running* running, Charges* charges);
 
-  std::map<Interval, Owner> told_;
+  std::map<Interval, Told> told_;
   std::multimap<Nanos, Boundary> ahead_;  // of the horizon, in order of time, then of telling
   std::map<Interval, Running> running_;   // at the horizon
   Interval next_ = 1;
   Nanos horizon_ = 0;
-  double clock_ = 0;  // what one interval that ran all the time would have been charged
+  uint64_t speeds_ = 0;  // of all that run
+  // What one interval of speed 1 that ran all the time would have been charged.
+  double clock_ = 0;
 };
 
 }  // namespace consort::host

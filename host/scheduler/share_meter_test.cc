@@ -54,6 +54,27 @@ TEST(ShareMeter, TwoStreamsOfOneOwnerAreTwoShares) {
   EXPECT_EQ(Advance(&meter, 300), (Sums{{1, 200}, {2, 100}}));
 }
 
+TEST(ShareMeter, WhatIsSlowedMoreByOthersPaysLess) {
+  ShareMeter meter;
+  const auto full = meter.Begin(1, 0);
+  const auto half = meter.Begin(2, 0, ShareMeter::kFullSpeed / 2);
+  EXPECT_EQ(Advance(&meter, 300), (Sums{{1, 200}, {2, 100}}));
+  meter.End(full, 600);
+  // What runs alone pays for all of it, however slow.
+  meter.End(half, 1000);
+  EXPECT_EQ(Advance(&meter, 1000), (Sums{{1, 200}, {2, 500}}));
+  meter.Begin(3, 1000);
+  EXPECT_EQ(Advance(&meter, 1100), (Sums{{3, 100}}));
+}
+
+TEST(ShareMeter, TheSpeedOfWhatIsForgottenCountsNoMore) {
+  ShareMeter meter;
+  meter.Begin(1, 0, ShareMeter::kFullSpeed / 8);
+  meter.Begin(2, 0);
+  meter.Forget(2);
+  EXPECT_EQ(Advance(&meter, 100), (Sums{{1, 100}}));
+}
+
 TEST(ShareMeter, WhatIsToldTooLateCountsFromTheHorizon) {
   ShareMeter meter;
   EXPECT_EQ(Advance(&meter, 1000), Sums{});

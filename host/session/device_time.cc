@@ -5,6 +5,22 @@
 
 namespace consort::host {
 
+uint64_t DeviceTime::Kernel::AloneNanos(uint64_t threads) const {
+  for (const Alone& known : alone) {
+    if (known.threads == threads) return known.nanos;
+  }
+  return 0;
+}
+
+void DeviceTime::Kernel::LearnAlone(uint64_t threads, uint64_t nanos) {
+  for (Alone& known : alone) {
+    if (known.threads != threads) continue;
+    known.nanos = (3 * known.nanos + nanos) / 4;
+    return;
+  }
+  alone[alone_next++ % alone.size()] = {threads, nanos};
+}
+
 DeviceTime::~DeviceTime() {
   if (current_begin_ != nullptr) events_.Return(current_begin_);
   for (const Sample& sample : in_flight_) ReturnEvents(sample);
@@ -16,8 +32,10 @@ void DeviceTime::ReturnEvents(const Sample& sample) {
 }
 
 void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream,
-                             bool may_sample) {
+                             uint64_t threads, bool may_sample, bool alone) {
   current_ = kernel;
+  current_threads_ = threads;
+  current_alone_ = alone;
   if (!may_sample || kernel->launches % kLaunchesPerSample != 0 ||
       in_flight_.size() >= kSamplesInFlightMax) {
     return;
@@ -35,6 +53,7 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
 void DeviceTime::EndLaunch(CUstream stream) {
   ++launches_;
   ++current_->launches;
+  alone_nanos_ = current_->AloneNanos(current_threads_);
   const CUevent begin = std::exchange(current_begin_, nullptr);
   if (begin == nullptr) {
     nanos_ += current_->latest_nanos;
@@ -45,7 +64,7 @@ void DeviceTime::EndLaunch(CUstream stream) {
     events_.Return(begin);
     return;
   }
-  const Sample sample{current_, begin, end};
+  const Sample sample{current_, begin, end, current_threads_, current_alone_};
   if (driver_.cuEventRecord(end, stream) == CUDA_SUCCESS) {
     in_flight_.push_back(sample);
   } else {
@@ -53,7 +72,7 @@ void DeviceTime::EndLaunch(CUstream stream) {
   }
 }
 
-void DeviceTime::Poll() {
+void DeviceTime::Poll(bool alone) {
   while (!in_flight_.empty()) {
     const Sample& sample = in_flight_.front();
     const CUresult state = driver_.cuEventQuery(sample.end);
@@ -63,6 +82,9 @@ void DeviceTime::Poll() {
         driver_.cuEventElapsedTime(&milliseconds, sample.begin, sample.end) == CUDA_SUCCESS) {
       sample.kernel->latest_nanos = static_cast<uint64_t>(milliseconds * 1e6);
       nanos_ += sample.kernel->latest_nanos;
+      if (alone && sample.alone) {
+        sample.kernel->LearnAlone(sample.threads, sample.kernel->latest_nanos);
+      }
     }
     ReturnEvents(sample);
     in_flight_.pop_front();

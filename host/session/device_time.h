@@ -9,9 +9,11 @@
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
 #define CONSORT_HOST_SESSION_DEVICE_TIME_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "gen/device/driver_table.h"
 #include "host/session/event_pool.h"
@@ -28,6 +30,18 @@ class DeviceTime {
   struct Kernel {
     uint64_t launches = 0;
     uint64_t latest_nanos = 0;  // of the latest measured launch
+    // By the number of threads, the mean of launches for which the device had no other
+    // application's work. Those of the latest sizes that were measured so.
+    struct Alone {
+      uint64_t threads = 0;
+      uint64_t nanos = 0;
+    };
+    std::array<Alone, 8> alone = {};
+    size_t alone_next = 0;
+
+    // 0: not known.
+    uint64_t AloneNanos(uint64_t threads) const;
+    void LearnAlone(uint64_t threads, uint64_t nanos);
   };
 
   explicit DeviceTime(const device::DriverTable& driver) : driver_(driver), events_(driver, 0) {}
@@ -35,17 +49,21 @@ class DeviceTime {
   DeviceTime(const DeviceTime&) = delete;
   DeviceTime& operator=(const DeviceTime&) = delete;
 
-  // Around a launch on `stream`. `may_sample` is false where events between launches would change
-  // what the program asked for. End only after a launch that succeeded; Begin again forgets the one
-  // before.
-  void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, bool may_sample);
+  // Around a launch of so many threads on `stream`. `may_sample` is false where events between
+  // launches would change what the program asked for; `alone`: no other application has work. End
+  // only after a launch that succeeded; Begin again forgets the one before.
+  void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, uint64_t threads,
+                   bool may_sample, bool alone);
   void EndLaunch(CUstream stream);
 
-  // Takes in samples that are finished.
-  void Poll();
+  // Takes in samples that are finished. `alone`: as above, still.
+  void Poll(bool alone);
 
   // How long the kernel of the latest launch runs, as far as known; 0: not at all.
   uint64_t latest_nanos() const { return current_ != nullptr ? current_->latest_nanos : 0; }
+  // How long the launch would run alone that was made since this was last asked; 0: not known, or
+  // there was none.
+  uint64_t TakeAloneNanos() { return std::exchange(alone_nanos_, 0); }
 
   uint64_t launches() const { return launches_; }
   uint64_t nanos() const { return nanos_; }
@@ -55,6 +73,8 @@ class DeviceTime {
     std::shared_ptr<Kernel> kernel;
     CUevent begin;
     CUevent end;
+    uint64_t threads;
+    bool alone;
   };
   void ReturnEvents(const Sample& sample);
 
@@ -63,6 +83,9 @@ class DeviceTime {
   std::deque<Sample> in_flight_;
   std::shared_ptr<Kernel> current_;
   CUevent current_begin_ = nullptr;  // null: the launch is not measured
+  uint64_t current_threads_ = 0;
+  bool current_alone_ = false;
+  uint64_t alone_nanos_ = 0;
   uint64_t launches_ = 0;
   uint64_t nanos_ = 0;
 };

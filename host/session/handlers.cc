@@ -103,6 +103,11 @@ void SetShape(const Request& request, CUlaunchConfig* config) {
   config->sharedMemBytes = request.shared_bytes;
 }
 
+uint64_t ThreadsOf(const CUlaunchConfig& config) {
+  return uint64_t{config.gridDimX} * config.gridDimY * config.gridDimZ * config.blockDimX *
+         config.blockDimY * config.blockDimZ;
+}
+
 }  // namespace
 
 // --- Replies and failures
@@ -475,7 +480,8 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(request.params.data()),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
   if (residency_->swaps()) NoteLaunch(*kernel, request.params);
-  device_time_.BeginLaunch(kernel->time, stream, /*may_sample=*/config.numAttrs == 0);
+  device_time_.BeginLaunch(kernel->time, stream, ThreadsOf(config),
+                           /*may_sample=*/config.numAttrs == 0, /*alone=*/!gate_.measures());
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
                                     parameter_bytes != 0 ? extra : nullptr);
   if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream);

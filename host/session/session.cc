@@ -101,7 +101,7 @@ bool Session::Run(SessionEnded* ended) {
   const bool clean = Drain();
   print_turn_.End(clean);
   gate_.Leave();
-  device_time_.Poll();
+  device_time_.Poll(/*alone=*/!gate_.measures());
   FillAccount(ended);
   return clean;
 }
@@ -258,7 +258,7 @@ void Session::Loop() {
       sleep_ = kPollSleepFirst;
       continue;
     }
-    device_time_.Poll();
+    device_time_.Poll(/*alone=*/!gate_.measures());
     streams_.CollectDestroyed();
     TendRecord();
     Wait();
@@ -435,7 +435,8 @@ void Session::EndDeviceWork() {
       timed_bytes_to_device_ += work_bytes_;
     if (gate_.measures() && in_work_ == RequestCost::kToHost) timed_bytes_to_host_ += work_bytes_;
   }
-  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate, work_bytes_);
+  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate,
+                   static_cast<Nanos>(device_time_.TakeAloneNanos()), work_bytes_);
 }
 
 void Session::Wait() {

@@ -14,6 +14,11 @@ namespace {
 // Looking costs some driver calls.
 constexpr Nanos kLookEvery = 10 * kMicrosecond;
 
+// However slow its work is beside others', an application is charged for that much of it.
+constexpr Nanos kSpeedLeast = ShareMeter::kFullSpeed / 64;
+
+size_t IndexOf(schedule::Phase phase) { return static_cast<size_t>(phase); }
+
 }  // namespace
 
 schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
@@ -34,6 +39,7 @@ schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
 WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, RateLimit* rate,
                    Streams* streams)
     : driver_(driver), scheduler_(scheduler), rate_(rate), streams_(streams), events_(driver, 0) {
+  speeds_.fill(ShareMeter::kFullSpeed);
   streams_->set_observer(this);
 }
 
@@ -116,9 +122,13 @@ bool WorkGate::HasRoom(Nanos now) const {
 
 void WorkGate::BeforeWork(Stream* stream) {
   if (!in_request_ || !batch_.has_value()) return;
-  for (Part& part : batch_->parts) {
+  for (size_t i = 0; i < batch_->parts.size(); ++i) {
+    Part& part = batch_->parts[i];
     if (part.stream.get() != stream || part.closed) continue;
-    if (part.phase == phase_ || batch_->parts.size() >= kBatchPhasePartsMax) return;
+    if (part.phase == phase_ || batch_->parts.size() >= kBatchPhasePartsMax) {
+      part_ = i;
+      return;
+    }
     ClosePart(&part);
   }
   Part part;
@@ -131,10 +141,16 @@ void WorkGate::BeforeWork(Stream* stream) {
     events_.Return(part.begin);
     return;
   }
+  part_ = batch_->parts.size();
   batch_->parts.push_back(std::move(part));
 }
 
-void WorkGate::Count(Nanos estimate) {
+void WorkGate::Count(Nanos estimate, Nanos alone) {
+  if (part_.has_value()) {
+    Part& part = batch_->parts[*part_];
+    part.alone += alone;
+    part.alone_known &= alone != 0;
+  }
   ++batch_->requests;
   batch_->estimate += estimate == 0 ? kBatchTime : estimate;
   if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime)
@@ -220,6 +236,15 @@ bool WorkGate::Passed(Part* part, CUevent* event, Nanos* time) {
   return true;
 }
 
+void WorkGate::LearnSpeed(const Part& part, Nanos end) {
+  if (part.began == 0 || end <= part.began || part.alone == 0 || !part.alone_known) return;
+  const auto seen = static_cast<ShareMeter::Speed>(
+      std::clamp<Nanos>(ShareMeter::kFullSpeed * part.alone / (end - part.began), kSpeedLeast,
+                        ShareMeter::kFullSpeed));
+  ShareMeter::Speed& speed = speeds_[IndexOf(part.phase)];
+  speed = (3 * speed + seen) / 4;
+}
+
 bool WorkGate::LookAt(Batch* batch) {
   bool all = true;
   for (Part& part : batch->parts) {
@@ -230,15 +255,17 @@ bool WorkGate::LookAt(Batch* batch) {
         all = false;
         continue;
       }
-      part.interval = scheduler_->Began(*id_, part.phase, time);
-      last_progress_ = time;
+      part.interval = scheduler_->Began(*id_, part.phase, time, speeds_[IndexOf(part.phase)]);
+      part.began = last_progress_ = time;
     }
     if (part.end != nullptr && !Passed(&part, &part.end, &time)) {
       all = false;
       continue;
     }
     if (!part.closed) continue;
-    scheduler_->Ended(part.interval, std::max(time, part.not_before));
+    const Nanos end = std::max(time, part.not_before);
+    scheduler_->Ended(part.interval, end);
+    LearnSpeed(part, end);
     part.ended = true;
     last_progress_ = std::max(last_progress_, time);
   }

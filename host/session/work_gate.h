@@ -18,6 +18,7 @@
 #ifndef CONSORT_HOST_SESSION_WORK_GATE_H_
 #define CONSORT_HOST_SESSION_WORK_GATE_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -61,15 +62,17 @@ class WorkGate final : public WorkObserver {
     return AdmitSlowly(cost);
   }
   // Around carrying one out: work put on streams in between belongs to the open batch.
-  // `estimate`: of its device time, 0 if nothing is known. `bytes`: copied between host and device.
+  // `estimate`: of its device time, 0 if nothing is known. `alone`: likewise, if no other
+  // application had work. `bytes`: copied between host and device.
   void BeginRequest(RequestCost cost) {
     in_request_ = cost != RequestCost::kNone;
     if (in_request_ && batch_.has_value()) phase_ = PhaseOf(cost);
+    part_.reset();
   }
-  void EndRequest(RequestCost cost, Nanos estimate, uint64_t bytes) {
+  void EndRequest(RequestCost cost, Nanos estimate, Nanos alone, uint64_t bytes) {
     in_request_ = false;
     if (cost != RequestCost::kNone && rate_->limited()) ChargeRate(cost, bytes);
-    if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate);
+    if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate, alone);
   }
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
@@ -105,7 +108,10 @@ class WorkGate final : public WorkObserver {
     CUevent end = nullptr;             // null: not closed, or passed
     Nanos not_before = 0;              // of what is looked for next: begin, then end
     Scheduler::Interval interval = 0;  // 0: not begun
-    bool closed = false;               // nothing follows behind `end`
+    Nanos began = 0;
+    Nanos alone = 0;  // what all of it would take if no other application had work
+    bool alone_known = true;
+    bool closed = false;  // nothing follows behind `end`
     bool ended = false;
   };
   struct Batch {
@@ -124,7 +130,9 @@ class WorkGate final : public WorkObserver {
   void ClosePart(Part* part);
   bool HasRoom(Nanos now) const;
   bool TurnActive(bool quiet, bool awaited);
-  void Count(Nanos estimate);
+  void Count(Nanos estimate, Nanos alone);
+  // A part has ended that ran since it began: how fast that was.
+  void LearnSpeed(const Part& part, Nanos end);
   void Close(Nanos now);
   void TrackWhatIsBusy(Nanos now);
   // True: a batch has finished.
@@ -152,6 +160,9 @@ class WorkGate final : public WorkObserver {
   schedule::Phase phase_ = schedule::Phase::kNone;  // of the request that is carried out
   bool finished_ = false;       // a batch, and the scheduler has given no turns since
   std::optional<Batch> batch_;  // open
+  std::optional<size_t> part_;  // of it, that the present request uses
+  // By phase, of the work beside others' of late.
+  std::array<ShareMeter::Speed, schedule::kPhases> speeds_;
   std::deque<Batch> in_flight_;
   Nanos estimate_in_flight_ = 0;
   Nanos estimate_last_ = 0;  // of the latest closed batch
