@@ -83,10 +83,21 @@ CUresult PackParameters(const Kernel* kernel, void** kernel_params, void** extra
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    if (data == nullptr || bytes == nullptr || *bytes > kParameterBytesMax)
+    if (data == nullptr || bytes == nullptr || *bytes > kParameterBytesMax ||
+        kernel->parameter_bytes > kParameterBytesMax) {
       return CUDA_ERROR_INVALID_VALUE;
-    if (*bytes < kernel->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
-    *packed = {data, *bytes};
+    }
+    if (*bytes >= kernel->parameter_bytes) {
+      *packed = {data, *bytes};
+      return CUDA_SUCCESS;
+    }
+    // NCCL passes of a parameter of 4 KiB what its kernel reads. The driver takes that (seen:
+    // driver 580); what is not given is undefined there. A whole parameter is not left out.
+    if (kernel->parameters.empty() || *bytes <= kernel->parameters.back().offset)
+      return CUDA_ERROR_INVALID_VALUE;
+    memcpy(buffer, data, *bytes);
+    memset(buffer + *bytes, 0, kernel->parameter_bytes - *bytes);
+    *packed = {buffer, kernel->parameter_bytes};
     return CUDA_SUCCESS;
   }
   if (kernel->parameters.empty()) return CUDA_SUCCESS;

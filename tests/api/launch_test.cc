@@ -130,6 +130,23 @@ API_TEST(LaunchTest, PackedParametersOfMoreThan4KilobytesArrive) {
   EXPECT_EQ(out.ReadWord(), 2001000u);
 }
 
+// NCCL passes as much of a parameter of 4 KiB as it uses.
+API_TEST(LaunchTest, PackedParametersMayEndBeforeWhatTheKernelReads) {
+  Module module(kParamsPtx);
+  DeviceBuffer out(4);
+  struct {
+    CUdeviceptr out;
+    unsigned value;
+    unsigned more;
+  } packed = {out, 31, 0};
+  size_t bytes = sizeof packed;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_OK(Drv().cuLaunchKernel(module.Function("sparse"), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr,
+                                 extra));
+  EXPECT_EQ(out.ReadWord(), 31u);
+}
+
 API_TEST(LaunchTest, ParametersAreReadBeforeReturn) {
   Module module(kBasicPtx);
   const CUfunction store = module.Function("store");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/launch_api.cc: kernel launches.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -80,11 +81,10 @@ CUresult PackParams(const KernelInfo& info, void** params, void** extra,
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    // Callers may round the size up, but not leave parameters out.
-    if (bytes < info.param_bytes || (buffer == nullptr && info.param_bytes > 0)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (info.param_bytes > 0) std::memcpy(packed->data(), buffer, info.param_bytes);
+    if (info.params.empty()) return CUDA_SUCCESS;
+    // Callers may round the size up, or leave out the end of the last parameter, but no other.
+    if (buffer == nullptr || bytes <= info.params.back().offset) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(packed->data(), buffer, std::min<size_t>(bytes, info.param_bytes));
     return CUDA_SUCCESS;
   }
   if (params == nullptr) return info.params.empty() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

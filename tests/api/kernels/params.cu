@@ -44,6 +44,14 @@ __global__ void many(unsigned* out, int a0, int a1, int a2, int a3, int a4, int 
          11 * a10 + 12 * a11 + 13 * a12 + 14 * a13 + 15 * a14 + 16 * a15;
 }
 
+struct Sparse {
+  unsigned* out;
+  unsigned value;
+  unsigned unused[1000];
+};
+
+__global__ void sparse(Sparse s) { *s.out = s.value; }
+
 // A pointer inside a struct: nothing on the way may translate it.
 __global__ void nested(const unsigned* const* table, unsigned count, unsigned* out) {
   unsigned sum = 0;
