@@ -279,8 +279,14 @@ inline constexpr Bytes kTraceFileMost = 64 * kGiB;
 inline constexpr uint32_t kTraceFilesMax = 256;
 // Device time is settled at latest so much later, even if a session has not told what it knows.
 inline constexpr Nanos kSchedulerLag = 100 * kMillisecond;
+// Device time is settled so much later, that it is known how fast the work went on meanwhile.
+inline constexpr Nanos kChargePatience = 8 * kMillisecond;
 // A session that had no device work for so long is not active.
 inline constexpr Nanos kActiveFor = 50 * kMillisecond;
+// A session whose last batch has ended still has the device as far as the policy knows: a program
+// that looks at a result and goes on does not lose its turn to one that waits because it is ahead.
+// More than a guest takes to go on, and what the device may be idle for it.
+inline constexpr Nanos kAnticipation = 100 * kMicrosecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
 

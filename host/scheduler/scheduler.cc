@@ -138,7 +138,7 @@ Scheduler::Id Scheduler::Join(const std::string& tenant, uint32_t weight, Nanos 
 
 ApplicationUsage Scheduler::Leave(Id id, Nanos now) {
   absl::MutexLock lock(&mutex_);
-  Settle(now);
+  Settle(now, /*patience=*/0);
   Member& member = *members_[id];
   const ApplicationUsage usage = member.usage;
   member.joined = false;
@@ -250,9 +250,9 @@ Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin,
   return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin, speed);
 }
 
-void Scheduler::Ended(Interval interval, Nanos end) {
+void Scheduler::Ended(Interval interval, Nanos end, std::optional<ShareMeter::Speed> speed) {
   absl::MutexLock lock(&mutex_);
-  meter_.End(interval, end);
+  meter_.End(interval, end, speed);
 }
 
 void Scheduler::Poll(Id id, Nanos known_until, Nanos now) {
@@ -262,7 +262,7 @@ void Scheduler::Poll(Id id, Nanos known_until, Nanos now) {
   Grant(now);
 }
 
-void Scheduler::Settle(Nanos now) {
+void Scheduler::Settle(Nanos now, Nanos patience) {
   Nanos horizon = now;
   for (const auto& member : members_) {
     if (member->in_flight != 0) horizon = std::min(horizon, member->known_until);
@@ -270,7 +270,7 @@ void Scheduler::Settle(Nanos now) {
   // A session that is kept from looking holds the others up for so long only.
   horizon = std::max(horizon, now - kSchedulerLag);
   charges_.clear();
-  meter_.Advance(horizon, &charges_);
+  meter_.Advance(horizon, &charges_, patience);
   for (const auto& [owner, nanos] : charges_) {
     const Id id = owner / schedule::kPhases;
     members_[id]->usage.device_time[owner % schedule::kPhases] += nanos;

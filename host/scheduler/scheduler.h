@@ -117,7 +117,9 @@ class Scheduler {
   // such intervals at once. `speed`: of such work beside others' of late.
   Interval Began(Id id, schedule::Phase phase, Nanos begin,
                  ShareMeter::Speed speed = ShareMeter::kFullSpeed) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Ended(Interval interval, Nanos end) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `speed`: what that was, if it is known.
+  void Ended(Interval interval, Nanos end, std::optional<ShareMeter::Speed> speed = std::nullopt)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
   // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.
   void Poll(Id id, Nanos known_until, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -142,7 +144,7 @@ class Scheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveTurn(Member* member, Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Settle(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(Nanos now, Nanos patience = kChargePatience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountActive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Relaxed: a session that sees it late has its next batch measured, not this one.

@@ -7,12 +7,17 @@ namespace consort::host {
 
 ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time, Speed speed) {
   const Interval interval = next_++;
-  told_.emplace(interval, Told{owner, speed});
+  told_.emplace(interval, Told{owner, speed, time});
+  open_.insert({time, interval});
   ahead_.insert({std::max(time, horizon_), {interval, true}});
   return interval;
 }
 
-void ShareMeter::End(Interval interval, Nanos time) {
+void ShareMeter::End(Interval interval, Nanos time, std::optional<Speed> speed) {
+  const auto told = told_.find(interval);
+  if (told == told_.end()) return;  // forgotten
+  open_.erase({told->second.begin, interval});
+  if (speed.has_value()) told->second.speed = *speed;
   ahead_.insert({std::max(time, horizon_), {interval, false}});
 }
 
@@ -31,7 +36,10 @@ void ShareMeter::Charge(Running* running, Charges* charges) {
   if (nanos > 0) charges->emplace_back(running->told.owner, nanos);
 }
 
-void ShareMeter::Advance(Nanos horizon, Charges* charges) {
+void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
+  if (patience != 0 && !open_.empty()) {
+    horizon = std::min(horizon, std::max(open_.begin()->first, horizon - patience));
+  }
   if (horizon <= horizon_) return;
   while (!ahead_.empty() && ahead_.begin()->first <= horizon) {
     const auto [time, boundary] = *ahead_.begin();
@@ -60,6 +68,7 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges) {
 }
 
 void ShareMeter::Forget(Owner owner) {
+  std::erase_if(open_, [&](const auto& open) { return told_.at(open.second).owner == owner; });
   std::erase_if(told_, [owner](const auto& told) { return told.second.owner == owner; });
   std::erase_if(running_, [&](const auto& running) {
     if (running.second.told.owner != owner) return false;

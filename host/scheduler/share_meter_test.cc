@@ -67,6 +67,41 @@ TEST(ShareMeter, WhatIsSlowedMoreByOthersPaysLess) {
   EXPECT_EQ(Advance(&meter, 1100), (Sums{{3, 100}}));
 }
 
+TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
+  ShareMeter meter;
+  const auto first = meter.Begin(1, 0);
+  const auto second = meter.Begin(2, 0);
+  ShareMeter::Charges charges;
+  meter.Advance(300, &charges, 1000);
+  EXPECT_TRUE(charges.empty());
+  meter.End(first, 300, ShareMeter::kFullSpeed / 2);
+  meter.End(second, 300, ShareMeter::kFullSpeed / 4);
+  meter.Advance(400, &charges, 1000);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200}, {2, 100}}));
+}
+
+TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
+  ShareMeter meter;
+  const auto interval = meter.Begin(1, 0);
+  ShareMeter::Charges charges;
+  meter.Advance(1500, &charges, 1000);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500}}));
+  charges.clear();
+  meter.End(interval, 1500, ShareMeter::kFullSpeed / 4);
+  meter.Advance(1500, &charges, 1000);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 1000}}));
+}
+
+TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {
+  ShareMeter meter;
+  meter.Begin(1, 0);
+  meter.End(meter.Begin(2, 0), 100);
+  meter.Forget(1);
+  ShareMeter::Charges charges;
+  meter.Advance(100, &charges, 1000);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 100}}));
+}
+
 TEST(ShareMeter, TheSpeedOfWhatIsForgottenCountsNoMore) {
   ShareMeter meter;
   meter.Begin(1, 0, ShareMeter::kFullSpeed / 8);

@@ -32,14 +32,11 @@ void DeviceTime::ReturnEvents(const Sample& sample) {
 }
 
 void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream,
-                             uint64_t threads, bool may_sample, bool alone) {
+                             uint64_t threads, bool may_sample, uint32_t beside) {
   current_ = kernel;
   current_threads_ = threads;
-  current_alone_ = alone;
-  if (!may_sample || kernel->launches % kLaunchesPerSample != 0 ||
-      in_flight_.size() >= kSamplesInFlightMax) {
-    return;
-  }
+  current_beside_ = beside;
+  if (!may_sample || !SamplesNext(*kernel) || in_flight_.size() >= kSamplesInFlightMax) return;
   CUevent begin = current_begin_;
   current_begin_ = nullptr;
   if (begin == nullptr && events_.Take(&begin) != CUDA_SUCCESS) return;
@@ -64,7 +61,7 @@ void DeviceTime::EndLaunch(CUstream stream) {
     events_.Return(begin);
     return;
   }
-  const Sample sample{current_, begin, end, current_threads_, current_alone_};
+  const Sample sample{current_, begin, end, current_threads_, current_beside_};
   if (driver_.cuEventRecord(end, stream) == CUDA_SUCCESS) {
     in_flight_.push_back(sample);
   } else {
@@ -82,8 +79,8 @@ void DeviceTime::Poll(bool alone) {
         driver_.cuEventElapsedTime(&milliseconds, sample.begin, sample.end) == CUDA_SUCCESS) {
       sample.kernel->latest_nanos = static_cast<uint64_t>(milliseconds * 1e6);
       nanos_ += sample.kernel->latest_nanos;
-      if (alone && sample.alone) {
-        sample.kernel->LearnAlone(sample.threads, sample.kernel->latest_nanos);
+      if (alone && sample.beside != 0) {
+        sample.kernel->LearnAlone(sample.threads, sample.kernel->latest_nanos / sample.beside);
       }
     }
     ReturnEvents(sample);

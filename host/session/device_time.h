@@ -31,7 +31,8 @@ class DeviceTime {
     uint64_t launches = 0;
     uint64_t latest_nanos = 0;  // of the latest measured launch
     // By the number of threads, the mean of launches for which the device had no other
-    // application's work. Those of the latest sizes that were measured so.
+    // application's work, each divided by the application's own streams that were busy then. Those
+    // of the latest sizes that were measured so.
     struct Alone {
       uint64_t threads = 0;
       uint64_t nanos = 0;
@@ -49,14 +50,19 @@ class DeviceTime {
   DeviceTime(const DeviceTime&) = delete;
   DeviceTime& operator=(const DeviceTime&) = delete;
 
+  // Whether the next launch of the kernel is measured, where that may be.
+  static bool SamplesNext(const Kernel& kernel) {
+    return kernel.launches % kLaunchesPerSample == 0;
+  }
   // Around a launch of so many threads on `stream`. `may_sample` is false where events between
-  // launches would change what the program asked for; `alone`: no other application has work. End
-  // only after a launch that succeeded; Begin again forgets the one before.
+  // launches would change what the program asked for; `beside`: streams that are busy, if no other
+  // application has work; else 0. End only after a launch that succeeded; Begin again forgets the
+  // one before.
   void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, uint64_t threads,
-                   bool may_sample, bool alone);
+                   bool may_sample, uint32_t beside);
   void EndLaunch(CUstream stream);
 
-  // Takes in samples that are finished. `alone`: as above, still.
+  // Takes in samples that are finished. `alone`: no other application has had work since.
   void Poll(bool alone);
 
   // How long the kernel of the latest launch runs, as far as known; 0: not at all.
@@ -74,7 +80,7 @@ class DeviceTime {
     CUevent begin;
     CUevent end;
     uint64_t threads;
-    bool alone;
+    uint32_t beside;
   };
   void ReturnEvents(const Sample& sample);
 
@@ -84,7 +90,7 @@ class DeviceTime {
   std::shared_ptr<Kernel> current_;
   CUevent current_begin_ = nullptr;  // null: the launch is not measured
   uint64_t current_threads_ = 0;
-  bool current_alone_ = false;
+  uint32_t current_beside_ = 0;
   uint64_t alone_nanos_ = 0;
   uint64_t launches_ = 0;
   uint64_t nanos_ = 0;

@@ -481,7 +481,10 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
   if (residency_->swaps()) NoteLaunch(*kernel, request.params);
   device_time_.BeginLaunch(kernel->time, stream, ThreadsOf(config),
-                           /*may_sample=*/config.numAttrs == 0, /*alone=*/!gate_.measures());
+                           /*may_sample=*/config.numAttrs == 0,
+                           gate_.measures() || !DeviceTime::SamplesNext(*kernel->time)
+                               ? 0
+                               : streams_.CountAtWork(stream));
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
                                     parameter_bytes != 0 ? extra : nullptr);
   if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream);

@@ -218,6 +218,15 @@ CUresult Streams::FenceContext(uint32_t context, std::shared_ptr<Fence>* fence) 
   return CUDA_SUCCESS;
 }
 
+uint32_t Streams::CountAtWork(CUstream next) const {
+  uint32_t count = 1;
+  ForEachBusy([&](const std::shared_ptr<Stream>& stream) {
+    if (stream->driver == next || stream->driver == nullptr) return;
+    if (driver_.cuStreamQuery(stream->driver) == CUDA_ERROR_NOT_READY) ++count;
+  });
+  return count;
+}
+
 CUresult Streams::FenceAll(std::shared_ptr<Fence>* fence) {
   if (fence_all_ != nullptr && fence_all_work_ == work_) {
     *fence = fence_all_;

@@ -123,6 +123,8 @@ class Streams {
       if (stream->busy()) visit(stream);
     }
   }
+  // How many have work now, `next`, which gets some, included. Asks the driver of each.
+  uint32_t CountAtWork(CUstream next) const;
   // Where kernels of streams made from now on run, for this object's life; null: anywhere.
   void set_partition(Partition* partition) { partition_ = partition; }
   // Who gets what kernels of streams made from now on print; borrowed for this object's life. A

@@ -65,6 +65,7 @@ void WorkGate::Leave() {
     }
   }
   in_flight_.clear();
+  last_ended_.reset();
   idle_fence_.reset();
   if (base_ != nullptr) events_.Return(std::exchange(base_, nullptr));
 }
@@ -103,7 +104,9 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   waiting_ = true;
   if (!asked_ && !HasRoom(now)) return false;
   asked_ = true;
-  if (!scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now)) return false;
+  const bool started = scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now);
+  FinishLast(now);
+  if (!started) return false;
   asked_ = waiting_ = false;
   batch_ = Batch();
   batch_->phase = PhaseOf(cost);
@@ -236,13 +239,16 @@ bool WorkGate::Passed(Part* part, CUevent* event, Nanos* time) {
   return true;
 }
 
-void WorkGate::LearnSpeed(const Part& part, Nanos end) {
-  if (part.began == 0 || end <= part.began || part.alone == 0 || !part.alone_known) return;
+std::optional<ShareMeter::Speed> WorkGate::LearnSpeed(const Part& part, Nanos end) {
+  if (part.began == 0 || end <= part.began || part.alone == 0 || !part.alone_known) {
+    return std::nullopt;
+  }
   const auto seen = static_cast<ShareMeter::Speed>(
       std::clamp<Nanos>(ShareMeter::kFullSpeed * part.alone / (end - part.began), kSpeedLeast,
                         ShareMeter::kFullSpeed));
   ShareMeter::Speed& speed = speeds_[IndexOf(part.phase)];
   speed = (3 * speed + seen) / 4;
+  return seen;
 }
 
 bool WorkGate::LookAt(Batch* batch) {
@@ -264,8 +270,7 @@ bool WorkGate::LookAt(Batch* batch) {
     }
     if (!part.closed) continue;
     const Nanos end = std::max(time, part.not_before);
-    scheduler_->Ended(part.interval, end);
-    LearnSpeed(part, end);
+    scheduler_->Ended(part.interval, end, LearnSpeed(part, end));
     part.ended = true;
     last_progress_ = std::max(last_progress_, time);
   }
@@ -288,14 +293,28 @@ bool WorkGate::Look(Nanos now) {
   }
   // Whatever passes from now on passes after `now`.
   scheduler_->Poll(*id_, now, now);
+  if (finished != 0 && in_flight_.empty() && !batch_.has_value() && !waiting_) {
+    last_ended_ = now;
+    --finished;
+  }
   for (uint32_t i = 0; i < finished; ++i) scheduler_->Finish(*id_, now);
-  return finished != 0;
+  return finished != 0 || last_ended_.has_value();
+}
+
+void WorkGate::FinishLast(Nanos now) {
+  if (!std::exchange(last_ended_, std::nullopt).has_value()) return;
+  scheduler_->Finish(*id_, now);
 }
 
 bool WorkGate::TurnActive(bool quiet, bool awaited) {
-  const bool idle = in_flight_.empty() && !batch_.has_value() && !waiting_;
+  const bool idle =
+      in_flight_.empty() && !batch_.has_value() && !waiting_ && !last_ended_.has_value();
   if (idle && !quiet && !finished_ && (!untracked_ || !scheduler_->contended())) return false;
   const Nanos now = MonotonicNow();
+  if (last_ended_.has_value()) {
+    if (now - *last_ended_ > kAnticipation) FinishLast(now);
+    finished_ = true;
+  }
   // The session has had the chance to ask again.
   if (std::exchange(finished_, false)) scheduler_->Poll(*id_, now, now);
   if (std::exchange(worked_, false)) {
@@ -327,6 +346,7 @@ void WorkGate::Await(Nanos timeout) { scheduler_->Await(*id_, timeout); }
 
 Nanos WorkGate::sleep_max() const {
   if (over_rate()) return std::min(rate_wait_, kRatePoll);
+  if (last_ended_.has_value()) return kAnticipation;
   if (waiting_ || batch_.has_value() || !in_flight_.empty()) return kGatePoll;
   return active_ ? kActiveFor : kNoLimit;
 }

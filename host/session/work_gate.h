@@ -131,8 +131,8 @@ class WorkGate final : public WorkObserver {
   bool HasRoom(Nanos now) const;
   bool TurnActive(bool quiet, bool awaited);
   void Count(Nanos estimate, Nanos alone);
-  // A part has ended that ran since it began: how fast that was.
-  void LearnSpeed(const Part& part, Nanos end);
+  // How fast a part was that has ended, if that is known; learns from it.
+  std::optional<ShareMeter::Speed> LearnSpeed(const Part& part, Nanos end);
   void Close(Nanos now);
   void TrackWhatIsBusy(Nanos now);
   // True: a batch has finished.
@@ -141,6 +141,8 @@ class WorkGate final : public WorkObserver {
   bool LookAt(Batch* batch);
   // Whether the device has passed `*event`, and when. The event is given back then.
   bool Passed(Part* part, CUevent* event, Nanos* time);
+  // Tells the scheduler of the last batch that ended, if that was put off (kAnticipation).
+  void FinishLast(Nanos now);
   void GoIdle(Nanos now);
 
   const device::DriverTable& driver_;
@@ -164,6 +166,7 @@ class WorkGate final : public WorkObserver {
   // By phase, of the work beside others' of late.
   std::array<ShareMeter::Speed, schedule::kPhases> speeds_;
   std::deque<Batch> in_flight_;
+  std::optional<Nanos> last_ended_;  // a batch, of which the scheduler does not know yet
   Nanos estimate_in_flight_ = 0;
   Nanos estimate_last_ = 0;  // of the latest closed batch
   Nanos last_work_ = 0;

@@ -4,7 +4,8 @@
 
   weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights
   eight        slowdowns of eight tenants of unequal shape and equal time alone: slowest/fastest, Jain, work/makespan
-  interactive  latency of a kernel of 100 us every 10 ms beside a flood of 2 ms kernels, and what the flood loses
+  interactive  latency of a kernel of 100 us every 10 ms beside a flood of 2 ms kernels, which leave nothing, half of each
+               multiprocessor or half of the multiprocessors, and what the flood loses
   pairs        weighted speedup of pairs of programs, under each policy, and as processes without Consort
   partitions   speeds of two tenants with multiprocessors of their own, weights 1:3 (NVIDIA's driver only)
   gate         kernels a second of launch-bound code with and without a scheduler, alone and beside another
@@ -214,10 +215,10 @@ def eight(options):
 
 
 def interactive(options):
-    print("interactive: 100 us every 10 ms beside a flood of 2 ms kernels, which fill the GPU or half of it; us from "
-          "launch to end")
+    print("interactive: 100 us every 10 ms beside a flood of 2 ms kernels of so many blocks; us from launch to end")
     for policy, lines, blocks in (("none", "", 1056), ("tfs", 'stream_priority = "high"', 1056), ("none", "", 528),
-                                  ("tfs", "", 528), ("tfs", 'stream_priority = "high"', 528)):
+                                  ("tfs", 'stream_priority = "high"', 528), ("none", "", 66),
+                                  ("tfs", 'stream_priority = "high"', 66)):
         with contextlib.ExitStack() as stack:
             consort = stack.enter_context(Consort(options, {"person": lines, "batch": ""}, policy))
             person = stack.enter_context(consort.program("person", "us=100 blocks=66 period=10000"))
