@@ -162,8 +162,12 @@ inline constexpr Bytes kDeviceOutputBytesMax = 16 * kMiB;
 // of pinned memory that both workers have: enough that both buses stay busy.
 inline constexpr uint32_t kMoveSlots = 8;
 inline constexpr Bytes kMoveSlotBytes = 16 * kMiB;
+// Before it stops, a session passes so many pieces of its memory between two of its requests.
+inline constexpr size_t kMoveOffersPerTurn = 16;
 // What a session's objects are told by, variables' contents included.
 inline constexpr Bytes kMoveStateBytesMax = 4 * kGiB;
+// Once all is prepared a session may stop by itself for so long: then nothing of it is in flight.
+inline constexpr Nanos kMovePatience = 500 * kMillisecond;
 // A session that is to move takes no new work for at most so long, until what it has is done; and a
 // worker that says nothing for so long has failed.
 inline constexpr Nanos kMoveStopMax = 10 * kSecond;

@@ -208,16 +208,28 @@ uint64_t AddressWindow::AddressOf(uint64_t first, size_t chunk) const {
   return base_ + (first + chunk * options_.chunk_granules) * kGranuleBytes;
 }
 
+CUresult AddressWindow::MakeMemory(uint64_t address, Bytes bytes,
+                                   CUmemGenericAllocationHandle* memory) {
+  CUmemAllocationProp properties = DeviceMemory(options_.device);
+  if (options_.maker != nullptr) return options_.maker->Make(address, bytes, properties, memory);
+  if (options_.exportable) {
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const CUresult result = driver_.cuMemCreate(memory, bytes, &properties, 0);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) return result;
+    LogIfFailed(result, "cuMemCreate of memory that can be exported");
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  }
+  return driver_.cuMemCreate(memory, bytes, &properties, 0);
+}
+
 CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
   if (!options_.budget->TakeDevice(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUmemAllocationProp properties = DeviceMemory(options_.device);
-  CUresult result = options_.maker != nullptr
-                        ? options_.maker->Make(address, bytes, properties, &chunk->memory)
-                        : driver_.cuMemCreate(&chunk->memory, bytes, &properties, 0);
+  CUresult result = MakeMemory(address, bytes, &chunk->memory);
   if (result == CUDA_SUCCESS) {
     result = driver_.cuMemMap(address, bytes, 0, chunk->memory, 0);
     if (result == CUDA_SUCCESS) {
       chunk->here = true;
+      chunk->made = ++clock_;
       mapped_bytes_ += bytes;
       return CUDA_SUCCESS;
     }
@@ -351,8 +363,52 @@ AddressWindow::Layout AddressWindow::Describe() const {
   return layout;
 }
 
+bool AddressWindow::MayPlace(const PlacedExtent& placed) const {
+  return placed.bytes != 0 && placed.bytes % kGranuleBytes == 0 &&
+         placed.address % kGranuleBytes == 0 && Contains(placed.address, placed.bytes) &&
+         (!placed.shared || placed.bytes == kGranuleBytes);
+}
+
+void AddressWindow::Prepare(const std::vector<PlacedExtent>& extents) {
+  CHECK(extents_.empty() && !options_.may_be_away);
+  for (const PlacedExtent& placed : extents) {
+    if (!MayPlace(placed)) continue;
+    const uint64_t first = (placed.address - base_) / kGranuleBytes;
+    const uint64_t granules = placed.bytes / kGranuleBytes;
+    if (!granules_.TakeAt(first, granules)) continue;
+    if (!options_.budget->Allot(placed.bytes)) {
+      granules_.Return(first, granules);
+      continue;
+    }
+    if (MakeExtentAt(first, granules) == CUDA_SUCCESS) {
+      used_bytes_ += placed.bytes;
+      CacheExtent(first, &extents_.at(first));
+    } else {
+      granules_.Return(first, granules);
+      options_.budget->Unallot(placed.bytes);
+    }
+  }
+}
+
+bool AddressWindow::IsPrepared(const PlacedExtent& placed) const {
+  const auto found = Named(placed.address);
+  return found != extents_.end() && found->second.cached &&
+         found->second.granules * kGranuleBytes == placed.bytes;
+}
+
 CUresult AddressWindow::Restore(const Layout& layout) {
-  CHECK(extents_.empty() && allocations_.empty());
+  CHECK(allocations_.empty() && extents_.size() == cached_.size());
+  std::set<uint64_t> prepared;
+  for (const PlacedExtent& extent : layout.extents) {
+    if (MayPlace(extent) && IsPrepared(extent)) {
+      prepared.insert((extent.address - base_) / kGranuleBytes);
+    }
+  }
+  // The layout may have changed since it was told of.
+  for (auto age = cache_ages_.begin(); age != cache_ages_.end();) {
+    const uint64_t first = *age++;
+    if (!prepared.contains(first)) DestroyExtent(first);
+  }
   for (const PlacedExtent& extent : layout.extents) {
     const CUresult result = RestoreExtent(extent);
     if (result != CUDA_SUCCESS) return result;
@@ -374,22 +430,23 @@ CUresult AddressWindow::Restore(const Layout& layout) {
 }
 
 CUresult AddressWindow::RestoreExtent(const PlacedExtent& placed) {
-  if (placed.bytes == 0 || placed.bytes % kGranuleBytes != 0 ||
-      placed.address % kGranuleBytes != 0 || !Contains(placed.address, placed.bytes) ||
-      (placed.shared && placed.bytes != kGranuleBytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!MayPlace(placed)) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t first = (placed.address - base_) / kGranuleBytes;
   const uint64_t granules = placed.bytes / kGranuleBytes;
-  if (!granules_.TakeAt(first, granules)) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (options_.budget->Allot(placed.bytes)) {
-    result = MakeExtentAt(first, granules);
-    if (result != CUDA_SUCCESS) options_.budget->Unallot(placed.bytes);
-  }
-  if (result != CUDA_SUCCESS) {
-    granules_.Return(first, granules);
-    return result;
+  if (IsPrepared(placed)) {
+    if (!options_.budget->Allot(placed.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    UncacheExtent(first, &extents_.at(first));
+  } else {
+    if (!granules_.TakeAt(first, granules)) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (options_.budget->Allot(placed.bytes)) {
+      result = MakeExtentAt(first, granules);
+      if (result != CUDA_SUCCESS) options_.budget->Unallot(placed.bytes);
+    }
+    if (result != CUDA_SUCCESS) {
+      granules_.Return(first, granules);
+      return result;
+    }
   }
   used_bytes_ += placed.bytes;
   if (placed.shared) {
@@ -429,10 +486,25 @@ std::vector<AddressWindow::Piece> AddressWindow::Pieces() const {
     for (size_t i = 0; i < extent.chunks.size(); ++i) {
       const Chunk& chunk = extent.chunks[i];
       pieces.push_back({AddressOf(first, i), ChunkBytes(extent, i), chunk.here,
-                        chunk.here ? nullptr : chunk.slot.get()});
+                        chunk.here ? nullptr : chunk.slot.get(), chunk.made});
     }
   }
   return pieces;
+}
+
+CUresult AddressWindow::Export(const Piece& piece, UniqueFd* memory) const {
+  const auto found = FirstOverlapping(piece.address);
+  if (found == extents_.end()) return CUDA_ERROR_INVALID_VALUE;
+  const std::vector<Chunk>& chunks = found->second.chunks;
+  const auto chunk = std::find_if(chunks.begin(), chunks.end(), [&](const Chunk& one) {
+    return one.here && one.made == piece.made;
+  });
+  if (chunk == chunks.end()) return CUDA_ERROR_INVALID_VALUE;
+  int descriptor = -1;
+  const CUresult result = driver_.cuMemExportToShareableHandle(
+      &descriptor, chunk->memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result == CUDA_SUCCESS) memory->Reset(descriptor);
+  return result;
 }
 
 // --- Being away

@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
@@ -60,6 +61,7 @@ struct WindowOptions {
   uint64_t chunk_granules = 0;
   bool may_be_away = false;       // extents that do not fit the device now
   ChunkMaker* maker = nullptr;    // borrowed for the window's life; null: the driver
+  bool exportable = false;        // without a maker: see Export
   device::AllocationNotes notes;  // told of what is given out
 };
 
@@ -108,7 +110,11 @@ class AddressWindow {
     std::vector<Allocation> allocations;  // likewise
   };
   Layout Describe() const;
-  // Gives this window, which is new, another one's layout; what its memory holds is undefined.
+  // Makes memory for extents of which a layout will tell, as far as there is room: Restore finds it
+  // in the cache. For a new window whose extents are never away.
+  void Prepare(const std::vector<PlacedExtent>& extents);
+  // Gives this window, which is new or prepared, another one's layout; what its memory holds is
+  // undefined.
   // CUDA_ERROR_INVALID_VALUE: no window of this place can have it. CUDA_ERROR_OUT_OF_MEMORY: the
   // device has no room; with may_be_away only if the budget has none. The window is then of no use.
   CUresult Restore(const Layout& layout);
@@ -118,8 +124,12 @@ class AddressWindow {
     Bytes bytes = 0;
     bool here = false;                // on the device
     SwapStore::Slot* slot = nullptr;  // of what is away; null: never written
+    uint64_t made = 0;                // of what is here: no other memory of this window has it
   };
   std::vector<Piece> Pieces() const;
+  // A descriptor of the memory of a piece that was here, for another process to map.
+  // CUDA_ERROR_INVALID_VALUE: it is not here any more, or cannot be exported.
+  CUresult Export(const Piece& piece, UniqueFd* memory) const;
 
   // --- Being away. Extents are named by their address.
 
@@ -179,6 +189,7 @@ class AddressWindow {
  private:
   struct Chunk {
     CUmemGenericAllocationHandle memory = 0;
+    uint64_t made = 0;  // when, by clock_
     bool here = false;
     bool changed = false;                   // what the slot has, if there is one, is old
     std::unique_ptr<SwapStore::Slot> slot;  // null: none
@@ -205,6 +216,8 @@ class AddressWindow {
   CUresult MakeExtent(uint64_t granules, uint64_t* first);
   // At granules that are taken; undoes nothing but its own.
   CUresult MakeExtentAt(uint64_t first, uint64_t granules);
+  bool MayPlace(const PlacedExtent& placed) const;
+  bool IsPrepared(const PlacedExtent& placed) const;
   CUresult RestoreExtent(const PlacedExtent& placed);
   CUresult RestoreAllocation(const Allocation& allocation);
   void CacheExtent(uint64_t first, Extent* extent);
@@ -217,6 +230,7 @@ class AddressWindow {
   Bytes ChunkBytes(const Extent& extent, size_t chunk) const;
   // Makes and maps a chunk without access; undoes itself.
   CUresult MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk);
+  CUresult MakeMemory(uint64_t address, Bytes bytes, CUmemGenericAllocationHandle* memory);
   CUresult DropChunk(uint64_t address, Bytes bytes, Chunk* chunk);
   CUresult ReleaseChunk(uint64_t address, Chunk* chunk);
   CUresult AllowAccess(uint64_t address, Bytes bytes);
@@ -240,7 +254,7 @@ class AddressWindow {
   Bytes away_bytes_ = 0;
   Bytes used_bytes_ = 0;                 // changed by the owner alone, not by who moves contents
   std::atomic<Bytes> cached_bytes_ = 0;  // relaxed: a number for people
-  uint64_t clock_ = 0;                   // counts what the four times are compared by
+  uint64_t clock_ = 0;                   // counts what the five times are compared by
   uint64_t written_anywhere_ = 0;        // last
 };
 

@@ -3,6 +3,7 @@
 #include "memmgr/address_window.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -245,6 +246,61 @@ TEST_F(AddressWindowTest, ANewWindowTakesAnothersLayoutAndGoesOn) {
   EXPECT_EQ(window_->used_bytes(), 0u);
 }
 
+// What a window that is to move looks like changes until it stops.
+TEST_F(AddressWindowTest, MemoryThatWasPreparedIsTakenWhereItStillFits) {
+  const uint64_t small = Allocate(100);
+  const uint64_t stays = Allocate(6 * kMiB);
+  const uint64_t goes = Allocate(4 * kMiB);
+  const std::vector<AddressWindow::PlacedExtent> told = window_->Describe().extents;
+  ASSERT_EQ(window_->Free(goes), CUDA_SUCCESS);
+  window_->Trim();
+  const uint64_t comes = Allocate(2 * kMiB);
+  EXPECT_EQ(comes, goes);
+  const AddressWindow::Layout layout = window_->Describe();
+  window_.reset();
+  ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
+  window_->Prepare(told);
+  EXPECT_EQ(window_->used_bytes(), 0u);
+  EXPECT_EQ(window_->cached_bytes(), 12 * kMiB);
+  EXPECT_EQ(before_ - FreeOnDevice(), 12 * kMiB);
+  ASSERT_EQ(window_->Restore(layout), CUDA_SUCCESS);
+  EXPECT_EQ(window_->used_bytes(), 10 * kMiB);
+  EXPECT_EQ(window_->cached_bytes(), 0u);
+  EXPECT_EQ(before_ - FreeOnDevice(), 10 * kMiB);
+  for (const uint64_t address : {small, stays, stays + 6 * kMiB - 1, comes}) Touch(address, 3);
+  for (const uint64_t address : {small, stays, comes}) {
+    EXPECT_EQ(window_->Free(address), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(AddressWindowTest, APieceIsExportedAsLongAsItIsTheSameMemory) {
+  window_.reset();
+  WindowOptions options = Options();
+  options.exportable = true;
+  ASSERT_EQ(AddressWindow::Create(table(), options, &window_), CUDA_SUCCESS);
+  const uint64_t address = Allocate(4 * kMiB);
+  Touch(address, 0x5a);
+  const std::vector<AddressWindow::Piece> before = window_->Pieces();
+  ASSERT_EQ(before.size(), 1u);
+  UniqueFd memory;
+  ASSERT_EQ(window_->Export(before[0], &memory), CUDA_SUCCESS);
+  // The file is the CPU device's memory.
+  unsigned char byte = 0;
+  ASSERT_EQ(pread(memory.get(), &byte, 1, 0), 1);
+  EXPECT_EQ(byte, 0x5a);
+  memory.Reset();
+  // From the cache, it is the same.
+  ASSERT_EQ(window_->Free(address), CUDA_SUCCESS);
+  ASSERT_EQ(Allocate(4 * kMiB), address);
+  EXPECT_EQ(window_->Pieces()[0].made, before[0].made);
+  ASSERT_EQ(window_->Free(address), CUDA_SUCCESS);
+  window_->Trim();
+  EXPECT_EQ(window_->Export(before[0], &memory), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(Allocate(4 * kMiB), address);
+  EXPECT_NE(window_->Pieces()[0].made, before[0].made);
+  EXPECT_EQ(window_->Export(before[0], &memory), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(AddressWindowTest, RefusesALayoutThatCannotBe) {
   using Layout = AddressWindow::Layout;
   constexpr Bytes kGranule = kGranuleBytes;
@@ -262,6 +318,10 @@ TEST_F(AddressWindowTest, RefusesALayoutThatCannotBe) {
   for (const Layout& layout : wrong) {
     window_.reset();
     ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
+    EXPECT_EQ(window_->Restore(layout), CUDA_ERROR_INVALID_VALUE) << &layout - wrong;
+    window_.reset();
+    ASSERT_EQ(AddressWindow::Create(table(), Options(), &window_), CUDA_SUCCESS);
+    window_->Prepare(layout.extents);
     EXPECT_EQ(window_->Restore(layout), CUDA_ERROR_INVALID_VALUE) << &layout - wrong;
   }
 }

@@ -143,19 +143,19 @@ absl::Status CheckpointWriter::Add(CheckpointChunk::Kind kind, uint64_t at,
                                    std::span<const std::byte> data) {
   while (!data.empty()) {
     const auto piece = data.first(std::min<size_t>(data.size(), kCheckpointChunkBytesMax));
-    RETURN_IF_ERROR(AddOne(kind, at, piece));
+    ASSIGN_OR_RETURN(const std::vector<std::byte> packed, memmgr::PackFrame(piece));
+    RETURN_IF_ERROR(AddPacked(kind, at, piece.size(), packed));
     at += piece.size();
     data = data.subspan(piece.size());
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckpointWriter::AddOne(CheckpointChunk::Kind kind, uint64_t at,
-                                      std::span<const std::byte> data) {
+absl::Status CheckpointWriter::AddPacked(CheckpointChunk::Kind kind, uint64_t at, Bytes bytes,
+                                         std::span<const std::byte> packed) {
   const std::string path = In(name_, NewDataName(id_));
-  ASSIGN_OR_RETURN(const std::vector<std::byte> packed, memmgr::PackFrame(data));
   RETURN_IF_ERROR(WriteAll(data_.get(), packed, path));
-  chunks_.push_back({kind, at, data.size(), packed.size(), *memmgr::FrameChecksum(packed)});
+  chunks_.push_back({kind, at, bytes, packed.size(), *memmgr::FrameChecksum(packed)});
   not_synced_ += packed.size();
   if (not_synced_ >= kCheckpointSyncBytes) {
     if (fdatasync(data_.get()) != 0) return Failure(path, errno);

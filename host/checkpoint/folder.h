@@ -40,6 +40,9 @@ class CheckpointWriter {
   const CheckpointId& id() const { return id_; }
   // Adds `data` as chunks of at most kCheckpointChunkBytesMax.
   absl::Status Add(CheckpointChunk::Kind kind, uint64_t at, std::span<const std::byte> data);
+  // Adds one chunk of `bytes`, of which `packed` is the frame (memmgr/packed_frame.h).
+  absl::Status AddPacked(CheckpointChunk::Kind kind, uint64_t at, Bytes bytes,
+                         std::span<const std::byte> packed);
   // Puts the checkpoint in the place of the one that was there; id and chunks of `manifest` are
   // filled in here. When this returns it is on disk. Once.
   absl::StatusOr<CheckpointManifest> Finish(CheckpointManifest manifest);
@@ -48,7 +51,6 @@ class CheckpointWriter {
 
  private:
   CheckpointWriter(std::string name, UniqueFd folder, bool made);
-  absl::Status AddOne(CheckpointChunk::Kind kind, uint64_t at, std::span<const std::byte> data);
   // Of the files of other checkpoints.
   void RemoveOthers();
 

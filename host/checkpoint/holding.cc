@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <deque>
+#include <future>
 #include <memory>
 #include <span>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "host/session/image_store.h"
 #include "host/session/session_state.h"
 #include "host/session/slot_memory.h"
+#include "memmgr/packed_frame.h"
 
 namespace consort::host {
 namespace {
@@ -44,22 +47,49 @@ void Count(const SessionState& state, CheckpointManifest* about) {
   for (const auto& memory : state.shared_host) about->pinned_bytes += memory.bytes;
 }
 
+// A piece of the contents, from its slot. Threads pack as many at once as there are slots; what
+// waits for one ends with it.
+struct Packing {
+  MovePiece piece;
+  std::future<absl::StatusOr<std::vector<std::byte>>> packed;
+};
+
+// Waits for the first, writes it and gives its slot back.
+absl::Status WriteFirst(MoveLink* link, std::deque<Packing>* packing, CheckpointWriter* writer) {
+  Packing first = std::move(packing->front());
+  packing->pop_front();
+  ASSIGN_OR_RETURN(const std::vector<std::byte> packed, first.packed.get());
+  RETURN_IF_ERROR(
+      writer->AddPacked(Kind::kContents, first.piece.address, first.piece.bytes, packed));
+  MovePieceTaken taken;
+  taken.slot = first.piece.slot;
+  return link->Send(taken);
+}
+
 absl::Status WriteContents(MoveLink* link, const SlotMemory& slots, CheckpointWriter* writer) {
+  std::deque<Packing> packing;  // as they came
+  MoveContentsEnd end;
   while (true) {
     ControlPacket packet;
-    RETURN_IF_ERROR(link->Receive(&packet));
-    MoveContentsEnd end;
-    if (packet.As(&end)) return absl::OkStatus();
+    const absl::Status received =
+        packing.empty() ? link->Receive(&packet) : link->TryReceive(&packet);
+    if (absl::IsDeadlineExceeded(received) && !packing.empty()) {
+      RETURN_IF_ERROR(WriteFirst(link, &packing, writer));
+      continue;
+    }
+    RETURN_IF_ERROR(received);
+    if (packet.As(&end)) break;
     MovePiece piece;
-    if (!packet.As(&piece) || piece.slot >= kMoveSlots || piece.bytes > kMoveSlotBytes) {
+    if (!packet.As(&piece) || piece.slot >= kMoveSlots || piece.bytes > kMoveSlotBytes ||
+        packing.size() == kMoveSlots) {
       return absl::InternalError("the worker sends what belongs nowhere");
     }
-    RETURN_IF_ERROR(
-        writer->Add(Kind::kContents, piece.address, std::span(slots.At(piece.slot), piece.bytes)));
-    MovePieceTaken taken;
-    taken.slot = piece.slot;
-    RETURN_IF_ERROR(link->Send(taken));
+    packing.push_back(
+        {piece, std::async(std::launch::async, memmgr::PackFrame,
+                           std::span<const std::byte>(slots.At(piece.slot), piece.bytes))});
   }
+  while (!packing.empty()) RETURN_IF_ERROR(WriteFirst(link, &packing, writer));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
@@ -70,6 +100,10 @@ absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
   RETURN_IF_ERROR(link->Send(MoveReady(), slots->fd()));
   HeldSession held;
   SessionState state;
+  RETURN_IF_ERROR(ReceivePreparation(link, &state));
+  MoveMemoryEnd end;
+  RETURN_IF_ERROR(link->Expect(&end));
+  RETURN_IF_ERROR(link->Send(MovePrepared()));
   std::vector<std::byte> encoded;
   RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &held.descriptors));
   Count(state, &about);
@@ -173,6 +207,10 @@ absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std
   RETURN_IF_ERROR(link->Expect(&ready, &memory));
   if (!memory.valid()) return absl::InternalError("the worker says something else");
   ASSIGN_OR_RETURN(const std::unique_ptr<SlotMemory> slots, SlotMemory::Create(std::move(memory)));
+  RETURN_IF_ERROR(SendPreparation(link, saved.state));
+  RETURN_IF_ERROR(link->Send(MoveMemoryEnd()));
+  MovePrepared prepared;
+  RETURN_IF_ERROR(link->Expect(&prepared));
   BorrowedDescriptors descriptors = {{MoveDescriptor::kSocket, held.descriptors.socket.get()}};
   const auto add = [&](MoveDescriptor::Role role, const UniqueFd& descriptor) {
     if (descriptor.valid()) descriptors.emplace_back(role, descriptor.get());

@@ -73,6 +73,11 @@ enum class MessageKind : uint64_t {
   kMoveRestored = 38,
   kMoveCommit = 39,
   kMoveFailed = 40,
+  kMovePrepare = 41,
+  kMoveMemory = 42,
+  kMoveMemoryEnd = 43,
+  kMovePrepared = 44,
+  kMoveDirect = 45,
   // From consortd to a session that goes on in another worker.
   kKeptEnd = 48,
 };
@@ -170,12 +175,23 @@ struct MoveOut {
   uint64_t session = 0;
 };
 
+// What a session that goes over was stopped for.
+struct MoveTimes {
+  uint64_t quiet_nanos = 0;     // until nothing went on
+  uint64_t state_nanos = 0;     // telling its state
+  uint64_t memory_nanos = 0;    // there: the memory that was not prepared
+  uint64_t objects_nanos = 0;   // its objects
+  uint64_t contents_nanos = 0;  // the rest of the contents, which come meanwhile
+};
+
 struct MoveEnded {
   static constexpr MessageKind kKind = MessageKind::kMoveEnded;
   uint64_t session = 0;
   uint64_t moved = 0;          // 1: the other worker has it; 0: it goes on here
   uint64_t stopped_nanos = 0;  // for so long it took no work
   uint64_t bytes = 0;          // of device memory that were copied
+  uint64_t direct_bytes = 0;   // of them, those that did not go through host memory
+  MoveTimes times;             // of stopped_nanos
   char text[256] = {};         // not moved: why, for people
 };
 

@@ -143,6 +143,7 @@ void Daemon::OnMoveEnded(const MoveEnded& ended) {
   if (record == nullptr) return;
   record->stopped = static_cast<Nanos>(ended.stopped_nanos);
   record->bytes = ended.bytes;
+  record->direct_bytes = ended.direct_bytes;
   if (ended.moved == 0) {
     return EndMove(ended.session, absl::FailedPreconditionError(GetText(ended.text)));
   }
@@ -158,6 +159,15 @@ void Daemon::OnMoveEnded(const MoveEnded& ended) {
   }
   EndArrival(record->becomes);
   EndMove(ended.session, absl::OkStatus());
+  const auto ms = [](uint64_t nanos) { return static_cast<double>(nanos) / 1e6; };
+  const MoveTimes& times = ended.times;
+  LOG(INFO) << "session " << ended.session
+            << absl::StrFormat(
+                   ", in ms: %.1f until nothing went on, %.1f telling its state, %.1f memory, %.1f "
+                   "objects, %.1f contents; %.3f GiB from device to device",
+                   ms(times.quiet_nanos), ms(times.state_nanos), ms(times.memory_nanos),
+                   ms(times.objects_nanos), ms(times.contents_nanos),
+                   static_cast<double>(ended.direct_bytes) / kGiB);
 }
 
 void Daemon::EndMove(uint64_t session, const absl::Status& status) {

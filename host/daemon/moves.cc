@@ -55,6 +55,7 @@ std::string MoveBook::Json() const {
     out["text"] = record.text;
     out["stopped_seconds"] = static_cast<double>(record.stopped) / 1e9;
     out["bytes"] = record.bytes;
+    out["direct_bytes"] = record.direct_bytes;
     moves.push_back(std::move(out));
   }
   // Texts are a worker's words and may hold a program's.

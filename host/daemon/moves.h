@@ -31,7 +31,8 @@ struct MoveRecord {
   State state = State::kMoving;
   std::string text;  // why it stays
   Nanos stopped = 0;
-  Bytes bytes = 0;  // of device memory
+  Bytes bytes = 0;         // of device memory
+  Bytes direct_bytes = 0;  // of them, those that went from device to device
 };
 
 class MoveBook {

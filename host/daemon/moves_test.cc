@@ -29,12 +29,16 @@ TEST(MoveBook, TellsHowAMoveWent) {
   record->state = MoveRecord::State::kStayed;
   record->text = "it has \xff textures";
   record->stopped = 1'500'000;
+  record->bytes = 3 * kMiB;
+  record->direct_bytes = 2 * kMiB;
   EXPECT_EQ(book.Find(7), nullptr);
   EXPECT_FALSE(book.AnyFrom(2));
   const auto json = nlohmann::json::parse(book.Json());
   ASSERT_EQ(json["moves"].size(), 1u);
   EXPECT_EQ(json["moves"][0]["state"], "stayed");
   EXPECT_EQ(json["moves"][0]["stopped_seconds"], 0.0015);
+  EXPECT_EQ(json["moves"][0]["bytes"], 3 * kMiB);
+  EXPECT_EQ(json["moves"][0]["direct_bytes"], 2 * kMiB);
 }
 
 TEST(MoveBook, ForgetsTheOldestThatAreOver) {

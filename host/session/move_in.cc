@@ -3,6 +3,7 @@
 // see move_link.h. Whatever fails here, the session goes on where it was.
 #include <sys/mman.h>
 
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -37,19 +38,29 @@ bool Decode(const JournalEntry& entry, Request* request) {
 }  // namespace
 
 absl::Status Session::Arrive(MoveLink* link) {
+  PeerMemory peer(driver_, device_.device());
   ASSIGN_OR_RETURN(const std::unique_ptr<MoveSlots> slots, MoveSlots::Create(driver_));
-  RETURN_IF_ERROR(link->Send(MoveReady(), slots->memory()));
+  RETURN_IF_ERROR(PrepareArrival(link, slots.get(), &peer));
   SessionState state;
   SessionDescriptors descriptors;
   std::vector<std::byte> encoded;
   RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &descriptors));
+  MoveRestored restored;
+  Nanos since = MonotonicNow();
+  const auto lap = [&since] {
+    const Nanos now = MonotonicNow();
+    return static_cast<uint64_t>(now - std::exchange(since, now));
+  };
   RETURN_IF_ERROR(RestoreMemory(state, &descriptors, link));
+  restored.times.memory_nanos = lap();
   RETURN_IF_ERROR(RestoreObjects(
       state, descriptors,
       [&slots](std::span<const std::byte> from, uint64_t to) { return slots->CopyIn(from, to); }));
-  RETURN_IF_ERROR(slots->ReceiveContents(link, [this](uint64_t address, Bytes bytes) {
+  restored.times.objects_nanos = lap();
+  RETURN_IF_ERROR(slots->ReceiveContents(link, peer, [this](uint64_t address, Bytes bytes) {
     return bytes != 0 && window_->Contains(address, bytes);
   }));
+  restored.times.contents_nanos = lap();
   window_->NoteWriteAnywhere();
   ChannelHandover handover;
   handover.request_ring_bytes = state.request_ring_bytes;
@@ -60,13 +71,44 @@ absl::Status Session::Arrive(MoveLink* link) {
   ASSIGN_OR_RETURN(HostChannel opened, ResumeHostChannel(std::move(descriptors.socket),
                                                          std::move(descriptors.rings), handover));
   std::unique_ptr<Channel, AbandonChannel> channel(opened.channel.release());
-  RETURN_IF_ERROR(link->Send(MoveRestored()));
+  RETURN_IF_ERROR(link->Send(restored));
   MoveCommit commit;
   RETURN_IF_ERROR(link->Expect(&commit));
   opened.channel.reset(channel.release());
   deferred_error_ = static_cast<CUresult>(state.deferred_error);
   UseChannel(std::move(opened));
   return absl::OkStatus();
+}
+
+absl::Status Session::PrepareArrival(MoveLink* link, MoveSlots* slots, PeerMemory* peer) {
+  MoveReady ready;
+  static_assert(sizeof(ready.uuid) == sizeof(wire::DeviceSnapshot::uuid));
+  std::memcpy(ready.uuid, device_.snapshot().uuid, sizeof(ready.uuid));
+  RETURN_IF_ERROR(link->Send(ready, slots->memory()));
+  SessionState coming;
+  RETURN_IF_ERROR(ReceivePreparation(link, &coming));
+  absl::Status direct;
+  MoveMemoryEnd end;
+  for (ControlPacket packet;;) {
+    RETURN_IF_ERROR(link->Receive(&packet));
+    if (packet.As(&end)) break;
+    MoveMemory memory;
+    if (!packet.As(&memory)) return absl::InternalError("the other worker says something else");
+    if (direct.ok()) direct = peer->Add(memory.address, memory.bytes, packet.descriptor());
+  }
+  // A broker may move what is in a window.
+  if (!residency_->swaps()) window_->Prepare(coming.window.extents);
+  if (direct.ok() && !peer->empty()) direct = slots->Try(*peer);
+  if (!direct.ok()) {
+    LOG(WARNING) << "session " << open_.session
+                 << " comes through host memory: " << direct.message();
+    slots->Settle();
+    peer->Clear();
+  }
+  MovePrepared prepared;
+  prepared.direct = peer->empty() ? 0 : 1;
+  if (peer->empty()) slots->Pin();
+  return link->Send(prepared);
 }
 
 absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptors* descriptors,

@@ -2,9 +2,12 @@
 // host/session/move_link.h: two workers while a session moves from one to the other.
 //
 //   the one that has it (move_out.cc)          the one that gets it (move_in.cc)
-//                     ◄──────── MoveReady, slots ──── has a window; from here the session may stop
+//                     ◄──────── MoveReady, slots ──── has a window
+//   MovePrepare, MoveMemory ... MoveMemoryEnd ─────►  makes memory; maps the other device's, if it
+//                     ◄──────── MovePrepared ───────  is one that it reaches
 //   stops the session
 //   MoveState, descriptors ────────────────────────►  makes its objects and its memory
+//   MoveDirect ... ────────────────────────────────►  copies contents from the other device
 //   MovePiece ... ─────────────────────────────────►  copies contents from a slot to the device
 //                     ◄──────── MovePieceTaken ...
 //   MoveContentsEnd ───────────────────────────────►
@@ -26,6 +29,7 @@
 #include "absl/status/status.h"
 #include "base/unique_fd.h"
 #include "host/control/control_socket.h"
+#include "host/control/messages.h"
 #include "host/limits.h"
 #include "vmsock/deadline.h"
 
@@ -33,7 +37,27 @@ namespace consort::host {
 
 struct MoveReady {
   static constexpr MessageKind kKind = MessageKind::kMoveReady;
+  uint8_t uuid[16] = {};  // of the device; 0: a checkpoint
+};
+// With a file: a SessionState with the window of this moment, which may change until the session
+// stops.
+struct MovePrepare {
+  static constexpr MessageKind kKind = MessageKind::kMovePrepare;
+  uint64_t bytes = 0;
+};
+// Device memory, with its descriptor.
+struct MoveMemory {
+  static constexpr MessageKind kKind = MessageKind::kMoveMemory;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+struct MoveMemoryEnd {
+  static constexpr MessageKind kKind = MessageKind::kMoveMemoryEnd;
   uint64_t reserved = 0;
+};
+struct MovePrepared {
+  static constexpr MessageKind kKind = MessageKind::kMovePrepared;
+  uint64_t direct = 0;  // 1: MoveDirect may name what is in the memory that was passed
 };
 struct MoveState {
   static constexpr MessageKind kKind = MessageKind::kMoveState;
@@ -44,6 +68,11 @@ struct MoveDescriptor {
   static constexpr MessageKind kKind = MessageKind::kMoveDescriptor;
   enum Role : uint64_t { kSocket, kRings, kImages, kSharedHost };
   uint64_t role = kSocket;
+};
+struct MoveDirect {
+  static constexpr MessageKind kKind = MessageKind::kMoveDirect;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
 };
 struct MovePiece {
   static constexpr MessageKind kKind = MessageKind::kMovePiece;
@@ -62,6 +91,7 @@ struct MoveContentsEnd {
 struct MoveRestored {
   static constexpr MessageKind kKind = MessageKind::kMoveRestored;
   uint64_t held = 0;  // 1: it is whole in a checkpoint, on no device
+  MoveTimes times;    // of this side
 };
 struct MoveCommit {
   static constexpr MessageKind kKind = MessageKind::kMoveCommit;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session that goes to another worker, on the side that has it.
 //
-//   serving ─MoveOut─▶ serving, the other worker prepares ─MoveReady─▶ takes no new requests
-//      ▲                                                                    │ nothing goes on
-//      └── anything fails, or kMoveStopMax is over ◄──────── Depart ◄───────┘
+//   serving ─MoveOut─▶ serving, the other worker prepares ─MovePrepared─▶ serving
+//      ▲                                                                     │ nothing goes on, or
+//      │                                                                     ▼ kMovePatience is
+//      over │                                                                takes no new requests
+//      │                                                                     │ nothing goes on
+//      └── anything fails, or kMoveStopMax is over ◄──────── Depart ◄────────┘
 //                                                              │ MoveCommit
 //                                                              ▼ gone: the channel is the other's
 //
@@ -31,7 +34,7 @@ void Session::MoveOut(UniqueFd link, std::function<void(const MoveEnded&)> on_en
     return stop_;
   });
   departure.on_end = std::move(on_end);
-  departure.asked_at = MonotonicNow();
+  departure.heard_at = MonotonicNow();
   MoveEnded refused;
   refused.session = open_.session;
   {
@@ -52,16 +55,21 @@ bool Session::TurnDeparture() {
     departure_ = std::move(asked_departure_);
     asked_departure_.reset();
   }
-  if (!stopped_to_move()) {
+  if (departure_->slots == nullptr) {
     const absl::Status ready = AwaitOther();
     if (absl::IsDeadlineExceeded(ready)) return false;
     if (!ready.ok()) {
       EndDeparture(ready);
       return false;
     }
-    departure_->stopped_at = MonotonicNow();
   }
   const absl::Status quiet = CheckQuiet();
+  if (!stopped_to_move()) {
+    // Most programs wait for the device now and then.
+    const Nanos now = MonotonicNow();
+    if (absl::IsUnavailable(quiet) && now - departure_->heard_at < kMovePatience) return false;
+    departure_->stopped_at = now;
+  }
   if (absl::IsUnavailable(quiet) && MonotonicNow() - departure_->stopped_at < kMoveStopMax) {
     return false;
   }
@@ -75,17 +83,68 @@ bool Session::TurnDeparture() {
 // kDeadlineExceeded: it is not ready yet.
 absl::Status Session::AwaitOther() {
   RETURN_IF_ERROR(CheckMovable());
+  if (departure_->stage == Departure::Stage::kOffers) return MakeOffers();
   ControlPacket packet;
   const absl::Status received = departure_->link->TryReceive(&packet);
   if (absl::IsDeadlineExceeded(received) &&
-      MonotonicNow() - departure_->asked_at > kMoveSilenceMax) {
+      MonotonicNow() - departure_->heard_at > kMoveSilenceMax) {
     return absl::UnavailableError("the other device's worker does not answer");
   }
   RETURN_IF_ERROR(received);
+  departure_->heard_at = MonotonicNow();
   MoveReady ready;
-  if (!packet.As(&ready)) return absl::InternalError("the other worker says something else");
-  ASSIGN_OR_RETURN(departure_->slots, MoveSlots::Create(driver_, std::move(packet.descriptor())));
+  MovePrepared prepared;
+  if (departure_->stage == Departure::Stage::kAsked && packet.As(&ready)) {
+    departure_->slot_memory = std::move(packet.descriptor());
+    departure_->direct = device_.ReachedBy(ready.uuid);
+    departure_->stage = Departure::Stage::kOffers;
+    return absl::DeadlineExceededError("it prepares");
+  }
+  if (departure_->stage != Departure::Stage::kOffered || !packet.As(&prepared)) {
+    return absl::InternalError("the other worker says something else");
+  }
+  departure_->direct = prepared.direct != 0;
+  ASSIGN_OR_RETURN(departure_->slots,
+                   MoveSlots::Create(driver_, std::move(departure_->slot_memory)));
+  if (!departure_->direct) departure_->slots->Pin();
   return absl::OkStatus();
+}
+
+// Tells what memory there is. Always kDeadlineExceeded, or what failed.
+absl::Status Session::MakeOffers() {
+  const absl::Status later = absl::DeadlineExceededError("it prepares");
+  // Else it is being swapped.
+  if (residency_->CheckTable(MonotonicNow()) != Residency::Verdict::kGo) return later;
+  Departure& departure = *departure_;
+  if (!departure.described) {
+    SessionState state;
+    state.window = window_->Describe();
+    RETURN_IF_ERROR(SendPreparation(departure.link.get(), Encode(state)));
+    departure.described = true;
+    if (departure.direct) departure.offers = window_->Pieces();
+  }
+  for (size_t i = 0; i < kMoveOffersPerTurn && !departure.offers.empty(); ++i) {
+    const memmgr::AddressWindow::Piece piece = departure.offers.back();
+    departure.offers.pop_back();
+    UniqueFd memory;
+    const CUresult exported =
+        piece.here ? window_->Export(piece, &memory) : CUDA_ERROR_INVALID_VALUE;
+    if (exported != CUDA_SUCCESS) {
+      VLOG(1) << "session " << open_.session << ": " << piece.bytes
+              << " bytes of its memory are not exported: " << device::ResultName(driver_, exported);
+      continue;
+    }
+    MoveMemory offer;
+    offer.address = piece.address;
+    offer.bytes = piece.bytes;
+    RETURN_IF_ERROR(departure.link->Send(offer, memory.get()));
+    departure.offered[piece.address] = piece.made;
+  }
+  if (!departure.offers.empty()) return later;
+  RETURN_IF_ERROR(departure.link->Send(MoveMemoryEnd()));
+  departure.stage = Departure::Stage::kOffered;
+  departure.heard_at = MonotonicNow();
+  return later;
 }
 
 void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
@@ -97,6 +156,8 @@ void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
   }
   if (moved.ok()) {
     ended.bytes = *moved;
+    ended.direct_bytes = departure_->direct_bytes;
+    ended.times = departure_->times;
   } else {
     SetText(ended.text, std::string(moved.status().message()));
     MoveFailed failed;
@@ -226,13 +287,37 @@ absl::Status Session::DescribeObjects(const std::vector<Modules::Variable>& vari
   return absl::OkStatus();
 }
 
+// The result is how many bytes went.
+absl::StatusOr<Bytes> Session::SendContents() {
+  std::vector<memmgr::AddressWindow::Piece> others;
+  for (const memmgr::AddressWindow::Piece& piece : window_->Pieces()) {
+    const auto offered = departure_->offered.find(piece.address);
+    // What was made since then at the same address is other memory.
+    if (!departure_->direct || !piece.here || offered == departure_->offered.end() ||
+        offered->second != piece.made) {
+      others.push_back(piece);
+      continue;
+    }
+    MoveDirect direct;
+    direct.address = piece.address;
+    direct.bytes = piece.bytes;
+    RETURN_IF_ERROR(departure_->link->Send(direct));
+    departure_->direct_bytes += piece.bytes;
+  }
+  ASSIGN_OR_RETURN(const Bytes bytes,
+                   departure_->slots->SendContents(departure_->link.get(), others));
+  return bytes + departure_->direct_bytes;
+}
+
 absl::StatusOr<Bytes> Session::Depart() {
   MoveLink* const link = departure_->link.get();
+  const Nanos quiet_at = MonotonicNow();
   SessionState state;
   BorrowedDescriptors descriptors;
   RETURN_IF_ERROR(DescribeTo(&state, &descriptors));
   RETURN_IF_ERROR(SendSession(link, Encode(state), descriptors));
-  ASSIGN_OR_RETURN(const Bytes bytes, departure_->slots->SendContents(link, window_->Pieces()));
+  const Nanos told_at = MonotonicNow();
+  ASSIGN_OR_RETURN(const Bytes bytes, SendContents());
   while (true) {
     ControlPacket packet;
     RETURN_IF_ERROR(link->Receive(&packet));
@@ -240,6 +325,9 @@ absl::StatusOr<Bytes> Session::Depart() {
     MovePieceTaken taken;
     if (packet.As(&restored)) {
       departure_->held = restored.held != 0;
+      departure_->times = restored.times;
+      departure_->times.quiet_nanos = static_cast<uint64_t>(quiet_at - departure_->stopped_at);
+      departure_->times.state_nanos = static_cast<uint64_t>(told_at - quiet_at);
       break;
     }
     if (!packet.As(&taken)) return absl::InternalError("the other worker says something else");

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "device/driver/driver_loader.h"
+#include "memmgr/limits.h"
 
 namespace consort::host {
 namespace {
@@ -23,12 +24,7 @@ absl::StatusOr<std::unique_ptr<MoveSlots>> MoveSlots::Create(const device::Drive
                                                              UniqueFd memory) {
   ASSIGN_OR_RETURN(std::unique_ptr<SlotMemory> mapped, SlotMemory::Create(std::move(memory)));
   std::unique_ptr<MoveSlots> slots(new MoveSlots(driver, std::move(mapped)));
-  CUresult result = driver.cuMemHostRegister_v2(slots->memory_->begin(), SlotMemory::kBytes,
-                                                CU_MEMHOSTREGISTER_PORTABLE);
-  slots->registered_ = result == CUDA_SUCCESS;
-  LOG_IF(WARNING, !slots->registered_)
-      << "moving through memory that is not pinned: " << device::ResultName(driver, result);
-  result = driver.cuStreamCreateWithPriority(&slots->stream_, CU_STREAM_NON_BLOCKING, 0);
+  CUresult result = driver.cuStreamCreateWithPriority(&slots->stream_, CU_STREAM_NON_BLOCKING, 0);
   for (size_t i = 0; i < kMoveSlots && result == CUDA_SUCCESS; ++i) {
     result = driver.cuEventCreate(&slots->events_[i], CU_EVENT_DISABLE_TIMING);
     slots->free_.push_back(i);
@@ -39,16 +35,20 @@ absl::StatusOr<std::unique_ptr<MoveSlots>> MoveSlots::Create(const device::Drive
 
 MoveSlots::~MoveSlots() {
   // The device must be done with the memory.
-  while (!in_flight_.empty()) {
-    const auto done = FirstDone();
-    if (done.ok() && !*done) continue;
-    in_flight_.pop_front();
-  }
+  if (stream_ != nullptr) Settle();
   for (const CUevent event : events_) {
     if (event != nullptr) driver_.cuEventDestroy_v2(event);
   }
   if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   if (registered_) driver_.cuMemHostUnregister(memory_->begin());
+}
+
+void MoveSlots::Pin() {
+  const CUresult result = driver_.cuMemHostRegister_v2(memory_->begin(), SlotMemory::kBytes,
+                                                       CU_MEMHOSTREGISTER_PORTABLE);
+  registered_ = result == CUDA_SUCCESS;
+  LOG_IF(WARNING, !registered_) << "moving through memory that is not pinned: "
+                                << device::ResultName(driver_, result);
 }
 
 absl::Status MoveSlots::Failure(const char* what, CUresult result) const {
@@ -75,6 +75,15 @@ absl::Status MoveSlots::CopyOut(uint64_t from, std::span<std::byte> to) {
 absl::Status MoveSlots::CopyIn(std::span<const std::byte> from, uint64_t to) {
   return Finish("writing a variable",
                 driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream_));
+}
+
+absl::Status MoveSlots::Try(const PeerMemory& peer) {
+  for (const auto& [address, mapping] : peer.mappings()) {
+    const CUresult result =
+        driver_.cuMemcpyAsync(peer.scratch(), mapping.here, memmgr::kGranuleBytes, stream_);
+    if (result != CUDA_SUCCESS) return Failure("copying from the other device", result);
+  }
+  return Finish("copying from the other device", CUDA_SUCCESS);
 }
 
 absl::StatusOr<bool> MoveSlots::FirstDone() {
@@ -168,7 +177,22 @@ absl::StatusOr<Bytes> MoveSlots::SendContents(
   return sent;
 }
 
-absl::Status MoveSlots::ReceiveContents(MoveLink* link,
+absl::Status MoveSlots::Take(const MovePiece& piece) {
+  const CUresult copied =
+      driver_.cuMemcpyHtoDAsync_v2(piece.address, At(piece.slot), piece.bytes, stream_);
+  if (copied != CUDA_SUCCESS) return Failure("copying to the device", copied);
+  return Record(piece.slot, piece);
+}
+
+absl::Status MoveSlots::Fetch(const MoveDirect& piece, const PeerMemory& peer) {
+  const std::optional<uint64_t> from = peer.Find(piece.address, piece.bytes);
+  if (!from.has_value()) return absl::InternalError("the other worker names what it has not got");
+  const CUresult copied = driver_.cuMemcpyAsync(piece.address, *from, piece.bytes, stream_);
+  return copied == CUDA_SUCCESS ? absl::OkStatus()
+                                : Failure("copying from the other device", copied);
+}
+
+absl::Status MoveSlots::ReceiveContents(MoveLink* link, const PeerMemory& peer,
                                         const std::function<bool(uint64_t, Bytes)>& valid) {
   bool ended = false;
   while (!ended || !in_flight_.empty()) {
@@ -193,21 +217,20 @@ absl::Status MoveSlots::ReceiveContents(MoveLink* link,
     }
     RETURN_IF_ERROR(received);
     MovePiece piece;
+    MoveDirect direct;
     MoveContentsEnd end;
     if (packet.As(&end)) {
       ended = true;
-      continue;
-    }
-    if (!packet.As(&piece) || piece.slot >= kMoveSlots || piece.bytes > kMoveSlotBytes ||
-        !valid(piece.address, piece.bytes)) {
+    } else if (packet.As(&direct) && valid(direct.address, direct.bytes)) {
+      RETURN_IF_ERROR(Fetch(direct, peer));
+    } else if (packet.As(&piece) && piece.slot < kMoveSlots && piece.bytes <= kMoveSlotBytes &&
+               valid(piece.address, piece.bytes)) {
+      RETURN_IF_ERROR(Take(piece));
+    } else {
       return absl::InternalError("the other worker sends what belongs nowhere");
     }
-    const CUresult copied =
-        driver_.cuMemcpyHtoDAsync_v2(piece.address, At(piece.slot), piece.bytes, stream_);
-    if (copied != CUDA_SUCCESS) return Failure("copying to the device", copied);
-    RETURN_IF_ERROR(Record(piece.slot, piece));
   }
-  return absl::OkStatus();
+  return Finish("copying", CUDA_SUCCESS);
 }
 
 }  // namespace consort::host

@@ -18,6 +18,7 @@
 #include "gen/device/driver_table.h"
 #include "host/limits.h"
 #include "host/session/move_link.h"
+#include "host/session/peer_memory.h"
 #include "host/session/slot_memory.h"
 #include "memmgr/address_window.h"
 
@@ -34,15 +35,23 @@ class MoveSlots {
   MoveSlots& operator=(const MoveSlots&) = delete;
 
   int memory() const { return memory_->fd(); }
+  // For much that goes through them. Without, copies are slow and right.
+  void Pin();
 
   // Copies between host and device, and waits for it.
   absl::Status CopyOut(uint64_t from, std::span<std::byte> to);
   absl::Status CopyIn(std::span<const std::byte> from, uint64_t to);
+  // Copies a little from each mapping of the peer, and waits for it.
+  absl::Status Try(const PeerMemory& peer);
+  // Waits for copies that are under way, whatever becomes of them.
+  void Settle() { (void)Finish("", CUDA_SUCCESS); }
   // Sends what is in the pieces. The result is how many bytes went.
   absl::StatusOr<Bytes> SendContents(MoveLink* link,
                                      const std::vector<memmgr::AddressWindow::Piece>& pieces);
-  // Takes pieces up to MoveContentsEnd; `valid` says of each whether it may be written.
-  absl::Status ReceiveContents(MoveLink* link, const std::function<bool(uint64_t, Bytes)>& valid);
+  // Takes pieces up to MoveContentsEnd, those that are named alone from `peer`; `valid` says of
+  // each whether it may be written.
+  absl::Status ReceiveContents(MoveLink* link, const PeerMemory& peer,
+                               const std::function<bool(uint64_t, Bytes)>& valid);
 
  private:
   struct InFlight {
@@ -53,6 +62,8 @@ class MoveSlots {
   MoveSlots(const device::DriverTable& driver, std::unique_ptr<SlotMemory> memory)
       : driver_(driver), memory_(std::move(memory)) {}
   std::byte* At(uint64_t slot) const { return memory_->At(slot); }
+  absl::Status Take(const MovePiece& piece);
+  absl::Status Fetch(const MoveDirect& piece, const PeerMemory& peer);
   absl::Status Failure(const char* what, CUresult result) const;
   absl::Status Finish(const char* what, CUresult submitted);
   // Whether the device has passed the first that is in flight.

@@ -133,6 +133,7 @@ absl::Status Session::Open() {
     options.may_be_away = memory_client_->swaps();
     options.chunk_granules = memory_client_->chunk_granules();
     options.notes = device_.allocation_notes();
+    options.exportable = device_.reached();
     if (consortd_ != nullptr) {
       line_ = std::make_unique<KeeperLine>(driver_, consortd_, open_.session,
                                            open_.origin == OpenSession::kGoesOn);

@@ -153,14 +153,25 @@ class Session final : private Handlers, private PendingSink {
   struct Departure {
     std::unique_ptr<MoveLink> link;
     std::function<void(const MoveEnded&)> on_end;
-    std::unique_ptr<MoveSlots> slots;  // null until the other worker is ready
-    Nanos asked_at = 0;
-    Nanos stopped_at = 0;  // since when no new requests are taken; 0: they are
-    bool held = false;     // the other side is a checkpoint
+    // Until the session stops the other side prepares.
+    enum class Stage { kAsked, kOffers, kOffered };
+    Stage stage = Stage::kAsked;
+    bool described = false;
+    Nanos heard_at = 0;  // of the other side, last
+    UniqueFd slot_memory;
+    std::vector<memmgr::AddressWindow::Piece> offers;  // that were not made yet, in reverse
+    std::map<uint64_t, uint64_t> offered;  // which memory (Piece::made) was at which address
+    bool direct = false;                   // the other side reads what was offered
+    std::unique_ptr<MoveSlots> slots;      // null until the other side has prepared
+    Nanos stopped_at = 0;                  // since when no new requests are taken; 0: they are
+    Bytes direct_bytes = 0;
+    MoveTimes times;
+    bool held = false;  // the other side is a checkpoint
   };
   // True: the session has moved.
   bool TurnDeparture();
   absl::Status AwaitOther();
+  absl::Status MakeOffers();
   void EndDeparture(const absl::StatusOr<Bytes>& moved);
   // The session is over: who asks from now on is told so.
   void RefuseDepartures();
@@ -170,6 +181,7 @@ class Session final : private Handlers, private PendingSink {
   absl::Status CheckQuiet();
   // Tells the other worker everything and hands the channel over.
   absl::StatusOr<Bytes> Depart();
+  absl::StatusOr<Bytes> SendContents();
   absl::Status DescribeTo(SessionState* state, BorrowedDescriptors* descriptors);
   // All but the channel, and the contents of variables, for which there is room.
   absl::Status DescribeObjects(const std::vector<Modules::Variable>& variables,
@@ -178,6 +190,8 @@ class Session final : private Handlers, private PendingSink {
 
   // --- Coming from another worker. move_in.cc
   absl::Status Arrive(MoveLink* link);
+  // Everything that does not depend on what the session does until it stops.
+  absl::Status PrepareArrival(MoveLink* link, MoveSlots* slots, PeerMemory* peer);
   absl::Status RestoreMemory(const SessionState& state, SessionDescriptors* descriptors,
                              MoveLink* link);
   using CopyToVariable = std::function<absl::Status(std::span<const std::byte>, uint64_t)>;

@@ -27,7 +27,30 @@ absl::StatusOr<UniqueFd> FileOf(std::span<const std::byte> bytes) {
   return file;
 }
 
+// Nothing: the file has not these bytes.
+std::optional<std::vector<std::byte>> ReadFile(const UniqueFd& file, Bytes bytes) {
+  return bytes <= kMoveStateBytesMax ? ReadKeptImage(file.get(), {0, bytes}) : std::nullopt;
+}
+
 }  // namespace
+
+absl::Status SendPreparation(MoveLink* link, std::span<const std::byte> state) {
+  ASSIGN_OR_RETURN(const UniqueFd file, FileOf(state));
+  MovePrepare message;
+  message.bytes = state.size();
+  return link->Send(message, file.get());
+}
+
+absl::Status ReceivePreparation(MoveLink* link, SessionState* state) {
+  MovePrepare message;
+  UniqueFd file;
+  RETURN_IF_ERROR(link->Expect(&message, &file));
+  const auto bytes = ReadFile(file, message.bytes);
+  auto decoded = bytes.has_value() ? DecodeSessionState(*bytes) : std::nullopt;
+  if (!decoded.has_value()) return absl::InternalError("what is to be prepared cannot be read");
+  *state = *std::move(decoded);
+  return absl::OkStatus();
+}
 
 absl::Status SendSession(MoveLink* link, std::span<const std::byte> state,
                          const BorrowedDescriptors& descriptors) {
@@ -71,8 +94,7 @@ absl::Status ReceiveSession(MoveLink* link, std::vector<std::byte>* encoded, Ses
         break;
     }
   }
-  auto bytes = message.bytes <= kMoveStateBytesMax ? ReadKeptImage(file.get(), {0, message.bytes})
-                                                   : std::nullopt;
+  auto bytes = ReadFile(file, message.bytes);
   std::optional<SessionState> decoded;
   if (bytes.has_value()) decoded = DecodeSessionState(*bytes);
   if (!decoded.has_value() || !descriptors->socket.valid() ||

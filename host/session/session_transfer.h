@@ -28,6 +28,10 @@ struct SessionDescriptors {
 // By role; borrowed.
 using BorrowedDescriptors = std::vector<std::pair<MoveDescriptor::Role, int>>;
 
+// Tells what is to be prepared: `state` is an encoded SessionState of which the window is used.
+absl::Status SendPreparation(MoveLink* link, std::span<const std::byte> state);
+absl::Status ReceivePreparation(MoveLink* link, SessionState* state);
+
 // `state` is an encoded SessionState.
 absl::Status SendSession(MoveLink* link, std::span<const std::byte> state,
                          const BorrowedDescriptors& descriptors);

@@ -63,7 +63,33 @@ absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::L
         absl::StrCat("opening device ", index, ": ", device::ResultName(driver.table, result)));
   }
   RETURN_IF_ERROR(opened->ReadSnapshot());
+  opened->FindPeers(driver.device_count);
   return opened;
+}
+
+// What the driver does not tell is not there.
+void WorkerDevice::FindPeers(uint32_t device_count) {
+  if (driver_.cuMemExportToShareableHandle == nullptr ||
+      driver_.cuMemImportFromShareableHandle == nullptr ||
+      driver_.cuDeviceCanAccessPeer == nullptr) {
+    return;
+  }
+  for (uint32_t index = 0; index < device_count; ++index) {
+    CUdevice other = 0;
+    CUuuid uuid = {};
+    int can = 0;
+    if (driver_.cuDeviceGet(&other, static_cast<int>(index)) == CUDA_SUCCESS && other != device_ &&
+        driver_.cuDeviceCanAccessPeer(&can, other, device_) == CUDA_SUCCESS && can != 0 &&
+        driver_.cuDeviceGetUuid_v2(&uuid, other) == CUDA_SUCCESS) {
+      reached_by_.push_back(uuid);
+    }
+  }
+}
+
+bool WorkerDevice::ReachedBy(const uint8_t (&uuid)[16]) const {
+  return std::any_of(reached_by_.begin(), reached_by_.end(), [&](const CUuuid& one) {
+    return std::memcmp(one.bytes, uuid, sizeof(uuid)) == 0;
+  });
 }
 
 WorkerDevice::~WorkerDevice() {

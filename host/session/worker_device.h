@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
@@ -74,6 +75,9 @@ class WorkerDevice {
   }
   // What sessions share with each other.
   Exports& exports() const { return exports_; }
+  // Whether the device with this UUID copies from this one's memory by itself; whether any does.
+  bool ReachedBy(const uint8_t (&uuid)[16]) const;
+  bool reached() const { return !reached_by_.empty(); }
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
@@ -81,6 +85,7 @@ class WorkerDevice {
   explicit WorkerDevice(const device::LoadedDriver& driver)
       : driver_(driver.table), notes_(driver.notes), set_stream_output_(driver.set_stream_output) {}
   absl::Status ReadSnapshot();
+  void FindPeers(uint32_t device_count);
 
   const device::DriverTable driver_;
   const device::AllocationNotes notes_;
@@ -88,6 +93,7 @@ class WorkerDevice {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
+  std::vector<CUuuid> reached_by_;
   std::unique_ptr<SharedOutput> shared_output_;
   mutable Exports exports_;  // thread safe, and no property of the device
 };

@@ -7,6 +7,7 @@ error. CONSORT_TEST_KILLS: how often at random moments; CONSORT_TEST_SEED sets t
 
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -18,7 +19,9 @@ import unittest
 import stack
 
 PROGRAMS = 8
-KILLS = int(os.environ.get("CONSORT_TEST_KILLS") or 5)
+KILLS = int(os.environ.get("CONSORT_TEST_KILLS") or 10)
+# Of consortd, in whatever time: what it remembers of kills and sessions that are over is bounded.
+GROWTH_MAX = 32 << 20
 # What a program is told whose work was in flight.
 TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
 
@@ -32,6 +35,7 @@ class Keeper(unittest.TestCase):
         seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
         self.random = random.Random(seed)
+        self.resident_before = self.resident_bytes()
 
     def tearDown(self):
         self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
@@ -84,17 +88,27 @@ class Keeper(unittest.TestCase):
         stack.wait_for(lambda: self.status()["devices"][0]["state"] == "ready" and
                        self.status()["devices"][0].get("worker_pid") not in (None, but), "another worker")
 
-    def descriptors(self):
-        """Of consortd and of its worker."""
+    def holdings(self):
+        """Of consortd and of its worker: descriptors, and mappings of memory files: the CPU device's memory, rings, pinned memory."""
         worker = self.status()["devices"][0]["worker_pid"]
-        return tuple(len(os.listdir(f"/proc/{pid}/fd")) for pid in (self.daemon.pid, worker))
+        return tuple((len(os.listdir(f"/proc/{pid}/fd")), pathlib.Path(f"/proc/{pid}/maps").read_text().count("/memfd:"))
+                     for pid in (self.daemon.pid, worker))
+
+    def resident_bytes(self):
+        """Of consortd."""
+        return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text()).group(1)) << 10
+
+    def given_back(self, before):
+        stack.wait_for(lambda: not self.sessions() and self.holdings() == before,
+                       f"all to be given back: {before}, now {self.holdings()}")
+        self.assertLess(self.resident_bytes() - self.resident_before, GROWTH_MAX)
 
     def pauses(self):
         return [int(found) for found in re.findall(r"goes on in worker \d+, (\d+) ms after", self.daemon.log())]
 
     def test_programs_without_work_in_flight_notice_nothing(self):
         self.start()
-        before = self.descriptors()
+        before = self.holdings()
         programs = [self.run_program("wanderer", str(1 + 2 * (i % 4)), "steps") for i in range(PROGRAMS)]
         for _ in range(2):
             self.step(programs)
@@ -113,15 +127,14 @@ class Keeper(unittest.TestCase):
         self.assertGreaterEqual(len(self.pauses()), KILLS * PROGRAMS)
         print(f"\n    pauses: {sorted(self.pauses())[len(self.pauses()) // 2]} ms median, {max(self.pauses())} ms most",
               end="")
-        stack.wait_for(lambda: not self.sessions() and self.descriptors() == before,
-                       f"all descriptors to be given back: {before}")
+        self.given_back(before)
 
     def await_worker_process(self, but):
         stack.wait_for(lambda: self.status()["devices"][0].get("worker_pid") not in (None, 0, but), "another worker")
 
     def test_programs_are_right_or_told_wherever_the_worker_dies(self):
         self.start()
-        before = self.descriptors()
+        before = self.holdings()
         arguments = [("wanderer", str(1 + i % 4)) for i in range(PROGRAMS)]
         programs = [self.run_program(*chosen) for chosen in arguments]
         told = 0
@@ -146,8 +159,7 @@ class Keeper(unittest.TestCase):
             self.passes(program)
         print(f"\n    {KILLS} kills, {told} of {KILLS * PROGRAMS} told, {len(self.pauses())} went on", end="")
         self.assertEqual(told + len(self.pauses()), KILLS * PROGRAMS)
-        stack.wait_for(lambda: not self.sessions() and self.descriptors() == before,
-                       f"all descriptors to be given back: {before}")
+        self.given_back(before)
 
     def was_told(self, program):
         output = program.stdout.read()

@@ -5,6 +5,7 @@ nothing, and each word that they compute is checked by themselves. CONSORT_TEST_
 
 import json
 import os
+import re
 import subprocess
 import time
 import unittest
@@ -42,6 +43,23 @@ class Migrate(wanderers.TestCase):
         self.assertEqual([line["end"] for line in lines], ["moved"] * MOVES + ["closed"])
         self.assertEqual({line["application"] for line in lines}, {"wanderer"})
         self.assertGreater(lines[-1]["calls"], 0)
+
+    def test_contents_go_from_device_to_device(self):
+        """But for what was made after the other side had been told of all memory: this one makes none meanwhile."""
+        self.start()
+        program = subprocess.Popen([stack.PROGRAMS / "working_set", "24", "20", "2", "100"],
+                                   env=self.daemon.local_environment(), stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(program.kill)
+        stack.wait_for(lambda: any(session["kernel_launches"] > 8 for session in self.sessions()), "a program that computes")
+        for move in range(1, 4):
+            self.migrate(program, move % 2)
+        output, _ = program.communicate(timeout=120)
+        self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
+        log = self.daemon.log()
+        all_bytes = re.findall(r"stopped for [0-9.]+ ms, ([0-9.]+) GiB", log)
+        self.assertEqual(len(all_bytes), 3, log)
+        self.assertEqual(re.findall(r"([0-9.]+) GiB from device to device", log), all_bytes, log)
 
     def test_several_programs_move_past_each_other(self):
         self.start()

@@ -48,8 +48,11 @@ class TestCase(unittest.TestCase):
         self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
         return output
 
+    def status(self):
+        return json.loads(self.daemon.control("status", "--output", "json"))
+
     def sessions(self):
-        return json.loads(self.daemon.control("status", "--output", "json"))["sessions"]
+        return self.status()["sessions"]
 
     def device_of(self, program):
         return [session["device"] for session in self.sessions() if session["pid"] == program.pid]

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/peer_memory.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "device/driver/driver_loader.h"
+#include "memmgr/limits.h"
+
+namespace consort::host {
+
+absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memory) {
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = scratch_.bytes == 0 ? MakeScratch() : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuMemImportFromShareableHandle(
+        &handle, reinterpret_cast<void*>(static_cast<intptr_t>(memory.get())),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  }
+  Mapping mapping;
+  if (result == CUDA_SUCCESS) result = Map(handle, bytes, &mapping);
+  if (result != CUDA_SUCCESS) {
+    return absl::UnavailableError(
+        absl::StrCat("mapping the other device's memory: ", device::ResultName(driver_, result)));
+  }
+  mappings_[address] = mapping;
+  return absl::OkStatus();
+}
+
+CUresult PeerMemory::MakeScratch() {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = driver_.cuMemCreate(&handle, memmgr::kGranuleBytes, &properties, 0);
+  return result == CUDA_SUCCESS ? Map(handle, memmgr::kGranuleBytes, &scratch_) : result;
+}
+
+CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, Mapping* mapping) {
+  CUdeviceptr here = 0;
+  CUresult result = driver_.cuMemAddressReserve(&here, bytes, memmgr::kGranuleBytes, 0, 0);
+  if (result == CUDA_SUCCESS) {
+    result = driver_.cuMemMap(here, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS) {
+      const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {device_}},
+                                      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      result = driver_.cuMemSetAccess(here, bytes, &access, 1);
+      if (result != CUDA_SUCCESS) driver_.cuMemUnmap(here, bytes);
+    }
+    if (result != CUDA_SUCCESS) driver_.cuMemAddressFree(here, bytes);
+  }
+  // What is mapped stays.
+  driver_.cuMemRelease(handle);
+  if (result == CUDA_SUCCESS) *mapping = {here, bytes};
+  return result;
+}
+
+void PeerMemory::Unmap(const Mapping& mapping) {
+  driver_.cuMemUnmap(mapping.here, mapping.bytes);
+  driver_.cuMemAddressFree(mapping.here, mapping.bytes);
+}
+
+void PeerMemory::Clear() {
+  for (const auto& [address, mapping] : mappings_) Unmap(mapping);
+  mappings_.clear();
+  if (scratch_.bytes != 0) Unmap(std::exchange(scratch_, {}));
+}
+
+std::optional<uint64_t> PeerMemory::Find(uint64_t address, Bytes bytes) const {
+  auto it = mappings_.upper_bound(address);
+  if (it == mappings_.begin()) return std::nullopt;
+  it = std::prev(it);
+  const Bytes offset = address - it->first;
+  if (offset > it->second.bytes || bytes > it->second.bytes - offset) return std::nullopt;
+  return it->second.here + offset;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// On the CPU device, which exports and imports as GPUs do.
+#include "host/session/peer_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "host/limits.h"
+#include "host/session/session_test_support.h"
+#include "memmgr/address_window.h"
+
+namespace consort::host {
+namespace {
+
+class PeerMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(CpuDevice().MakeCurrent(), CUDA_SUCCESS);
+    memmgr::WindowOptions options;
+    options.device = CpuDevice().device();
+    options.base = kWindowBase;
+    options.bytes = kGiB;
+    options.budget = &budget_;
+    options.exportable = true;
+    ASSERT_EQ(memmgr::AddressWindow::Create(driver_, options, &window_), CUDA_SUCCESS);
+    ASSERT_EQ(window_->Allocate(kBytes, &address_), CUDA_SUCCESS);
+    std::vector<unsigned char> contents(kBytes);
+    for (size_t i = 0; i < kBytes; ++i) contents[i] = Expected(i);
+    ASSERT_EQ(driver_.cuMemcpyHtoDAsync_v2(address_, contents.data(), kBytes, nullptr),
+              CUDA_SUCCESS);
+    ASSERT_EQ(driver_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(window_->Export(window_->Pieces()[0], &memory_), CUDA_SUCCESS);
+  }
+  static unsigned char Expected(size_t at) { return static_cast<unsigned char>(at * 37 >> 4); }
+  Bytes Free() {
+    size_t free = 0, total = 0;
+    EXPECT_EQ(driver_.cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+    return free;
+  }
+
+  static constexpr Bytes kBytes = 4 * kMiB;
+  const device::DriverTable& driver_ = CpuDevice().driver();
+  memmgr::NoBudget budget_;
+  std::unique_ptr<memmgr::AddressWindow> window_;
+  uint64_t address_ = 0;
+  UniqueFd memory_;
+};
+
+TEST_F(PeerMemoryTest, TheOthersMemoryIsReadWhereItIsMappedHere) {
+  const Bytes before = Free();
+  {
+    PeerMemory peer(driver_, CpuDevice().device());
+    ASSERT_TRUE(peer.Add(address_, kBytes, memory_).ok());
+    const std::optional<uint64_t> here = peer.Find(address_ + kMiB, 3 * kMiB);
+    ASSERT_TRUE(here.has_value());
+    EXPECT_NE(*here, address_ + kMiB);
+    std::vector<unsigned char> got(3 * kMiB);
+    ASSERT_EQ(driver_.cuMemcpyDtoHAsync_v2(got.data(), *here, got.size(), nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(driver_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], Expected(kMiB + i)) << i;
+    EXPECT_FALSE(peer.Find(address_ - 1, 1).has_value());
+    EXPECT_FALSE(peer.Find(address_ + kMiB, 3 * kMiB + 1).has_value());
+    EXPECT_FALSE(peer.Find(address_ + kBytes + 1, 1).has_value());
+  }
+  EXPECT_EQ(Free(), before);
+}
+
+TEST_F(PeerMemoryTest, WhatTheDeviceDoesNotReachIsRefusedAndLeavesNothing) {
+  device::DriverTable refuses = driver_;
+  refuses.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle*, void*,
+                                              CUmemAllocationHandleType) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  const Bytes before = Free();
+  {
+    PeerMemory peer(refuses, CpuDevice().device());
+    const absl::Status added = peer.Add(address_, kBytes, memory_);
+    EXPECT_EQ(added.message(), "mapping the other device's memory: CUDA_ERROR_NOT_SUPPORTED");
+    EXPECT_TRUE(peer.empty());
+    EXPECT_FALSE(peer.Find(address_, 1).has_value());
+  }
+  // A descriptor that is no memory.
+  {
+    PeerMemory peer(driver_, CpuDevice().device());
+    EXPECT_FALSE(peer.Add(address_, kBytes, UniqueFd()).ok());
+    EXPECT_TRUE(peer.empty());
+  }
+  EXPECT_EQ(Free(), before);
+}
+
+}  // namespace
+}  // namespace consort::host
