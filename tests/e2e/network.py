@@ -7,7 +7,8 @@
 
 A host is a network namespace with one interface on a bridge in a namespace of its own: nothing of
 this machine's network is touched or reached, ports need not be free, and all goes with the block.
-Files and UNIX sockets are this machine's. Needs root.
+Files and UNIX sockets are this machine's. Needs root. A Loopback's hosts are addresses of this
+machine: for benchmarks, which must run where there are neither namespaces nor root.
 """
 
 import contextlib
@@ -89,6 +90,16 @@ class Network:
         ip("-n", self._switch, "link", "set", f"p{host}", "up")
 
 
+class Loopback:
+    """Hosts with an address of 127/8 each that nobody else of this machine is likely to have."""
+
+    def address(self, host):
+        return f"127.{64 + os.getpid() // 250 % 128}.{1 + os.getpid() % 250}.{host + 1}"
+
+    def command(self, _host, command):
+        return command
+
+
 class Etcd:
     """One member a host of `hosts`; a cluster of all of them."""
 
@@ -127,7 +138,7 @@ class Etcd:
             self._processes[host] = subprocess.Popen(
                 self._network.command(host, [
                     "etcd", "--name", f"m{host}", "--data-dir", f"{self._folder}/etcd{host}",
-                    "--listen-client-urls", f"http://{address}:2379,http://127.0.0.1:2379",
+                    "--listen-client-urls", f"http://{address}:2379",
                     "--advertise-client-urls", f"http://{address}:2379",
                     "--listen-peer-urls", f"http://{address}:2380",
                     "--initial-advertise-peer-urls", f"http://{address}:2380",
@@ -136,9 +147,9 @@ class Etcd:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
 
     def _healthy(self, host):
-        done = subprocess.run(
-            self._network.command(host, ["etcdctl", "--command-timeout=2s", "endpoint", "health"]),
-            env=dict(os.environ, ETCDCTL_API="3"), capture_output=True, check=False)
+        code = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=2)"
+        done = subprocess.run(self._network.command(host, [sys.executable, "-c", code, f"{self.url(host)}/health"]),
+                              capture_output=True, check=False)
         return done.returncode == 0
 
     def _wait(self, host):
@@ -149,14 +160,15 @@ class Etcd:
                     raise AssertionError(f"etcd on host {host} does not come up\n{log.read()[-4000:]}")
             time.sleep(0.1)
 
+    def _control(self, host, *words):
+        return subprocess.run(self._network.command(host, ["etcdctl", "--endpoints", self.url(host), *words]),
+                              env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True, text=True).stdout
+
     def put(self, host, key, value):
-        subprocess.run(self._network.command(host, ["etcdctl", "put", key, value]),
-                       env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True)
+        self._control(host, "put", key, value)
 
     def get(self, host, key):
-        done = subprocess.run(self._network.command(host, ["etcdctl", "get", "--print-value-only", key]),
-                              env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True, text=True)
-        return done.stdout
+        return self._control(host, "get", "--print-value-only", key)
 
     def kill(self, host):
         self._processes[host].kill()
