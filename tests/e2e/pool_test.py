@@ -158,7 +158,7 @@ class RemoteVgpus(unittest.TestCase):
         launches, rounds, late_seconds = 2000, 3, 0.05
         hosts = make_hosts(self, 2, members=1)
         # Whoever dials host b comes to a proxy on host a.
-        proxy = network.DelayingProxy.start(hosts.network, 0, 7011, f"{hosts.network.address(1)}:7010", late_seconds)
+        proxy = network.start_delaying_proxy(hosts.network, 0, 7011, f"{hosts.network.address(1)}:7010", late_seconds)
         self.addCleanup(proxy.communicate)
         self.addCleanup(proxy.kill)
         near = hosts.start(0, devices=0)
@@ -176,6 +176,20 @@ class RemoteVgpus(unittest.TestCase):
         self.assertLess(line["round_trips"], 40)
         # If each launch had waited, that would have taken ten minutes.
         self.assertLess(seconds, launches * rounds * 2 * late_seconds / 4)
+
+
+    def test_a_copy_is_waited_for_once(self):
+        rounds = 200
+        hosts = make_hosts(self, 2, members=1)
+        near = hosts.start(0, devices=0)
+        far = hosts.start(1, devices=1)
+        hosts.wait_for_nodes(0, 1)
+        done = run(near, "waits", str(rounds))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        line, = far.wait_for_account(lambda all: len(all) == 1)
+        # Each round has a copy to the device and one back that must be waited for.
+        self.assertGreaterEqual(line["round_trips"], 2 * rounds)
+        self.assertLess(line["round_trips"], 2 * rounds + 40)
 
 
 @unittest.skipIf(network.why_not(), network.why_not())
