@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bench/placement.py: pairs of programs on the GPUs of one host, under every placement policy.
 
-    tests/bench/placement.py --build DIR [--out FOLDER] [--pairs N] [--limit SECONDS] [--device auto|nvidia|cpu]
+    tests/bench/placement.py --build DIR [--out FOLDER] [--pairs N|NAMES] [--limit SECONDS] [--device auto|nvidia|cpu]
     tests/bench/placement.py --from FOLDER/results.csv --out FOLDER      tables and plots only
 
 The pairs, and how much of a cycle each program copies, computes on the GPU and on the CPU, are those of
@@ -209,6 +209,12 @@ def pair_name(pair):
     return f"{pair[0].name}-{pair[1].name}"
 
 
+def chosen_pairs(text):
+    if text.isdigit():
+        return PAIRS[:int(text)]
+    return [{pair_name(pair): pair for pair in PAIRS}[name] for name in text.split(",")]
+
+
 def arrivals(options, pair):
     """[(seconds, program, number)], ascending: each program `load` times in the time that it takes alone."""
     horizon = options.count * options.seconds / options.load
@@ -325,7 +331,7 @@ def main():
     parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
     parser.add_argument("--variants", type=lambda text: {BASE, *text.split(",")}, default=VARIANTS, help="of these: " + ",".join(VARIANTS))
     parser.add_argument("--scheduler", default="none", help="of packed applications on a GPU")
-    parser.add_argument("--pairs", type=lambda text: PAIRS[:int(text)], default=PAIRS, help="so many of the 24")
+    parser.add_argument("--pairs", type=chosen_pairs, default=PAIRS, help="so many of the 24, or their names: DC-BS,SC-MC")
     parser.add_argument("--limit", type=float, default=3600, help="seconds; no pair begins that would not end by then")
     parser.add_argument("--seconds", type=float, default=0.4, help="of a long program alone")
     parser.add_argument("--short", type=float, default=0.5, help="of that, a short one")

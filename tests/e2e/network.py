@@ -11,15 +11,13 @@ Files and UNIX sockets are this machine's. Needs root. A Loopback's hosts are ad
 machine: for benchmarks, which must run where there are neither namespaces nor root.
 """
 
-import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 
+from stack import BUILD
 from vm import die_with_parent
 
 PATIENCE_SECONDS = 60
@@ -91,10 +89,14 @@ class Network:
 
 
 class Loopback:
-    """Hosts with an address of 127/8 each that nobody else of this machine is likely to have."""
+    """Hosts with an address of 127/8 each that nobody else of this machine is likely to have. number: less than 25, of
+    several such networks of one process."""
+
+    def __init__(self, number=0):
+        self._number = number
 
     def address(self, host):
-        return f"127.{64 + os.getpid() // 250 % 128}.{1 + os.getpid() % 250}.{host + 1}"
+        return f"127.{64 + os.getpid() // 250 % 128}.{1 + os.getpid() % 250}.{10 * self._number + host + 1}"
 
     def command(self, _host, command):
         return command
@@ -180,73 +182,12 @@ class Etcd:
             self._wait(host)
 
 
-class DelayingProxy:
-    """Passes TCP connections to `listen` on to `to`, each byte `seconds` late, each way."""
-
-    @staticmethod
-    def start(network, host, port, to, seconds):
-        """One on a host of `network`, as a process; the caller ends it."""
-        process = subprocess.Popen(
-            network.command(host, [sys.executable, __file__, f"{network.address(host)}:{port}", to, str(seconds)]),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    def __init__(self, listen, to, seconds):
-        self._to = to
-        self._seconds = seconds
-        self._listening = socket.create_server(listen)
-
-    def run(self):
-        while True:
-            near, _ = self._listening.accept()
-            far = socket.create_connection(self._to)
-            for end in (near, far):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
-
-    def _carry(self, source, sink):
-        """A reader that stamps and a writer that waits: bytes are late, and no fewer a second."""
-        late = []
-        more = threading.Condition()
-
-        def write():
-            while True:
-                with more:
-                    more.wait_for(lambda: late)
-                    when, data = late.pop(0)
-                time.sleep(max(0.0, when - time.monotonic()))
-                with contextlib.suppress(OSError):
-                    if data:
-                        sink.sendall(data)
-                    else:
-                        sink.shutdown(socket.SHUT_WR)
-                if not data:
-                    return
-
-        threading.Thread(target=write, daemon=True).start()
-        while True:
-            try:
-                data = source.recv(1 << 20)
-            except OSError:
-                data = b""
-            with more:
-                late.append((time.monotonic() + self._seconds, data))
-                more.notify()
-            if not data:
-                return
-
-
-def main():
-    def address(text):
-        host, port = text.rsplit(":", 1)
-        return host, int(port)
-
-    proxy = DelayingProxy(address(sys.argv[1]), address(sys.argv[2]), float(sys.argv[3]))
-    print("ready", flush=True)
-    proxy.run()
-
-
-if __name__ == "__main__":
-    main()
+def start_delaying_proxy(network, host, port, to, seconds):
+    """A process on a host of `network` that passes connections to `port` on to `to`, each byte so late, each way; the
+    caller ends it."""
+    process = subprocess.Popen(
+        network.command(host, [BUILD / "bin" / "delaying_proxy", f"{network.address(host)}:{port}", to,
+                               str(round(seconds * 1e6))]),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    assert process.stdout.readline() == "ready\n"
+    return process
