@@ -114,6 +114,8 @@ def main():
     with contextlib.ExitStack() as contexts:
         near, far = start_hosts(contexts.enter_context, 0, gpu, 0)
         late, _ = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
+        # PyTorch counts GPUs by NVML, which knows of all that the machine has.
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
         environments = {"native": dict(os.environ)} if gpu else {}
         environments |= {"local": far.local_environment(), "remote": near.local_environment(), "late": late.local_environment()}
         columns = list(environments)

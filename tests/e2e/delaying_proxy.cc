@@ -4,9 +4,10 @@
 //
 //   delaying_proxy ADDRESS:PORT TO_ADDRESS:PORT MICROSECONDS
 //
-// Numeric IPv4 addresses. Prints "ready" when it listens. A direction of a connection is two
-// threads: one reads and notes when, the other waits until that is long enough ago and writes.
-// What is on its way is held in memory, at most kHeldBytesMax a direction.
+// Numeric IPv4 addresses. Prints "ready" when it listens. A direction of a connection is a thread:
+// it reads, notes when the kernel got the bytes, and writes them when that is long enough ago. So
+// what waking the thread takes is part of the delay, and not added to it; the last microseconds it
+// spins. What is on its way is held in memory, at most kHeldBytesMax a direction.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 
 // At 10 GB/s so much is on its way in 25 ms.
 constexpr size_t kHeldBytesMax = size_t{256} << 20;
+// What a sleep may be too long by.
+constexpr std::chrono::microseconds kSpin(60);
 constexpr size_t kReadBytes = size_t{256} << 10;
 
 bool Parse(const char* text, sockaddr_in* address) {
@@ -61,43 +64,19 @@ struct Socket {
 class Direction {
  public:
   Direction(std::shared_ptr<Socket> from, std::shared_ptr<Socket> to, Clock::duration late)
-      : from_(std::move(from)), to_(std::move(to)), late_(late) {}
-
-  void Read() {
-    std::vector<char> buffer(kReadBytes);
-    for (bool more = true; more;) {
-      const ssize_t count = recv(from_->fd, buffer.data(), buffer.size(), 0);
-      more = count > 0;
-      std::vector<char> bytes(buffer.begin(), buffer.begin() + (more ? count : 0));
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return held_bytes_ < kHeldBytesMax; });
-      held_bytes_ += bytes.size();
-      held_.push_back({Clock::now() + late_, std::move(bytes)});
-      lock.unlock();
-      changed_.notify_all();
-    }
+      : from_(std::move(from)), to_(std::move(to)), late_(late), buffer_(kReadBytes) {
+    const int on = 1;
+    setsockopt(from_->fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
   }
 
-  void Write() {
-    while (true) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !held_.empty(); });
-      const Held held = std::move(held_.front());
-      held_.pop_front();
-      held_bytes_ -= held.bytes.size();
-      lock.unlock();
-      changed_.notify_all();
-      WaitUntil(held.due);
-      if (held.bytes.empty()) break;
-      for (size_t sent = 0; sent < held.bytes.size();) {
-        const ssize_t count =
-            send(to_->fd, held.bytes.data() + sent, held.bytes.size() - sent, MSG_NOSIGNAL);
-        if (count <= 0) {
-          // Whoever sends to it should know.
-          shutdown(from_->fd, SHUT_RDWR);
-          break;
-        }
-        sent += static_cast<size_t>(count);
+  void Run() {
+    while (!ended_ || !held_.empty()) {
+      if (!held_.empty() && Clock::now() >= held_.front().due) {
+        Write(held_.front().bytes);
+        held_bytes_ -= held_.front().bytes.size();
+        held_.pop_front();
+      } else if (AwaitBytes()) {
+        Read();
       }
     }
     shutdown(to_->fd, SHUT_WR);
@@ -106,32 +85,82 @@ class Direction {
  private:
   struct Held {
     Clock::time_point due;
-    std::vector<char> bytes;  // none: the end
+    std::vector<char> bytes;
   };
 
-  static void WaitUntil(Clock::time_point due) {
-    const auto left = std::chrono::nanoseconds(due - Clock::now()).count();
-    if (left <= 0) return;
-    const timespec time = {left / 1'000'000'000, left % 1'000'000'000};
-    ppoll(nullptr, 0, &time, nullptr);
+  // Until there are some to read (true), or until shortly before the first that are held are due.
+  bool AwaitBytes() {
+    pollfd polled = {ended_ || held_bytes_ >= kHeldBytesMax ? -1 : from_->fd, POLLIN, 0};
+    timespec wait = {};
+    if (!held_.empty()) {
+      const auto left = held_.front().due - Clock::now() - kSpin;
+      const auto nanos = std::max<int64_t>(std::chrono::nanoseconds(left).count(), 0);
+      wait = {nanos / 1'000'000'000, nanos % 1'000'000'000};
+    }
+    return ppoll(&polled, 1, held_.empty() ? nullptr : &wait, nullptr) > 0;
+  }
+
+  void Read() {
+    iovec into = {buffer_.data(), buffer_.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(timespec))];
+    msghdr message = {};
+    message.msg_iov = &into;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t count = recvmsg(from_->fd, &message, 0);
+    if (count <= 0) {
+      ended_ = true;
+      return;
+    }
+    held_bytes_ += static_cast<size_t>(count);
+    held_.push_back({Clock::now() + late_ - Age(&message),
+                     std::vector<char>(buffer_.begin(), buffer_.begin() + count)});
+  }
+
+  // How long ago the kernel got the last of what was read; at most the delay, as a clock that was
+  // set may say anything. 0: it does not say.
+  Clock::duration Age(msghdr* message) const {
+    for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr;
+         head = CMSG_NXTHDR(message, head)) {
+      if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_TIMESTAMPNS) continue;
+      timespec then;
+      timespec now;
+      memcpy(&then, CMSG_DATA(head), sizeof(then));
+      clock_gettime(CLOCK_REALTIME, &now);
+      const auto age = std::chrono::seconds(now.tv_sec - then.tv_sec) +
+                       std::chrono::nanoseconds(now.tv_nsec - then.tv_nsec);
+      return std::clamp<Clock::duration>(age, Clock::duration::zero(), late_);
+    }
+    return Clock::duration::zero();
+  }
+
+  void Write(const std::vector<char>& bytes) {
+    for (size_t sent = 0; sent < bytes.size();) {
+      const ssize_t count = send(to_->fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) {
+        // Whoever sends to it should know.
+        shutdown(from_->fd, SHUT_RDWR);
+        return;
+      }
+      sent += static_cast<size_t>(count);
+    }
   }
 
   const std::shared_ptr<Socket> from_;
   const std::shared_ptr<Socket> to_;
   const Clock::duration late_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  std::vector<char> buffer_;
   std::deque<Held> held_;
   size_t held_bytes_ = 0;
+  bool ended_ = false;
 };
 
 void Carry(const std::shared_ptr<Socket>& from, const std::shared_ptr<Socket>& to,
            Clock::duration late) {
-  const auto direction = std::make_shared<Direction>(from, to, late);
-  std::thread([direction] { direction->Read(); }).detach();
-  std::thread([direction] {
+  std::thread([direction = std::make_unique<Direction>(from, to, late)] {
     prctl(PR_SET_TIMERSLACK, 1);
-    direction->Write();
+    direction->Run();
   }).detach();
 }
 
