@@ -282,7 +282,6 @@ def plot(rows, out):
     right.set_xticks(range(len(pairs)), pairs, rotation=60, ha="right")
     right.set_title("each pair")
     right.legend(fontsize="small", ncols=2)
-    figure.savefig(out / "placement.svg")
     figure.savefig(out / "placement.png", dpi=80)
     pyplot.close(figure)
 
