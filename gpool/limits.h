@@ -65,6 +65,9 @@ inline constexpr int kLinkProbes = 4;
 // Each direction of a relay: two of the largest frames, so that one is written while the next is
 // read.
 inline constexpr size_t kRelayBufferBytes = 2 * 513 * kKiB;
+// How long a relay looks for more before it sleeps: longer than a busy program is silent between
+// two launches, and than a short kernel takes.
+inline constexpr Nanos kRelaySpin = 100 * kMicrosecond;
 // What the other node gets to take the last bytes of a session.
 inline constexpr Nanos kRelayLinger = 10 * kSecond;
 

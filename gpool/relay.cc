@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "gpool/limits.h"
@@ -16,6 +18,14 @@ namespace consort::gpool {
 namespace {
 
 using Result = TlsStream::Result;
+
+// Relays that spin now, all of this process. Relaxed: a guess is enough.
+std::atomic<unsigned> spinning{0};
+
+unsigned Processors() {
+  static const unsigned count = std::thread::hardware_concurrency();
+  return count;
+}
 
 // Bytes on their way, in the order of their coming. Whole when empty: it starts again then.
 class Buffer {
@@ -82,6 +92,7 @@ class Pump {
       const std::span<std::byte> room = to_link_.Room();
       const ssize_t count = recv(plain_, room.data(), room.size(), MSG_DONTWAIT);
       if (count > 0) {
+        passed_ = MonotonicNow();
         to_link_.Add(static_cast<size_t>(count));
         if (static_cast<size_t>(count) < room.size()) return;
         continue;
@@ -114,6 +125,7 @@ class Pump {
       size_t count = 0;
       const Result result = link_->Read(to_plain_.Room(), &count);
       if (result == Result::kDone) {
+        passed_ = MonotonicNow();
         to_plain_.Add(count);
         if (plain_ended_) to_plain_.Clear();  // nobody is there to take it
         continue;
@@ -170,8 +182,24 @@ class Pump {
     // Reading stopped for want of room, and there is room now. What the library holds makes no
     // socket readable, so it is asked again at once.
     if (read_wants_ == 0 && !link_ended_ && !to_plain_.Room().empty()) timeout_ms = 0;
+    if (timeout_ms != 0 && SpinUntilReady(polled)) timeout_ms = 0;
     if (poll(polled, 3, timeout_ms) < 0 && errno != EINTR) return false;
     return polled[2].revents == 0;
+  }
+
+  // For a while after bytes have come: a program that asks something waits for each of the four
+  // relayings on its way, and waking up takes longer than all that they do. Not where that would
+  // take the processors from those that work.
+  bool SpinUntilReady(std::span<pollfd> polled) {
+    const Nanos until = passed_ + kRelaySpin;
+    if (MonotonicNow() >= until) return false;
+    const bool allowed = spinning.fetch_add(1, std::memory_order_relaxed) < Processors() / 4;
+    bool ready = false;
+    while (allowed && !ready && MonotonicNow() < until) {
+      ready = poll(polled.data(), polled.size(), 0) != 0;
+    }
+    spinning.fetch_sub(1, std::memory_order_relaxed);
+    return ready;
   }
 
   const int plain_;
@@ -187,6 +215,7 @@ class Pump {
   bool plain_full_ = false;
   int read_wants_ = 0;
   int write_wants_ = 0;
+  Nanos passed_ = 0;  // when bytes came last
   Nanos linger_until_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "guest/pool.h"
 #include "guest/processors.h"
 #include "guest/shared_memory.h"
 
@@ -243,12 +244,12 @@ bool BulkCopy::ToHost(const StreamRef& stream, std::byte* to, uint64_t from, uin
   }
   *result = job.failure.load();
   if (*result != CUDA_SUCCESS) return true;
-  wire::StreamSynchronizeRequest request;
-  request.stream = stream.id;
   if (!job.error_seen && Completion::TellsAll(stream.context)) {
-    AfterSynchronise(stream.context, request);
+    PoolsAfterSynchronise(stream.context, stream.id);
     return true;
   }
+  wire::StreamSynchronizeRequest request;
+  request.stream = stream.id;
   wire::EmptyReply reply;
   *result = Ask(stream.context, request, &reply);
   return true;

@@ -138,11 +138,15 @@ CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), v
   return CUDA_SUCCESS;  // a failure came between, and it was called because of that
 }
 
-void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request) {
+void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request,
+                      const Session::Sent& before) {
+  // First: what the pools give back is sent after it.
+  context->device->session->SetQuiet(context->wire_id, request.stream, before);
   PoolsAfterSynchronise(context, request.stream);
 }
 
-void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&) {
+void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&,
+                      const Session::Sent&) {
   PoolsAfterSynchronise(context, kAllStreams);
 }
 

@@ -84,9 +84,12 @@ template <>
 inline constexpr bool kSynchronises<wire::StreamSynchronizeRequest> = true;
 template <>
 inline constexpr bool kSynchronises<wire::ContextSynchronizeRequest> = true;
-// Memory pools give back what they hold too much of.
-void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request);
-void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest& request);
+// Memory pools give back what they hold too much of; a stream is known to be quiet. `before`: what
+// had been sent when the call began.
+void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& request,
+                      const Session::Sent& before);
+void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest& request,
+                      const Session::Sent& before);
 
 template <class Request>
 CUresult Post(Context* context, const Request& request) {
@@ -104,13 +107,14 @@ CUresult Ask(Context* context, const Request& request, typename Request::Reply* 
   bool captured = false;  // never true of a request with a reply
   CUresult result = CaptureRequest(context, request, &captured);
   if (result != CUDA_SUCCESS) return result;
+  const Session::Sent before = context->device->session->sent();
   if (!AnsweredAtHome(context, request, &result)) {
     do {
       result = context->device->session->Ask(context->wire_id, request, reply);
     } while (result == CUDA_ERROR_NOT_READY && IsAboutToBeReady(context, request));
   }
   if constexpr (kSynchronises<Request>) {
-    if (result == CUDA_SUCCESS) AfterSynchronise(context, request);
+    if (result == CUDA_SUCCESS) AfterSynchronise(context, request, before);
   }
   return result;
 }

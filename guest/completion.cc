@@ -153,6 +153,13 @@ bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTime_v2Request
 
 bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
                     CUresult* result) {
+  Session* session = context->device->session;
+  // Programs wait for a stream after copies that waited already.
+  if (session->IsIdle(context->wire_id, request.stream) && Completion::TellsAll(context)) {
+    session->HelpReceive();  // the device may have failed meanwhile
+    *result = session->failure();
+    return true;
+  }
   Completion* completion = Completion::Of(context->device);
   const uint32_t word = Completion::WordOfStream(context, request.stream);
   if (completion == nullptr || word == Completion::kNone || !Completion::TellsAll(context)) {

@@ -232,16 +232,22 @@ void Session::Handle(const Frame& frame) {
   Broken();
 }
 
-void Session::SetQuiet(uint32_t context, uint64_t stream, uint64_t work_sent) {
+void Session::SetQuiet(uint32_t context, uint64_t stream, const Sent& sent) {
   MutexLock lock(&quiet_mutex_);
   quiet_context_ = context;
   quiet_stream_ = stream;
-  quiet_at_ = work_sent;
+  quiet_at_ = sent;
 }
 
 bool Session::IsQuiet(uint32_t context, uint64_t stream) {
   MutexLock lock(&quiet_mutex_);
-  return quiet_at_ == work_sent() && quiet_context_ == context && quiet_stream_ == stream;
+  return quiet_at_.work == sent().work && quiet_context_ == context && quiet_stream_ == stream;
+}
+
+bool Session::IsIdle(uint32_t context, uint64_t stream) {
+  MutexLock lock(&quiet_mutex_);
+  return quiet_at_.work == sent().work && quiet_at_.staged == sent().staged &&
+         quiet_context_ == context && quiet_stream_ == stream;
 }
 
 uint64_t Session::BeginTransfer(const Transfer& transfer) {

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "gen/wire/requests.h"
@@ -63,22 +64,19 @@ struct Transfer {
   uint64_t received = 0;
 };
 
-// Requests after which a stream that had nothing to do has nothing that a program could notice:
-// copies of data that the frame carries, waiting, asking.
+// Requests after which a stream that had nothing to do still has nothing: waiting, asking.
 template <class Request>
-inline constexpr bool kLeavesQuiet = false;
+inline constexpr bool kLeavesIdle = false;
 template <>
-inline constexpr bool kLeavesQuiet<wire::CopyToDeviceRequest> = true;
+inline constexpr bool kLeavesIdle<wire::StreamSignalRequest> = true;
 template <>
-inline constexpr bool kLeavesQuiet<wire::StreamSignalRequest> = true;
+inline constexpr bool kLeavesIdle<wire::StreamSynchronizeRequest> = true;
 template <>
-inline constexpr bool kLeavesQuiet<wire::StreamSynchronizeRequest> = true;
+inline constexpr bool kLeavesIdle<wire::ContextSynchronizeRequest> = true;
 template <>
-inline constexpr bool kLeavesQuiet<wire::ContextSynchronizeRequest> = true;
+inline constexpr bool kLeavesIdle<wire::cuStreamQueryRequest> = true;
 template <>
-inline constexpr bool kLeavesQuiet<wire::cuStreamQueryRequest> = true;
-template <>
-inline constexpr bool kLeavesQuiet<wire::cuEventQueryRequest> = true;
+inline constexpr bool kLeavesIdle<wire::cuEventQueryRequest> = true;
 
 class Session {
  public:
@@ -152,13 +150,21 @@ class Session {
   // else than a reply, so that failure() comes to be known.
   void HelpReceive();
 
-  // How much was sent that a stream may be busy with: everything but what reads no memory of the
-  // program or only waits and asks.
-  uint64_t work_sent() const { return work_sent_.load(std::memory_order_relaxed); }
-  // Notes that the stream had nothing left to do at some time after `work_sent` was read.
-  void SetQuiet(uint32_t context, uint64_t stream, uint64_t work_sent);
+  // How much was sent that a stream may be busy with, waiting and asking left out.
+  struct Sent {
+    uint64_t staged = 0;  // copies of data that the frame carries
+    uint64_t work = 0;    // everything else
+  };
+  Sent sent() const {
+    return {staged_sent_.load(std::memory_order_relaxed),
+            work_sent_.load(std::memory_order_relaxed)};
+  }
+  // Notes that the stream had nothing left to do at some time after `sent` was read.
+  void SetQuiet(uint32_t context, uint64_t stream, const Sent& sent);
   // Whether nothing but staged copies was sent, to any stream, since that stream was quiet.
   bool IsQuiet(uint32_t context, uint64_t stream);
+  // Whether nothing at all was.
+  bool IsIdle(uint32_t context, uint64_t stream);
 
   // The next descriptor that the host sent beside the frames; -1 if none comes.
   int ReceiveDescriptor();
@@ -199,8 +205,11 @@ class Session {
     request.Encode(encoder);
     channel_->Commit();
     // Only changed under the lock.
-    if constexpr (!kLeavesQuiet<Request>)
-      work_sent_.store(work_sent() + 1, std::memory_order_relaxed);
+    if constexpr (!kLeavesIdle<Request>) {
+      constexpr bool kStaged = std::is_same_v<Request, wire::CopyToDeviceRequest>;
+      std::atomic<uint64_t>& count = kStaged ? staged_sent_ : work_sent_;
+      count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
     return FlushAll() ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
 
@@ -229,13 +238,14 @@ class Session {
   std::atomic<CUresult> failure_{CUDA_SUCCESS};
 
   Mutex send_mutex_;
+  std::atomic<uint64_t> staged_sent_{0};
   std::atomic<uint64_t> work_sent_{0};
 
-  // The stream that was last seen quiet, and when.
+  // The stream that was last seen without work, and when.
   Mutex quiet_mutex_;
   uint32_t quiet_context_ = 0;
   uint64_t quiet_stream_ = 0;
-  uint64_t quiet_at_ = UINT64_MAX;
+  Sent quiet_at_{UINT64_MAX, UINT64_MAX};
 
   // Leader election and everything that arrives.
   Mutex receive_mutex_;

@@ -70,11 +70,7 @@ CUresult Synchronise(const StreamRef& stream) {
   wire::StreamSynchronizeRequest request;
   wire::EmptyReply reply;
   request.stream = stream.id;
-  Session* session = stream.context->device->session;
-  const uint64_t before = session->work_sent();
-  const CUresult result = Ask(stream.context, request, &reply);
-  if (result == CUDA_SUCCESS) session->SetQuiet(stream.context->wire_id, stream.id, before);
-  return result;
+  return Ask(stream.context, request, &reply);
 }
 
 // The bytes of `rows` if they are one run on both sides, and `least` or more; else 0.
@@ -186,12 +182,10 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
     wire::EmptyReply reply;
     if (CUresult result = Ask(stream.context, request, &reply); result != CUDA_SUCCESS)
       return result;
-  } else if (synchronous) {
-    // What host functions and copies write before this point in the stream must be there to be
-    // read.
-    if (!from.pageable || session->HostFunctionsOutstanding()) {
-      if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
-    }
+  } else if (synchronous && session->HostFunctionsOutstanding()) {
+    // What they write before this point in the stream must be there to be read. Nothing else
+    // writes to memory that the device does not reach.
+    if (CUresult result = Synchronise(stream); result != CUDA_SUCCESS) return result;
   }
   CUresult result = CUDA_SUCCESS;
   const uint64_t bulk = BulkBytes(to, from, rows, kBulkToDeviceBytesMin);

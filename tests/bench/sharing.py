@@ -16,11 +16,13 @@ Programs are sharing_bench.cu's. What is alone is measured with the same process
 import argparse
 import contextlib
 import http.client
+import io
 import json
 import os
 import pathlib
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -289,6 +291,21 @@ def gate(options):
                   f"costs {100 * (1 - best['tfs'] / best['none']):.1f} %", flush=True)
 
 
+class Kept(io.TextIOBase):
+    """Standard output, and all that was written to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+        return sys.__stdout__.write(text)
+
+    def flush(self):
+        sys.__stdout__.flush()
+
+
 def main():
     scenarios = {"weights": weights, "eight": eight, "interactive": interactive, "pairs": pairs, "partitions": partitions,
                  "gate": gate}
@@ -301,10 +318,15 @@ def main():
     parser.add_argument("--pairs", type=int, default=len(PAIRS))
     parser.add_argument("--guest-libraries", default="", help="more folders of the programs' library path")
     parser.add_argument("--native", action="store_true", help="the pairs without Consort too")
+    parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for the lines of the tables, as JSON")
+    parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     options = parser.parse_args()
     options.program = options.program or options.build / "bench" / "sharing_bench"
-    for name in options.scenario or scenarios:
-        scenarios[name](options)
+    with contextlib.redirect_stdout(Kept()) as kept:
+        for name in options.scenario or scenarios:
+            scenarios[name](options)
+    if options.benchmark_out:
+        options.benchmark_out.write_text(json.dumps({"lines": kept.text.splitlines()}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,13 @@
 //     in=0 out=0    MiB that a cycle copies to the device, and back, from pinned memory
 //     depth=8       cycles between two synchronisations
 //     streams=1     cycles take them in turn
+//     cpu=0         microseconds that the program computes itself before each cycle
 //     period=0      microseconds from one cycle's begin to the next; its latency is measured
 //
 // Prints "ready", and for each line on its standard input does what it says and prints one:
 //   time SECONDS    done CYCLES SECONDS P50 P99   the latter in microseconds, 0 without a period
 //   work CYCLES     likewise
+//   rounds          rounds ROUNDS: what was found for the kernel's length
 #include <cuda_runtime.h>
 #include <poll.h>
 
@@ -81,6 +83,8 @@ class Tenant {
   // A cycle; its number chooses the stream.
   void Cycle(long number) {
     const cudaStream_t stream = streams_[static_cast<size_t>(number) % streams_.size()];
+    for (const double until = Now() + shape_["cpu"] * 1e-6; Now() < until;) {
+    }
     if (shape_["in"] > 0) {
       CUDA_OK(cudaMemcpyAsync(memory_, host_, static_cast<size_t>(shape_["in"] * kMiB),
                               cudaMemcpyHostToDevice, stream));
@@ -95,6 +99,8 @@ class Tenant {
   void Synchronize() {
     for (cudaStream_t stream : streams_) CUDA_OK(cudaStreamSynchronize(stream));
   }
+
+  int rounds() const { return rounds_; }
 
   void Run(double seconds, long cycles) {
     std::vector<double> latencies;
@@ -171,8 +177,8 @@ class Tenant {
 
 int main(int argc, char** argv) {
   std::map<std::string, double> shape = {
-      {"us", 200}, {"rounds", 0}, {"blocks", 1056}, {"memory", 0},  {"kernels", 1},
-      {"in", 0},   {"out", 0},    {"depth", 8},     {"streams", 1}, {"period", 0}};
+      {"us", 200}, {"rounds", 0}, {"blocks", 1056}, {"memory", 0}, {"kernels", 1}, {"in", 0},
+      {"out", 0},  {"depth", 8},  {"streams", 1},   {"cpu", 0},    {"period", 0}};
   for (int i = 1; i < argc; ++i) {
     const char* equals = strchr(argv[i], '=');
     const std::string key(argv[i], equals == nullptr ? strlen(argv[i]) : equals - argv[i]);
@@ -189,6 +195,11 @@ int main(int argc, char** argv) {
   while (fgets(line, sizeof(line), stdin) != nullptr) {
     double seconds = 0;
     long cycles = 0;
+    if (strcmp(line, "rounds\n") == 0) {
+      printf("rounds %d\n", tenant.rounds());
+      fflush(stdout);
+      continue;
+    }
     if (sscanf(line, "time %lf", &seconds) != 1 && sscanf(line, "work %ld", &cycles) != 1) return 2;
     tenant.Run(seconds, cycles);
   }

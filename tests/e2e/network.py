@@ -7,18 +7,17 @@
 
 A host is a network namespace with one interface on a bridge in a namespace of its own: nothing of
 this machine's network is touched or reached, ports need not be free, and all goes with the block.
-Files and UNIX sockets are this machine's. Needs root.
+Files and UNIX sockets are this machine's. Needs root. A Loopback's hosts are addresses of this
+machine: for benchmarks, which must run where there are neither namespaces nor root.
 """
 
-import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 
+from stack import BUILD
 from vm import die_with_parent
 
 PATIENCE_SECONDS = 60
@@ -89,6 +88,20 @@ class Network:
         ip("-n", self._switch, "link", "set", f"p{host}", "up")
 
 
+class Loopback:
+    """Hosts with an address of 127/8 each that nobody else of this machine is likely to have. number: less than 25, of
+    several such networks of one process."""
+
+    def __init__(self, number=0):
+        self._number = number
+
+    def address(self, host):
+        return f"127.{64 + os.getpid() // 250 % 128}.{1 + os.getpid() % 250}.{10 * self._number + host + 1}"
+
+    def command(self, _host, command):
+        return command
+
+
 class Etcd:
     """One member a host of `hosts`; a cluster of all of them."""
 
@@ -127,7 +140,7 @@ class Etcd:
             self._processes[host] = subprocess.Popen(
                 self._network.command(host, [
                     "etcd", "--name", f"m{host}", "--data-dir", f"{self._folder}/etcd{host}",
-                    "--listen-client-urls", f"http://{address}:2379,http://127.0.0.1:2379",
+                    "--listen-client-urls", f"http://{address}:2379",
                     "--advertise-client-urls", f"http://{address}:2379",
                     "--listen-peer-urls", f"http://{address}:2380",
                     "--initial-advertise-peer-urls", f"http://{address}:2380",
@@ -136,9 +149,9 @@ class Etcd:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
 
     def _healthy(self, host):
-        done = subprocess.run(
-            self._network.command(host, ["etcdctl", "--command-timeout=2s", "endpoint", "health"]),
-            env=dict(os.environ, ETCDCTL_API="3"), capture_output=True, check=False)
+        code = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=2)"
+        done = subprocess.run(self._network.command(host, [sys.executable, "-c", code, f"{self.url(host)}/health"]),
+                              capture_output=True, check=False)
         return done.returncode == 0
 
     def _wait(self, host):
@@ -149,14 +162,15 @@ class Etcd:
                     raise AssertionError(f"etcd on host {host} does not come up\n{log.read()[-4000:]}")
             time.sleep(0.1)
 
+    def _control(self, host, *words):
+        return subprocess.run(self._network.command(host, ["etcdctl", "--endpoints", self.url(host), *words]),
+                              env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True, text=True).stdout
+
     def put(self, host, key, value):
-        subprocess.run(self._network.command(host, ["etcdctl", "put", key, value]),
-                       env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True)
+        self._control(host, "put", key, value)
 
     def get(self, host, key):
-        done = subprocess.run(self._network.command(host, ["etcdctl", "get", "--print-value-only", key]),
-                              env=dict(os.environ, ETCDCTL_API="3"), check=True, capture_output=True, text=True)
-        return done.stdout
+        return self._control(host, "get", "--print-value-only", key)
 
     def kill(self, host):
         self._processes[host].kill()
@@ -168,73 +182,12 @@ class Etcd:
             self._wait(host)
 
 
-class DelayingProxy:
-    """Passes TCP connections to `listen` on to `to`, each byte `seconds` late, each way."""
-
-    @staticmethod
-    def start(network, host, port, to, seconds):
-        """One on a host of `network`, as a process; the caller ends it."""
-        process = subprocess.Popen(
-            network.command(host, [sys.executable, __file__, f"{network.address(host)}:{port}", to, str(seconds)]),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    def __init__(self, listen, to, seconds):
-        self._to = to
-        self._seconds = seconds
-        self._listening = socket.create_server(listen)
-
-    def run(self):
-        while True:
-            near, _ = self._listening.accept()
-            far = socket.create_connection(self._to)
-            for end in (near, far):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
-
-    def _carry(self, source, sink):
-        """A reader that stamps and a writer that waits: bytes are late, and no fewer a second."""
-        late = []
-        more = threading.Condition()
-
-        def write():
-            while True:
-                with more:
-                    more.wait_for(lambda: late)
-                    when, data = late.pop(0)
-                time.sleep(max(0.0, when - time.monotonic()))
-                with contextlib.suppress(OSError):
-                    if data:
-                        sink.sendall(data)
-                    else:
-                        sink.shutdown(socket.SHUT_WR)
-                if not data:
-                    return
-
-        threading.Thread(target=write, daemon=True).start()
-        while True:
-            try:
-                data = source.recv(1 << 20)
-            except OSError:
-                data = b""
-            with more:
-                late.append((time.monotonic() + self._seconds, data))
-                more.notify()
-            if not data:
-                return
-
-
-def main():
-    def address(text):
-        host, port = text.rsplit(":", 1)
-        return host, int(port)
-
-    proxy = DelayingProxy(address(sys.argv[1]), address(sys.argv[2]), float(sys.argv[3]))
-    print("ready", flush=True)
-    proxy.run()
-
-
-if __name__ == "__main__":
-    main()
+def start_delaying_proxy(network, host, port, to, seconds):
+    """A process on a host of `network` that passes connections to `port` on to `to`, each byte so late, each way; the
+    caller ends it."""
+    process = subprocess.Popen(
+        network.command(host, [BUILD / "bin" / "delaying_proxy", f"{network.address(host)}:{port}", to,
+                               str(round(seconds * 1e6))]),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    assert process.stdout.readline() == "ready\n"
+    return process

@@ -14,68 +14,11 @@ import unittest
 
 import network
 import stack
-
-PATIENCE_SECONDS = 60
-
-
-def pool_of(daemon):
-    return json.loads(daemon.control("status", "-o", "json"))["pool"]
+from pool_hosts import Hosts, pool_of, wait_for
 
 
-def wait_for(wanted, what, *daemons):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not wanted():
-        if time.monotonic() > deadline:
-            logs = "\n".join(daemon.log_tail() for daemon in daemons)
-            raise AssertionError(f"never: {what}\n{logs}")
-        time.sleep(0.1)
-
-
-class Hosts:
-    """Hosts a, b, c, ... with certificates, and consortd on them."""
-
-    NAMES = "abcdef"
-
-    def __init__(self, test, count, members):
-        self.folder = pathlib.Path(test.enterContext(tempfile.TemporaryDirectory(prefix="pool-")))
-        self.test = test
-        self.count = count
-        self.network = test.enterContext(network.Network(count))
-        self.certificates = self.folder / "certificates"
-        for command in (["init"], *(["certificate", self.NAMES[host]] for host in range(count))):
-            subprocess.run([stack.BUILD / "bin" / "consortctl", "pool", *command, "--folder", self.certificates],
-                           check=True)
-        self.etcd = test.enterContext(network.Etcd(self.network, self.folder, range(members)))
-        self.daemons = {}
-
-    def start(self, host, devices, arguments=(), advertise=None, **more):
-        """consortd on a host, with so many CPU devices (0: none), or those of a file."""
-        name = self.NAMES[host]
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        device = ["--devices", str(devices)] if devices else []
-        daemon = stack.Daemon(
-            folder, device="cpu" if devices else "none", prefix=self.network.command(host, []),
-            arguments=[*device, "--pool", self.etcd.urls(), "--node", name, "--pool-certificates", self.certificates,
-                       "--pool-listen", f"{self.network.address(host)}:7010",
-                       # Equal devices count as equal, however unequal a busy machine measures them.
-                       "--pool-policy", "gmin",
-                       *(["--pool-advertise", advertise] if advertise else []), *arguments], **more)
-        daemon.__enter__()
-        self.test.addCleanup(daemon.__exit__)
-        self.daemons[host] = daemon
-        return daemon
-
-    def wait_for_nodes(self, *hosts):
-        """Until each of them sees all of them, and a mapper among them."""
-        names = {self.NAMES[host] for host in hosts}
-
-        def whole():
-            pools = [pool_of(self.daemons[host]) for host in hosts]
-            return (all({node["node"] for node in pool["nodes"]} == names and pool["joined"] for pool in pools)
-                    and {pool.get("mapper") for pool in pools} <= names
-                    and len({pool.get("mapper") for pool in pools}) == 1)
-        wait_for(whole, f"a pool of {names}", *self.daemons.values())
+def make_hosts(test, count, members):
+    return Hosts(test.enterContext, test.enterContext(network.Network(count)), count, members)
 
 
 def run(daemon, name, *arguments, timeout=120):
@@ -112,7 +55,7 @@ class Busy:
 @unittest.skipIf(network.why_not(), network.why_not())
 class RemoteVgpus(unittest.TestCase):
     def test_programs_compute_on_another_host(self):
-        hosts = Hosts(self, 2, members=1)
+        hosts = make_hosts(self, 2, members=1)
         near = hosts.start(0, devices=0)
         far = hosts.start(1, devices=2)
         hosts.wait_for_nodes(0, 1)
@@ -128,7 +71,7 @@ class RemoteVgpus(unittest.TestCase):
         self.assertGreater(sum(line["kernel_launches"] for line in sessions), 0)
 
     def test_local_and_remote_gpus_are_devices_of_one_program(self):
-        hosts = Hosts(self, 2, members=1)
+        hosts = make_hosts(self, 2, members=1)
         near = hosts.start(0, devices=1)
         far = hosts.start(1, devices=2)
         hosts.wait_for_nodes(0, 1)
@@ -162,7 +105,7 @@ class RemoteVgpus(unittest.TestCase):
         self.assertIn("tenant local may not use a GPU of the pool, only NVIDIA H200", near.log())
 
     def test_operators_come_over_the_pools_tls_with_the_role_of_their_certificate(self):
-        hosts = Hosts(self, 2, members=1)
+        hosts = make_hosts(self, 2, members=1)
         near = hosts.start(0, devices=1)
         hosts.wait_for_nodes(0)
         for command in (["operator", "alice", "--role", "admin"], ["operator", "bob"]):
@@ -172,7 +115,7 @@ class RemoteVgpus(unittest.TestCase):
             """consortctl on the other host, which runs no consortd."""
             done = subprocess.run(hosts.network.command(1, [
                 stack.BUILD / "bin" / "consortctl", "--connect", f"{hosts.network.address(0)}:7010", "--cert",
-                certificates / f"{who}.crt", *words]), capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+                certificates / f"{who}.crt", *words]), capture_output=True, text=True, timeout=stack.PATIENCE_SECONDS)
             self.assertEqual(done.returncode, status, done.stdout + done.stderr + near.log_tail())
             return done.stderr if status else done.stdout
 
@@ -198,13 +141,13 @@ class RemoteVgpus(unittest.TestCase):
         self.assertIn("no consortd of a pool answers", ask("alice", "status", status=69))
 
     def test_a_host_that_dies_ends_the_program_with_an_error(self):
-        hosts = Hosts(self, 2, members=1)
+        hosts = make_hosts(self, 2, members=1)
         near = hosts.start(0, devices=0)
         far = hosts.start(1, devices=1)
         hosts.wait_for_nodes(0, 1)
         program = Busy(self, near)
         far.signal(signal.SIGKILL)
-        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(PATIENCE_SECONDS))
+        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(stack.PATIENCE_SECONDS))
         wait_for(lambda: [node["node"] for node in pool_of(near)["nodes"]] == ["a"], "b left", near)
         # Nobody has a GPU now: a program is told so at once.
         done = run(near, "vector_add")
@@ -213,9 +156,9 @@ class RemoteVgpus(unittest.TestCase):
 
     def test_only_synchronisation_waits_for_the_network(self):
         launches, rounds, late_seconds = 2000, 3, 0.05
-        hosts = Hosts(self, 2, members=1)
+        hosts = make_hosts(self, 2, members=1)
         # Whoever dials host b comes to a proxy on host a.
-        proxy = network.DelayingProxy.start(hosts.network, 0, 7011, f"{hosts.network.address(1)}:7010", late_seconds)
+        proxy = network.start_delaying_proxy(hosts.network, 0, 7011, f"{hosts.network.address(1)}:7010", late_seconds)
         self.addCleanup(proxy.communicate)
         self.addCleanup(proxy.kill)
         near = hosts.start(0, devices=0)
@@ -235,12 +178,26 @@ class RemoteVgpus(unittest.TestCase):
         self.assertLess(seconds, launches * rounds * 2 * late_seconds / 4)
 
 
+    def test_a_copy_is_waited_for_once(self):
+        rounds = 200
+        hosts = make_hosts(self, 2, members=1)
+        near = hosts.start(0, devices=0)
+        far = hosts.start(1, devices=1)
+        hosts.wait_for_nodes(0, 1)
+        done = run(near, "waits", str(rounds))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        line, = far.wait_for_account(lambda all: len(all) == 1)
+        # Each round has a copy to the device and one back that must be waited for.
+        self.assertGreaterEqual(line["round_trips"], 2 * rounds)
+        self.assertLess(line["round_trips"], 2 * rounds + 40)
+
+
 @unittest.skipIf(network.why_not(), network.why_not())
 class Policies(unittest.TestCase):
     """One host with two devices, one of them slow and small."""
 
     def setUp(self):
-        self.hosts = Hosts(self, 1, members=1)
+        self.hosts = make_hosts(self, 1, members=1)
         self.devices = self.hosts.folder / "devices"
         self.devices.write_text('name="Fast" memory=2GiB\nname="Slow" memory=1GiB speed=0.125\n', "utf-8")
 
@@ -306,7 +263,7 @@ class Pools(unittest.TestCase):
     """Three hosts, an etcd member on each; the GPUs are the third host's."""
 
     def setUp(self):
-        self.hosts = Hosts(self, 3, members=3)
+        self.hosts = make_hosts(self, 3, members=3)
         self.near = self.hosts.start(0, devices=0)
         self.middle = self.hosts.start(1, devices=0)
         self.far = self.hosts.start(2, devices=2)
@@ -388,7 +345,7 @@ class Pools(unittest.TestCase):
         program = Busy(self, self.near)
         self.hosts.network.cut(2)
         # The program's GPU is out of reach: it ends with an error, it does not hang.
-        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(PATIENCE_SECONDS))
+        self.assertIn("cudaErrorDevicesUnavailable", program.wait_for_error(stack.PATIENCE_SECONDS))
         wait_for(lambda: {node["node"] for node in pool_of(self.near)["nodes"]} == {"a", "b"}, "c left", self.near)
         done = run(self.near, "vector_add")
         self.assertIn("cudaErrorNoDevice", done.stderr)

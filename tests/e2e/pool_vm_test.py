@@ -24,7 +24,7 @@ class TwoMachines(unittest.TestCase):
             self.kernel = vm.fetch_kernel("6.12")
         except vm.Unavailable as reason:
             self.skipTest(str(reason))
-        self.hosts = pool_test.Hosts(self, 3, members=3)
+        self.hosts = pool_test.make_hosts(self, 3, members=3)
         self.near = {name: self.hosts.start(host, devices=0, vms=[name])
                      for host, name in enumerate(("left", "right"))}
         self.far = self.hosts.start(2, devices=2)

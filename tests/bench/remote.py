@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/bench/remote.py: a program whose GPU another host of its pool has, beside one whose host has it.
+
+    tests/bench/remote.py [--build DIR] [--runs N] [--device auto|nvidia|cpu] [--late-us N] [--gpt2 PYTHON] [--quick]
+
+Two consortds on this machine, of which only the second has a device, linked by TCP over loopback with TLS:
+
+  native    without Consort, where there is a GPU
+  local     a program of the second host, over its UNIX socket
+  remote    a program of the first host
+  late      likewise, with a proxy between the hosts that keeps each byte for half of --late-us, each way
+
+The rows are remoting_bench's, in turns. With --gpt2, a Python that has torch and transformers: the time in which
+tests/gpu/pytorch_gpt2.py generates 32 tokens, after a first time that loads the libraries' kernels. Exit status 0: every run ended
+well, and all generated the same tokens. No number is judged.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+
+from compare import cell, has_gpu, run_once
+
+HERE = pathlib.Path(__file__).resolve().parent
+GPT2 = HERE.parent / "gpu" / "pytorch_gpt2.py"
+GPT2_ROUNDS = 10
+RUN_SECONDS_MAX = 300
+PROXY_PORT = 7011
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
+    parser.add_argument("--late-us", type=float, default=100, help="added to a round trip")
+    parser.add_argument("--gpt2", metavar="PYTHON")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions, 32 MiB at most")
+    parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
+    parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
+    return parser.parse_args()
+
+
+def start_hosts(enter, number, gpu, late_seconds):
+    """(near, far): hosts of one pool, of which the far one has the device, each way so far from the other."""
+    import network  # they read CONSORT_BUILD
+    import pool_hosts
+    hosts = pool_hosts.Hosts(enter, network.Loopback(number), 2, members=1)
+    advertise = None
+    if late_seconds:
+        proxy = network.start_delaying_proxy(hosts.network, 0, PROXY_PORT, f"{hosts.network.address(1)}:7010", late_seconds)
+        enter(contextlib.closing(Ended(proxy)))
+        advertise = f"{hosts.network.address(0)}:{PROXY_PORT}"
+    near = hosts.start(0, devices=0, verbose=0)
+    far = hosts.start(1, devices=1, device="nvidia" if gpu else "cpu", advertise=advertise, verbose=0,
+                      arguments=["--pool-vgpus", "1"])
+    hosts.wait_for_nodes(0, 1)
+    return near, far
+
+
+class Ended:
+    """A process that ends with a block."""
+
+    def __init__(self, process):
+        self._process = process
+
+    def close(self):
+        self._process.kill()
+        self._process.communicate()
+
+
+def generate(python, environment):
+    """([seconds] by type, digest of the tokens) of GPT-2."""
+    done = subprocess.run([python, GPT2, str(GPT2_ROUNDS)], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=RUN_SECONDS_MAX, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{GPT2.name} ended with {done.returncode}\n{done.stdout}{done.stderr[-4000:]}")
+    times = {}
+    for name, value in re.findall(r"^again torch\.(\w+) ([\d.]+) s", done.stdout, re.MULTILINE):
+        times.setdefault(name, []).append(float(value))
+    return times, re.search(r"^digest (\w+)", done.stdout, re.MULTILINE).group(1)
+
+
+def table(columns, base, rows):
+    """Markdown. rows: [(name, unit, {column: values})]; the ratio of each column to `base` is of the medians."""
+    lines = [["measure", "unit", *columns, *(f"{column} / {base}" for column in columns if column not in (base, "native"))]]
+    lines.append(["---"] * len(lines[0]))
+    for name, unit, values in rows:
+        medians = {column: statistics.median(values[column]) for column in columns}
+        lines.append([f"`{name}`", unit, *(cell(values[column]) for column in columns),
+                      *(f"{medians[column] / medians[base]:.2f}" for column in columns if column not in (base, "native"))])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main():
+    arguments = parse_arguments()
+    os.environ["CONSORT_BUILD"] = str(arguments.build.resolve())
+    sys.path.insert(0, str(HERE.parent / "e2e"))
+    gpu = arguments.device != "cpu" and has_gpu()
+    if arguments.device == "nvidia" and not gpu:
+        print("remote: no NVIDIA driver with a device here", file=sys.stderr)
+        return 1
+    quick = ["--quick", "--big-mib", "32"] if arguments.quick or not gpu else []
+    command = [str(arguments.build / "bench" / "remoting_bench"), *quick]
+    with contextlib.ExitStack() as contexts:
+        near, far = start_hosts(contexts.enter_context, 0, gpu, 0)
+        late, _ = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
+        # PyTorch counts GPUs by NVML, which knows of all that the machine has.
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+        environments = {"native": dict(os.environ)} if gpu else {}
+        environments |= {"local": far.local_environment(), "remote": near.local_environment(), "late": late.local_environment()}
+        columns = list(environments)
+        measured, units = {}, {}
+        for run in range(arguments.runs):
+            for column, environment in environments.items():
+                for name, (value, unit) in run_once(command, environment)[0].items():
+                    measured.setdefault(name, {}).setdefault(column, []).append(value)
+                    units[name] = unit
+            print(f"run {run + 1} of {arguments.runs}", file=sys.stderr, flush=True)
+        rows = [(name, units[name], values) for name, values in measured.items()]
+        digests = set()
+        if arguments.gpt2:
+            tokens = {}
+            for column, environment in environments.items():
+                times, digest = generate(arguments.gpt2, environment)
+                digests.add(digest)
+                for name, values in times.items():
+                    tokens.setdefault(f"gpt2_32_tokens_{name}", {})[column] = [1000 * value for value in values]
+                print(f"gpt2 {column}", file=sys.stderr, flush=True)
+            rows += [(name, "ms", values) for name, values in tokens.items()]
+    print(f"{datetime.date.today().isoformat()}, {os.cpu_count()} cores, Linux {platform.release()}, {arguments.runs} runs"
+          f"{' (quick)' if quick else ''}: median (least to most). late: {arguments.late_us:g} us added to a round trip.")
+    if not gpu:
+        print("No NVIDIA GPU: the CPU device only. This shows that the path works, and nothing about a GPU.")
+    print("\n" + table(columns, "local", rows))
+    if arguments.benchmark_out:
+        arguments.benchmark_out.write_text(json.dumps({name: values for name, _, values in rows}, indent=1) + "\n")
+    if len(digests) > 1:
+        print("remote: the tokens are not the same everywhere", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        print(f"remote: {error}", file=sys.stderr)
+        sys.exit(1)
