@@ -43,6 +43,7 @@ struct Variable {
   uint32_t align = 1;
   uint64_t bytes = 0;  // 0 for an extern array without a size
   bool is_extern = false;
+  bool is_managed = false;    // host and kernels see the same bytes
   std::vector<uint8_t> data;  // the initialiser; shorter than bytes when the rest is zero
   std::vector<Relocation> relocations;
   int line = 0;

@@ -116,6 +116,7 @@ class ModuleParser {
       variable.align = declaration.AlignBytes();
       variable.line = declaration.line;
       variable.is_extern = is_extern || declaration.is_unsized;
+      variable.is_managed = declaration.is_managed && space == Space::kGlobal;
       ASSIGN_OR_RETURN(variable.bytes, tokens_.BytesOf(declaration, kVariableBytesMax));
       if (tokens_.TakeIf('=')) {
         variable.is_extern = false;
