@@ -68,6 +68,11 @@ struct Symbol {
   uint32_t index = kNone;  // kVariable: the variable; kInput, kReturn: its position
   std::string_view name;
   int line = 0;
+
+  // The last parameter of a variadic function: `.param .b8 rest[]`.
+  bool IsUnsized() const {
+    return kind == SymbolKind::kInput && space == Space::kParam && bytes == 0;
+  }
 };
 
 enum class OperandKind : uint8_t {
