@@ -22,6 +22,7 @@ enum class MemoryKind : uint8_t {
   kVirtualHost,     // cuMemMap of memory of the host, which the device reaches by address
   kOpened,          // cuIpcOpenMemHandle
   kManaged,         // cuMemAllocManaged: shared host memory, which the program has too
+  kManagedGlobal,   // a module's managed variable: likewise
 };
 
 struct Allocation {
@@ -32,17 +33,19 @@ struct Allocation {
   uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
   uint64_t memory_id = 0;   // kVirtual, kVirtualHost: the memory that is mapped
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
-  uint64_t library_id = 0;  // kGlobal: the library it belongs to
+  uint64_t library_id = 0;  // kGlobal, kManagedGlobal: the library it belongs to
   // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
   uint64_t other_start = 0;
   uint64_t pool_id = 0;  // kDevice: the memory pool that it came from
   bool sync_memops = false;
 };
 
+inline bool IsManaged(MemoryKind kind) {
+  return kind == MemoryKind::kManaged || kind == MemoryKind::kManagedGlobal;
+}
 inline bool OnDevice(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kGlobal ||
-         kind == MemoryKind::kVirtual || kind == MemoryKind::kOpened ||
-         kind == MemoryKind::kManaged;
+         kind == MemoryKind::kVirtual || kind == MemoryKind::kOpened || IsManaged(kind);
 }
 // Whether the worker reaches it by its address.
 inline bool Addressable(MemoryKind kind) {

@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "guest/image.h"
+#include "guest/shared_memory.h"
 #include "guest/unsupported.h"
 
 namespace consort::guest {
@@ -219,6 +220,10 @@ CUresult InstanceOf(Library* library, Context* context, Library** instance) {
     *instance = runtime->libraries.Find(known.id);
     return *instance != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   }
+  if (library->managed != 0) {
+    NoteUnsupported("cuLibraryGetManaged", "a library with managed variables in a second context");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   std::vector<std::byte> flat;
   if (library->preserved != nullptr) flat = FlattenImage(library->preserved);
   const std::vector<std::byte>& image = library->preserved != nullptr ? flat : library->image;
@@ -339,6 +344,7 @@ void ForgetLibrary(Library* library) {
   while (runtime->allocations.RemoveIf(
       [&](const Allocation& range) { return range.library_id == id; }, &removed)) {
   }
+  if (library->managed != 0) UnmapSharedMemory(library->managed, library->managed_bytes);
   runtime->libraries.Destroy(id);
 }
 
@@ -360,8 +366,9 @@ void ForgetContext(uint64_t context_id) {
     if (was_home) {
       // Its variables are as that context left them; another one, or this one made anew, begins
       // with an instance. Without an image there is only the object itself.
+      // And managed variables belong to no context.
       const bool has_image = library->preserved != nullptr || !library->image.empty();
-      library->home_context = has_image ? kNoHome : 0;
+      library->home_context = has_image && library->managed == 0 ? kNoHome : 0;
       library->globals.clear();
     }
     for (uint64_t kernel_id : library->kernels) {

@@ -172,6 +172,9 @@ struct Library {
   std::vector<uint64_t> kernels;  // handles already looked up
   std::vector<Global> globals;
   std::vector<uint64_t> modules;  // handles given by cuLibraryGetModule, one a context
+  // Memory of its managed variables, mapped here when the program first asks for one; else 0.
+  uint64_t managed = 0;
+  uint64_t managed_bytes = 0;
 };
 inline constexpr uint64_t kNoHome = UINT64_MAX;
 

@@ -8,6 +8,18 @@
 #include "guest/shared_pages.h"
 
 namespace consort::guest {
+namespace {
+
+// Maps `bytes`, whole pages, of what `fd` is to where the host says that the device has it.
+bool MapAt(const Session& session, uint64_t address, uint64_t bytes, int fd) {
+  const wire::Welcome& welcome = session.welcome();
+  void* at = reinterpret_cast<void*>(address);
+  return fd >= 0 && address >= welcome.shared_host_base &&
+         address + bytes <= welcome.shared_host_base + welcome.shared_host_bytes &&
+         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+}
+
+}  // namespace
 
 CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
                               int* memory) {
@@ -20,12 +32,7 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
   // Not tied to a context on the host: the program may hold it until it frees it.
   if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
   const int fd = session->ReceiveDescriptor();
-  void* at = reinterpret_cast<void*>(reply.address);
-  const bool inside = reply.address >= session->welcome().shared_host_base &&
-                      reply.address + mapped <= session->welcome().shared_host_base +
-                                                    session->welcome().shared_host_bytes;
-  const bool ok = fd >= 0 && inside &&
-                  mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+  const bool ok = MapAt(*session, reply.address, mapped, fd);
   if (ok && memory != nullptr) {
     *memory = fd;
   } else if (fd >= 0) {
@@ -51,10 +58,30 @@ CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequ
   return CUDA_SUCCESS;
 }
 
-CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes) {
+CUresult MapManagedVariables(Session* session, uint64_t library_id, uint64_t* address,
+                             uint64_t* bytes) {
+  MutexLock lock(&GetRuntime()->host_alloc_mutex);
+  wire::ManagedShareRequest request;
+  wire::ManagedShareReply reply;
+  request.library = library_id;
+  if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
+  const int fd = session->ReceiveDescriptor();
+  const bool ok = MapAt(*session, reply.address, reply.bytes, fd);
+  if (fd >= 0) close(fd);
+  if (!ok) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = reply.address;
+  *bytes = reply.bytes;
+  return CUDA_SUCCESS;
+}
+
+void UnmapSharedMemory(uint64_t address, uint64_t bytes) {
   // The addresses stay reserved: the window is the device's.
   mmap(reinterpret_cast<void*>(address), AlignUp(bytes, kPageBytes), PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes) {
+  UnmapSharedMemory(address, bytes);
   wire::HostFreeRequest request;
   request.address = address;
   return session->Post(0, request);

@@ -23,6 +23,12 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
 // CUDA_ERROR_INVALID_VALUE: no file that long.
 CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,
                            uint64_t* address);
+// Maps memory that the worker has made for managed variables of `library_id`.
+// CUDA_ERROR_NOT_FOUND: none.
+CUresult MapManagedVariables(Session* session, uint64_t library_id, uint64_t* address,
+                             uint64_t* bytes);
+// Ends it here; on the host it goes with the library.
+void UnmapSharedMemory(uint64_t address, uint64_t bytes);
 // Ends it here at once and on the host when earlier work is done. `bytes` as allocated.
 CUresult FreeSharedMemory(Session* session, uint64_t address, uint64_t bytes);
 

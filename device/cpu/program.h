@@ -51,6 +51,7 @@ struct VariableInfo {
   void* address = nullptr;  // the variable's memory, owned by the Program
   uint64_t bytes = 0;
   bool constant = false;  // .const; else .global
+  bool managed = false;   // its memory is of LoadOptions::managed
 };
 
 struct LaunchShape {
@@ -81,13 +82,22 @@ enum class LaunchFault {
   kDeadlock,       // threads wait at a barrier that can never complete (CUDA_ERROR_LAUNCH_FAILED)
 };
 
+// Where a program's managed variables lie, if other processes are to see them, too. `take` gives
+// memory of so many bytes that outlives the Program, at a multiple of a page, or null, when they
+// are like other variables; `*fresh` 0: what is there already are their values.
+struct ManagedMemory {
+  void* (*take)(void* owner, uint64_t bytes, int* fresh) = nullptr;
+  void* owner = nullptr;
+};
+
 struct LoadOptions {
   // Where compiled code is kept for the next start; empty: nowhere. See codegen/code_cache.h.
   std::string cache_directory;
   // Kernels ask it before each access, and end at the first that it does not allow; outlives the
   // Program. Null: they do not ask, and run several times as fast.
   const MemoryMap* memory = nullptr;
-  Nanos time_limit = 0;  // of each launch; 0: none
+  Nanos time_limit = 0;   // of each launch; 0: none
+  ManagedMemory managed;  // asked during Load
 };
 
 class Program {

@@ -27,6 +27,7 @@ constexpr char kGuestLibraryMark[] = "consort_guest_library";
 constexpr char kPlaced[] = "consort_cpu_allocation_placed";
 constexpr char kGone[] = "consort_cpu_allocation_gone";
 constexpr char kStreamOutput[] = "consort_cpu_stream_output";
+constexpr char kManagedMemory[] = "consort_cpu_managed_memory";
 
 // The version in the name of the library's file, libcuda.so.VERSION, which NVIDIA's packages and
 // installer give it; libcuda.so.1 is a link to it.
@@ -73,6 +74,7 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   driver.notes.placed = reinterpret_cast<void (*)(uint64_t, uint64_t)>(dlsym(library, kPlaced));
   driver.notes.gone = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, kGone));
   driver.set_stream_output = reinterpret_cast<SetStreamOutput*>(dlsym(library, kStreamOutput));
+  driver.set_managed_memory = reinterpret_cast<SetManagedMemory*>(dlsym(library, kManagedMemory));
   return driver;
 }
 

@@ -45,12 +45,19 @@ using SetStreamOutput = void(CUstream stream,
                                            size_t bytes),
                              void* owner);
 
+// Has the managed variables of what this thread loads from now on lie in memory of `take`, which
+// gives so many bytes at a multiple of a page, to stay until the library is unloaded, or null, when
+// they are like other variables; `*fresh` 0: the bytes there already are their values. `take` null:
+// of no memory.
+using SetManagedMemory = void(void* (*take)(void* owner, uint64_t bytes, int* fresh), void* owner);
+
 struct LoadedDriver {
   DriverTable table;
   AllocationNotes notes;
   SetStreamOutput* set_stream_output = nullptr;  // null: the driver prints to this process's output
-  bool cpu = false;                              // it is the CPU driver
-  std::string library;                           // as it was opened, for people
+  SetManagedMemory* set_managed_memory = nullptr;  // null: the driver has its own
+  bool cpu = false;                                // it is the CPU driver
+  std::string library;                             // as it was opened, for people
   // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.
   std::string release;
   uint32_t version = 0;  // as cuDriverGetVersion reports it

@@ -24,8 +24,8 @@ bool HasManagedMemory(const Device* device) {
 // CUDA_SUCCESS if all of the range is managed memory.
 CUresult CheckManaged(CUdeviceptr address, size_t bytes) {
   Allocation range;
-  if (bytes == 0 || !GetRuntime()->allocations.Find(address, &range) ||
-      range.kind != MemoryKind::kManaged || bytes > range.start + range.bytes - address) {
+  if (bytes == 0 || !GetRuntime()->allocations.Find(address, &range) || !IsManaged(range.kind) ||
+      bytes > range.start + range.bytes - address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
@@ -115,7 +115,7 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
     return result;
   // All of an allocation, whose length may be left out.
   Allocation range;
-  if (!GetRuntime()->allocations.Find(dptr, &range) || range.kind != MemoryKind::kManaged ||
+  if (!GetRuntime()->allocations.Find(dptr, &range) || !IsManaged(range.kind) ||
       range.start != dptr || (length != 0 && length != range.bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -192,8 +192,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
               : address;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (OnDevice(range.kind) && range.kind != MemoryKind::kManaged)
-        return CUDA_ERROR_INVALID_VALUE;
+      if (OnDevice(range.kind) && !IsManaged(range.kind)) return CUDA_ERROR_INVALID_VALUE;
       if (range.kind == MemoryKind::kRegisteredView)
         address = range.other_start + (address - range.start);
       *static_cast<void**>(data) = reinterpret_cast<void*>(address);
@@ -208,7 +207,7 @@ CUresult Attribute(CUpointer_attribute attribute, const Allocation& range, uint6
       *static_cast<unsigned*>(data) = range.kind == MemoryKind::kDevice && range.pool_id == 0;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      *static_cast<unsigned*>(data) = range.kind == MemoryKind::kManaged;
+      *static_cast<unsigned*>(data) = IsManaged(range.kind);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:

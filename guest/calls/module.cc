@@ -8,6 +8,7 @@
 #include "guest/config.h"
 #include "guest/image.h"
 #include "guest/modules.h"
+#include "guest/shared_memory.h"
 #include "guest/unsupported.h"
 
 namespace consort::guest::calls {
@@ -30,35 +31,65 @@ Device* CurrentDevice() {
                                                         : &GetRuntime()->devices[0];
 }
 
+// Looks a variable up on the host: `context` is the one that `library` is loaded in, or null before
+// there is one, and managed variables have an address already. Library mutex held.
+CUresult AskGlobal(Library* library, Context* context, const char* name, Global* found) {
+  Runtime* runtime = GetRuntime();
+  Session* session = library->device->session;
+  wire::GlobalGetRequest request;
+  wire::GlobalGetReply reply;
+  request.library = library->id;
+  request.name = {reinterpret_cast<const std::byte*>(name), strlen(name)};
+  const CUresult asked =
+      context != nullptr ? Ask(context, request, &reply) : session->Ask(0, request, &reply);
+  if (asked != CUDA_SUCCESS) return asked;
+  Allocation range;
+  range.start = reply.address;
+  range.bytes = reply.bytes;
+  range.kind = MemoryKind::kGlobal;
+  range.context_id = context != nullptr ? context->id : 0;
+  range.library_id = library->id;
+  const uint64_t shared = session->welcome().shared_host_base;
+  if (session->shares_memory() && reply.address >= shared &&
+      reply.address - shared < session->welcome().shared_host_bytes) {
+    range.kind = MemoryKind::kManagedGlobal;
+    range.context_id = 0;
+    if (library->managed == 0) {
+      if (CUresult result =
+              MapManagedVariables(session, library->id, &library->managed, &library->managed_bytes);
+          result != CUDA_SUCCESS) {
+        return result;
+      }
+    }
+  } else if (context == nullptr) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  *found = {strdup(name), reply.address, reply.bytes};
+  library->globals.push_back(*found);
+  runtime->allocations.Add(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult FindOrAskGlobal(Library* library, Context* context, const char* name, Global* found) {
+  for (const Global& global : library->globals) {
+    if (strcmp(global.name, name) != 0) continue;
+    *found = global;
+    return CUDA_SUCCESS;
+  }
+  return AskGlobal(library, context, name, found);
+}
+
 CUresult GlobalOf(Library* library, Context* context, CUdeviceptr* dptr, size_t* bytes,
                   const char* name) {
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->library_mutex);
+  MutexLock lock(&GetRuntime()->library_mutex);
   Library* instance = nullptr;
   if (CUresult result = InstanceOf(library, context, &instance); result != CUDA_SUCCESS)
     return result;
-  const Global* found = nullptr;
-  for (const Global& global : instance->globals) {
-    if (strcmp(global.name, name) == 0) found = &global;
-  }
-  if (found == nullptr) {
-    wire::GlobalGetRequest request;
-    wire::GlobalGetReply reply;
-    request.library = instance->id;
-    request.name = {reinterpret_cast<const std::byte*>(name), strlen(name)};
-    if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
-    instance->globals.push_back({strdup(name), reply.address, reply.bytes});
-    found = &instance->globals.back();
-    Allocation range;
-    range.start = reply.address;
-    range.bytes = reply.bytes;
-    range.kind = MemoryKind::kGlobal;
-    range.context_id = context->id;
-    range.library_id = instance->id;
-    runtime->allocations.Add(range);
-  }
-  if (dptr != nullptr) *dptr = found->address;
-  if (bytes != nullptr) *bytes = found->bytes;
+  Global found;
+  if (CUresult result = FindOrAskGlobal(instance, context, name, &found); result != CUDA_SUCCESS)
+    return result;
+  if (dptr != nullptr) *dptr = found.address;
+  if (bytes != nullptr) *bytes = found.bytes;
   return CUDA_SUCCESS;
 }
 
@@ -369,9 +400,19 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, 
 
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
   if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  if (FindLibrary(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  NoteUnsupported("cuLibraryGetManaged", "a __managed__ variable");
-  return CUDA_ERROR_NOT_FOUND;
+  Library* library = FindLibrary(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  MutexLock lock(&GetRuntime()->library_mutex);
+  Global found;
+  CUresult result = FindOrAskGlobal(library, nullptr, name, &found);
+  if (result == CUDA_SUCCESS && found.address - library->managed >= library->managed_bytes)
+    result = CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_ERROR_NOT_FOUND && library->managed == 0)
+    NoteUnsupported("cuLibraryGetManaged", "a __managed__ variable");
+  if (result != CUDA_SUCCESS) return result;
+  if (dptr != nullptr) *dptr = found.address;
+  if (bytes != nullptr) *bytes = found.bytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel handle) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "host/limits.h"
+#include "host/session/managed_variables.h"
 #include "host/session/session.h"
 
 namespace consort::host {
@@ -626,20 +627,30 @@ CUresult Session::ImageData(const wire::FrameHeader&, const wire::ImageDataReque
 CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
+  ManagedVariables managed(device_.set_managed_memory(), shared_host_.get(), request.managed);
   const CUresult result = modules_.Load(header.value, residency_->swaps(), request, reply);
-  if (result == CUDA_SUCCESS) {
-    journal_.Make({ObjectKind::kLibrary, request.library}, header.value, request);
+  if (result != CUDA_SUCCESS) return result;
+  wire::LibraryLoadRequest loaded = request;
+  loaded.managed = managed.Keep();
+  if (loaded.managed != 0) {
+    modules_.SetManaged(request.library, loaded.managed, managed.bytes());
+    host_allocations_.emplace(loaded.managed, header.value);
   }
-  return result;
+  journal_.Make({ObjectKind::kLibrary, request.library}, header.value, loaded);
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::LibraryUnload(const wire::FrameHeader&,
                                 const wire::LibraryUnloadRequest& request) {
+  const uint64_t managed = modules_.ManagedOf(request.library);
   CUlibrary library = nullptr;
-  const CUresult result = modules_.Remove(request.library, &library);
+  CUresult result = modules_.Remove(request.library, &library);
   if (result != CUDA_SUCCESS) return result;
   journal_.Drop({ObjectKind::kLibrary, request.library});
-  return AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
+  result = AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
+  // After the library, whose it is.
+  if (result != CUDA_SUCCESS || host_allocations_.erase(managed) == 0) return result;
+  return AfterAllWork(PendingItem::Kind::kHostFree, managed);
 }
 
 CUresult Session::KernelGet(const wire::FrameHeader& header, const wire::KernelGetRequest& request,
@@ -662,6 +673,18 @@ CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesR
 CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetRequest& request,
                             wire::GlobalGetReply* reply) {
   return modules_.GetGlobal(request, reply);
+}
+
+CUresult Session::ManagedShare(const wire::FrameHeader&, const wire::ManagedShareRequest& request,
+                               wire::ManagedShareReply* reply) {
+  if (shared_host_ == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::optional<SharedHost::Share> share =
+      shared_host_->Find(modules_.ManagedOf(request.library));
+  if (!share.has_value()) return CUDA_ERROR_NOT_FOUND;
+  if (!channel_->SendDescriptor(share->memory)) return CUDA_ERROR_OUT_OF_MEMORY;
+  reply->address = share->address;
+  reply->bytes = share->bytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,

@@ -189,6 +189,18 @@ std::vector<CUlibrary> Modules::RemoveContext(uint32_t context) {
   return removed;
 }
 
+void Modules::SetManaged(uint64_t id, uint64_t address, Bytes bytes) {
+  const auto found = libraries_.find(id);
+  if (found == libraries_.end()) return;
+  found->second.managed = address;
+  found->second.managed_bytes = bytes;
+}
+
+uint64_t Modules::ManagedOf(uint64_t id) const {
+  const auto found = libraries_.find(id);
+  return found == libraries_.end() ? 0 : found->second.managed;
+}
+
 std::span<const std::byte> Modules::ReadAttributes(CUkernel kernel) {
   attributes_.assign(CU_FUNC_ATTRIBUTE_MAX, std::numeric_limits<int32_t>::min());
   for (int attribute = 0; attribute < CU_FUNC_ATTRIBUTE_MAX; ++attribute) {
@@ -319,6 +331,8 @@ absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() const {
       Variable variable;
       const CUresult result = FindVariable(library.library, name, &variable);
       if (result == CUDA_SUCCESS) {
+        const Library& owner = libraries_.at(library.library);
+        if (variable.address - owner.managed < owner.managed_bytes) continue;
         variable.told = globals_.contains(variable.address);
         if (variable.bytes != 0) variables.push_back(std::move(variable));
         continue;

@@ -67,6 +67,10 @@ class Modules {
   CUresult Remove(uint64_t id, CUlibrary* library);
   // As Remove, for all libraries of a context.
   std::vector<CUlibrary> RemoveContext(uint32_t context);
+  // Notes where the managed variables of a library lie that was just loaded.
+  void SetManaged(uint64_t id, uint64_t address, Bytes bytes);
+  // Where they lie; 0: it has none, or is none.
+  uint64_t ManagedOf(uint64_t id) const;
 
   CUresult GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply);
   CUresult GetKernelNames(const wire::KernelNamesRequest& request, wire::KernelNamesReply* reply);
@@ -88,7 +92,8 @@ class Modules {
     KeptImage image;
   };
   absl::StatusOr<std::vector<KeptLibrary>> KeptLibraries() const;
-  // All variables that the libraries have. kFailedPrecondition: one that the driver does not find.
+  // All variables that the libraries have, but for managed ones, which go with their memory.
+  // kFailedPrecondition: one that the driver does not find.
   struct Variable {
     uint64_t library = 0;
     std::string name;
@@ -116,6 +121,8 @@ class Modules {
     CUlibrary handle = nullptr;
     uint32_t context = 0;
     std::optional<KeptImage> image;
+    uint64_t managed = 0;  // where its managed variables lie; 0: it has none
+    Bytes managed_bytes = 0;
     std::vector<uint64_t> kernels;  // names of kernels in it
     std::vector<uint64_t> globals;  // keys of globals_
     std::set<std::string> direct;   // names of direct kernels

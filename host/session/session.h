@@ -309,6 +309,8 @@ class Session final : private Handlers, private PendingSink {
                        wire::KernelNamesReply* reply) override;
   CUresult GlobalGet(const wire::FrameHeader& header, const wire::GlobalGetRequest& request,
                      wire::GlobalGetReply* reply) override;
+  CUresult ManagedShare(const wire::FrameHeader& header, const wire::ManagedShareRequest& request,
+                        wire::ManagedShareReply* reply) override;
   CUresult FunctionSetAttribute(const wire::FrameHeader& header,
                                 const wire::FunctionSetAttributeRequest& request,
                                 wire::FunctionSetAttributeReply* reply) override;

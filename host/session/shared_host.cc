@@ -127,11 +127,16 @@ CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {
 
 std::vector<SharedHost::Share> SharedHost::Shares() const {
   std::vector<Share> shares;
-  for (const auto& [address, allocation] : allocations_) {
-    shares.push_back(
-        {address, allocation.bytes, allocation.offset, allocation.memory.get(), allocation.number});
-  }
+  for (const auto& [address, allocation] : allocations_) shares.push_back(*Find(address));
   return shares;
+}
+
+std::optional<SharedHost::Share> SharedHost::Find(uint64_t address) const {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end()) return std::nullopt;
+  const Allocation& allocation = found->second;
+  return Share{address, allocation.bytes, allocation.offset, allocation.memory.get(),
+               allocation.number};
 }
 
 CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {

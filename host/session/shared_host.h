@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -60,6 +61,8 @@ class SharedHost {
     uint64_t number = 0;
   };
   std::vector<Share> Shares() const;
+  // The allocation that begins there, if any does.
+  std::optional<Share> Find(uint64_t address) const;
   // Takes up an allocation of another worker, whose file this is. As Allocate, and
   // CUDA_ERROR_INVALID_VALUE: its addresses are not free here.
   CUresult TakeUp(const Share& share, UniqueFd memory);

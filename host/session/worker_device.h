@@ -65,6 +65,7 @@ class WorkerDevice {
   }
   SharedOutput* shared_output() const { return shared_output_.get(); }
   device::SetStreamOutput* set_stream_output() const { return set_stream_output_; }
+  device::SetManagedMemory* set_managed_memory() const { return set_managed_memory_; }
   CUdevice device() const { return device_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
   // Compute capability: major * 10 + minor.
@@ -83,13 +84,17 @@ class WorkerDevice {
 
  private:
   explicit WorkerDevice(const device::LoadedDriver& driver)
-      : driver_(driver.table), notes_(driver.notes), set_stream_output_(driver.set_stream_output) {}
+      : driver_(driver.table),
+        notes_(driver.notes),
+        set_stream_output_(driver.set_stream_output),
+        set_managed_memory_(driver.set_managed_memory) {}
   absl::Status ReadSnapshot();
   void FindPeers(uint32_t device_count);
 
   const device::DriverTable driver_;
   const device::AllocationNotes notes_;
   device::SetStreamOutput* const set_stream_output_;
+  device::SetManagedMemory* const set_managed_memory_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;

@@ -23,6 +23,7 @@ extern const Image kFaultsPtx;
 extern const Image kAssertPtx;
 extern const Image kCooperativePtx;
 extern const Image kTexturePtx;
+extern const Image kManagedPtx;
 
 // basic.cu for sm_90 (ELF) and compute_75 (PTX), one per nvcc --compress-mode.
 extern const Image kBasicFatbinNone;

@@ -2,7 +2,7 @@
 // Managed memory, on devices that have it; the host uses it when their work is done.
 // Source: CUDA Driver API reference 13.0, "Memory Management" (cuMemAllocManaged, cuMemFree),
 // "Unified Addressing" (cuMemPrefetchAsync, cuMemAdvise), "Stream Management"
-// (cuStreamAttachMemAsync).
+// (cuStreamAttachMemAsync), "Library Management" (cuLibraryGetManaged).
 #include <algorithm>
 #include <numeric>
 
@@ -38,6 +38,17 @@ class ManagedArray {
  private:
   size_t count_;
   CUdeviceptr address_ = 0;
+};
+
+// Where host and device may use managed memory at once, modules may have managed variables.
+class ManagedVariableTest : public ManagedTest {
+ protected:
+  void SetUp() override {
+    ManagedTest::SetUp();
+    if (Attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) == 0)
+      GTEST_SKIP() << "the device does not say that it shares managed memory with the host";
+  }
+  static unsigned* Values(CUdeviceptr address) { return reinterpret_cast<unsigned*>(address); }
 };
 
 API_TEST(ManagedTest, HostAndKernelsUseTheSameAddress) {
@@ -145,6 +156,84 @@ API_TEST(ManagedTest, AttachesToAStream) {
                 Drv().cuStreamAttachMemAsync(stream.get(), buffer, 0, CU_MEM_ATTACH_SINGLE));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
                 Drv().cuStreamAttachMemAsync(stream.get(), managed.address(), 0, 8));
+}
+
+API_TEST(ManagedVariableTest, HostAndKernelsUseTheSameVariables) {
+  Module module(kManagedPtx);
+  unsigned* const total = Values(module.Global("total"));
+  unsigned* const values = Values(module.Global("values"));
+  EXPECT_EQ(*total, 40u);
+  EXPECT_EQ(values[299], 0u);
+  for (unsigned round = 1; round <= 3; ++round) {
+    std::iota(values, values + 300, 1u);
+    *total += 1000;
+    ASSERT_OK(Launch(module.Function("accumulate"), 1, 256, nullptr));
+    ASSERT_OK(Drv().cuCtxSynchronize());
+    EXPECT_EQ(*total, 40 + round * (1000 + 256 * 257 / 2 + 2));
+    EXPECT_EQ(values[255], 0u);
+    EXPECT_EQ(values[256], 257u);
+  }
+  EXPECT_OK(Drv().cuMemsetD32_v2(module.Global("values"), 9, 300));
+  const unsigned two[2] = {20, 30};
+  EXPECT_OK(Drv().cuMemcpyHtoD_v2(module.Global("values") + 4, two, sizeof(two)));
+  EXPECT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(values[0], 9u);
+  EXPECT_EQ(values[2], 30u);
+  EXPECT_EQ(values[299], 9u);
+}
+
+API_TEST(ManagedVariableTest, LibrariesTellManagedFromOthers) {
+  CUlibrary library = nullptr;
+  ASSERT_OK(Drv().cuLibraryLoadData(&library, kManagedPtx.data, nullptr, nullptr, 0, nullptr,
+                                    nullptr, 0));
+  CUdeviceptr managed = 0;
+  CUdeviceptr global = 0;
+  size_t bytes = 0;
+  EXPECT_OK(Drv().cuLibraryGetManaged(&managed, &bytes, library, "values"));
+  EXPECT_EQ(bytes, 1200u);
+  Values(managed)[7] = 70;
+  EXPECT_OK(Drv().cuLibraryGetGlobal(&global, &bytes, library, "values"));
+  EXPECT_EQ(global, managed);
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuLibraryGetManaged(&global, &bytes, library, "ordinary"));
+  EXPECT_OK(Drv().cuLibraryGetGlobal(&global, &bytes, library, "ordinary"));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuLibraryGetManaged(&global, &bytes, library, "ordinary"));
+  EXPECT_RESULT(CUDA_ERROR_NOT_FOUND,
+                Drv().cuLibraryGetManaged(&global, &bytes, library, "missing"));
+  EXPECT_OK(Drv().cuLibraryUnload(library));
+}
+
+API_TEST(ManagedVariableTest, BelongsToItsModule) {
+  Module module(kManagedPtx);
+  const CUdeviceptr address = module.Global("values");
+  CUdeviceptr other_address = 0;
+  {
+    Module other(kManagedPtx);
+    other_address = other.Global("values");
+    EXPECT_NE(other_address, address);
+    Values(address)[1] = 5;
+    Values(other_address)[1] = 6;
+    unsigned is_managed = 0;
+    EXPECT_OK(Drv().cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                          other_address + 8));
+    EXPECT_EQ(is_managed, 1u);
+  }
+  unsigned is_managed = 0;
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, other_address + 8));
+  EXPECT_EQ(Values(address)[1], 5u);
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemFree_v2(address));
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  EXPECT_OK(Drv().cuMemGetAddressRange_v2(&base, &bytes, address + 100));
+  EXPECT_EQ(base, address);
+  EXPECT_EQ(bytes, 1200u);
+  ASSERT_OK(Launch(module.Function("accumulate"), 1, 300, nullptr));
+  ASSERT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(Values(address)[1], 0u);
+  EXPECT_EQ(*Values(module.Global("total")), 47u);
 }
 
 }  // namespace

@@ -70,6 +70,14 @@ class Migrate(wanderers.TestCase):
         for program in programs:
             self.passes(program)
 
+    def test_managed_variables_stay_where_the_program_has_them(self):
+        self.start()
+        program = self.wanderer(name="managed_variables")
+        for move in range(1, 5):
+            time.sleep(self.random.random() * 0.1)
+            self.migrate(program, move % 2)
+        self.passes(program)
+
     def test_what_cannot_move_stays_with_its_reason_and_goes_on(self):
         self.start()
         program = self.wanderer("4", "textures")

@@ -28,9 +28,9 @@ class TestCase(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
 
-    def wanderer(self, *arguments, **settings):
+    def wanderer(self, *arguments, name="wanderer", **settings):
         """A running one that has begun to compute; `settings`: of its environment."""
-        program = subprocess.Popen([stack.PROGRAMS / "wanderer", *arguments],
+        program = subprocess.Popen([stack.PROGRAMS / name, *arguments],
                                    env=dict(self.daemon.local_environment(), **settings), stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,6 +36,10 @@ Driver::Driver(const std::string& library) {
   Find(allocate_, "cuMemAlloc_v2");
   Find(upload_, "cuMemcpyHtoD_v2");
   Find(download_, "cuMemcpyDtoH_v2");
+  Find(create_array_, "cuArray3DCreate_v2");
+  Find(copy_, "cuMemcpy3D_v2");
+  Find(create_texture_, "cuTexObjectCreate");
+  Find(create_surface_, "cuSurfObjectCreate");
   Find(launch_, "cuLaunchKernel");
   Find(synchronise_, "cuCtxSynchronize");
   decltype(::cuInit)* init = nullptr;
@@ -83,6 +88,50 @@ void Driver::Upload(CUdeviceptr to, std::span<const uint64_t> from) {
 
 void Driver::Download(std::span<uint64_t> to, CUdeviceptr from) {
   Need(download_(to.data(), from, to.size_bytes()), "cuMemcpyDtoH");
+}
+
+uint64_t Driver::MakeObject(const Image& image) {
+  // What devices ask of rows in linear memory at most.
+  constexpr size_t kPitch = 256;
+  const CUDA_ARRAY3D_DESCRIPTOR& shape = image.shape;
+  CUDA_MEMCPY3D copy = {};
+  copy.WidthInBytes = shape.Width * image.texel_bytes;
+  copy.Height = std::max<size_t>(shape.Height, 1);
+  copy.Depth = std::max<size_t>(shape.Depth, 1);
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = image.texels.data();
+  copy.srcPitch = copy.WidthInBytes;
+  copy.srcHeight = copy.Height;
+  CUDA_RESOURCE_DESC resource = {};
+  if (image.memory == Image::Memory::kArray) {
+    CUarray array = nullptr;
+    Need(create_array_(&array, &shape), "cuArray3DCreate");
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = array;
+    resource.resType = CU_RESOURCE_TYPE_ARRAY;
+    resource.res.array.hArray = array;
+  } else {
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstPitch = kPitch;
+    copy.dstHeight = copy.Height;
+    copy.dstDevice = Allocate(kPitch * copy.Height);
+  }
+  Need(copy_(&copy), "cuMemcpy3D");
+  if (image.memory == Image::Memory::kLine) {
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear = {copy.dstDevice, shape.Format, shape.NumChannels, copy.WidthInBytes};
+  } else if (image.memory == Image::Memory::kPitch) {
+    resource.resType = CU_RESOURCE_TYPE_PITCH2D;
+    resource.res.pitch2D = {copy.dstDevice, shape.Format, shape.NumChannels,
+                            shape.Width,    shape.Height, kPitch};
+  }
+  unsigned long long object = 0;
+  if (image.is_surface) {
+    Need(create_surface_(&object, &resource), "cuSurfObjectCreate");
+  } else {
+    Need(create_texture_(&object, &resource, &image.sampling, nullptr), "cuTexObjectCreate");
+  }
+  return object;
 }
 
 CUresult Driver::Run(CUmodule module, unsigned blocks, unsigned threads,

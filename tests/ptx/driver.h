@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/ptx/images.h"
+
 namespace consort::ptx_suite {
 
 class Driver {
@@ -35,6 +37,9 @@ class Driver {
   void Upload(CUdeviceptr to, std::span<const uint64_t> from);
   void Download(std::span<uint64_t> to, CUdeviceptr from);
 
+  // A texture or surface object, for the life of the process.
+  uint64_t MakeObject(const Image& image);
+
   // Runs the module's kernel `run` with these arguments and waits for its end.
   CUresult Run(CUmodule module, unsigned blocks, unsigned threads,
                std::vector<CUdeviceptr> arguments);
@@ -51,6 +56,10 @@ class Driver {
   decltype(::cuMemAlloc_v2)* allocate_ = nullptr;
   decltype(::cuMemcpyHtoD_v2)* upload_ = nullptr;
   decltype(::cuMemcpyDtoH_v2)* download_ = nullptr;
+  decltype(::cuArray3DCreate_v2)* create_array_ = nullptr;
+  decltype(::cuMemcpy3D_v2)* copy_ = nullptr;
+  decltype(::cuTexObjectCreate)* create_texture_ = nullptr;
+  decltype(::cuSurfObjectCreate)* create_surface_ = nullptr;
   decltype(::cuLaunchKernel)* launch_ = nullptr;
   decltype(::cuCtxSynchronize)* synchronise_ = nullptr;
 };

@@ -87,6 +87,9 @@ constexpr List kTexts[] = {
     {"MIX_WIDE_PAIR", "mad.lo.u64 %d, %d, 3, %x; mad.lo.u64 %d, %d, 5, %y;"},
     {"MIX_PREDICATES",
      "selp.b32 %t, 1, 0, %p; selp.b32 %u, 2, 0, %q; or.b32 %t, %t, %u; mad.lo.u32 %d, %d, 3, %t;"},
+    {"QUAD", "{%d0, %d1, %d2, %d3}"},
+    // Where a thread has a texel of its own: in %t and %u, to be multiplied by a texel's bytes.
+    {"OWN", "and.b32 %t, %tuple, 63; shr.u32 %u, %tuple, 6; mul.lo.u32 %t, %t,"},
     // Of wmma: sixteen bytes a lane, and again in other orders, fill the warp's part of shared
     // memory, 2 KiB with a, 2 with b and 4 with c. Each line of a matrix takes 32 elements.
     {"FILL_FACTORS",
@@ -440,6 +443,15 @@ constexpr Row kRows[] = {
      "b32 b32"},
     // Threads that are gone leave the result that was there before.
     {"mov.b32 %d, %a; setp.lt.s32 %p, %a, 0; @%p exit;", "b32 b32"},
+    // No thread gets there.
+    {"setp.ne.u32 %p, %a, %a; @%p <trap|brkpt>; mov.b32 %d, %a;", "b32 b32"},
+    // --- 9.7.15 The stack ---
+    {"alloca.u64 %x, 32; cvta.local.u64 %y, %x; st.local.b32 [%x+4], %a; st.b32 [%y+28], %b; "
+     "ld.b32 %t, [%y+4]; ld.local.b32 %d, [%x+28]; MIX",
+     "b32 b32 b32"},
+    {"stacksave.u64 %y; alloca.u64 %x, 64, 64; st.local.b32 [%x+60], %a; "
+     "ld.local.b32 %d, [%x+60]; cvt.u32.u64 %t, %x; and.b32 %t, %t, 63; MIX stackrestore.u64 %y;",
+     "b32 b32"},
     {"mov.b32 %d, %a; .param .b32 p; st.param.b32 [p], %a; call leave_if_odd, (p);", "b32 b32"},
     {"mov.b32 %d, %a; and.b32 %t, %a, 63; nanosleep.u32 %t; nanosleep.u32 20; pmevent 3; "
      "pmevent.mask 5; griddepcontrol.launch_dependents; griddepcontrol.wait;",
@@ -619,6 +631,123 @@ constexpr Row kRows[] = {
      "wmma.load.c.sync.aligned.$3.$2.shared.f64 R2, [%rw+4096], 32; bar.warp.sync -1; "
      "{{|.rn=>wmma.mma.sync.aligned.$1.$3.$2#.f64.f64.f64.f64 R2, F1, V1, R2; "
      "}}wmma.store.d.sync.aligned.$1.$2.shared.f64 [%rw+4096], R2, 32; bar.warp.sync -1; READ_SUMS",
+     "b32*4 f64i*2 f64i*2 f64i*2"},
+    // All layouts of one shape, and two more of each type and shape.
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16|m32n8k16|m8n32k16>.shared.f16 F8, [%rw], "
+     "32; wmma.load.b.sync.aligned.<row|col>.$2.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row|col>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.f32 R8, F8, V8, R8; "
+     "wmma.store.d.sync.aligned.<row|col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16|m32n8k16|m8n32k16>.shared.f16 F8, [%rw], "
+     "32; wmma.load.b.sync.aligned.<col>.$2.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f16.f32 R4, F8, V8, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16|m32n8k16|m8n32k16>.shared.f16 F8, [%rw], "
+     "32; wmma.load.b.sync.aligned.<col>.$2.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.f16 R8, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16|m32n8k16|m8n32k16>.shared.f16 F8, [%rw], "
+     "32; wmma.load.b.sync.aligned.<col>.$2.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f16.f16 R4, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16>.shared.bf16 F4, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.bf16 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.bf16.bf16.f32 R8, F4, V4, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m32n8k16>.shared.bf16 F8, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.bf16 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.bf16.bf16.f32 R8, F8, V2, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m8n32k16>.shared.bf16 F2, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.bf16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.bf16.bf16.f32 R8, F2, V8, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k8>.shared.tf32 F4, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.tf32 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f32.tf32.tf32.f32 R8, F4, V4, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f32i*4 f32i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16>.shared.s8 F2, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.s8 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.s8.s8.s32 R8, F2, V2, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS "
+     "wmma.load.a.sync.aligned.<row|col>.<m16n16k16>.shared.u8 F2, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.u8 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.u8.u8.s32 R8, F2, V2, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.<m32n8k16>.shared.s8 "
+     "F4, [%rw], 32; wmma.load.b.sync.aligned.<col>.$2.shared.s8 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.s8.s8.s32 R8, F4, V1, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.<m32n8k16>.shared.u8 "
+     "F4, [%rw], 32; wmma.load.b.sync.aligned.<col>.$2.shared.u8 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.u8.u8.s32 R8, F4, V1, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.<m8n32k16>.shared.s8 "
+     "F1, [%rw], 32; wmma.load.b.sync.aligned.<col>.$2.shared.s8 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.s8.s8.s32 R8, F1, V4, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.<m8n32k16>.shared.u8 "
+     "F1, [%rw], 32; wmma.load.b.sync.aligned.<col>.$2.shared.u8 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.s32.u8.u8.s32 R8, F1, V4, R8; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_DOUBLES .reg .b64 %f0, %v0, %r0, %r1; bar.warp.sync -1; "
+     "wmma.load.a.sync.aligned.<row|col>.<m8n8k4>.shared.f64 F1, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<col>.$2.shared.f64 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.<row>.$2.shared.f64 R2, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$3.$2.f64.f64.f64.f64 R2, F1, V1, R2; "
+     "wmma.store.d.sync.aligned.<col>.$2.shared.f64 [%rw+4096], R2, 32; bar.warp.sync -1; "
+     "READ_SUMS",
      "b32*4 f64i*2 f64i*2 f64i*2"},
     // Through generic addresses, and into global memory.
     {"FILL_FACTORS FILL_SUMS REGISTERS "

@@ -16,13 +16,16 @@
 //   %rw %rs     8 KiB of this warp in shared memory; the same, 16 bytes further in each lane
 //   %i          where this thread's first source lies in global memory, for reading
 //   %t %u .b32, %h %k .b16, %x %y .b64, %z %w .b128, %p %q .pred for use
+//   %tuple      the number of this thread's operands
+//   @NAME       a texture or surface (images.h)
 //
 // Operands are the type of the result and those of the sources, separated by blanks. $1 is what was
 // chosen, T the last
 // type in the name of the first instruction, S the one before it, W is T with twice the bits. Names
 // that are no types are ranges: n8 (0 to 255), shift (mostly below 70), shuffle (the last operand
 // of shfl), n1 (f32 from 1/2 to 2), f16x2i and the like (whole numbers up to 8), few:T (few
-// different values, some warps agree), same:T (often the first source). Immutable; any thread.
+// different values, some warps agree), same:T (often the first source), at:texels, at:parts,
+// at:direction, at:index and at:layer (coordinates of images, images.h). Immutable; any thread.
 // Source: PTX ISA 9.0, 9.7 "Instructions".
 #ifndef CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
 #define CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_

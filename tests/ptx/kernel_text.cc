@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "tests/ptx/images.h"
 #include "tests/ptx/operand_values.h"
 
 namespace consort::ptx_suite {
@@ -128,6 +129,13 @@ string Scratch(const Instance& instance) {
   return text;
 }
 
+// The registers of the images that an instance names.
+string ImageRegisters(std::span<const string> images) {
+  string text;
+  for (size_t i = 0; i < images.size(); ++i) text += ".reg .b64 %o" + to_string(i) + ";\n";
+  return text;
+}
+
 // Those parts of module scope that the instances name.
 string ModuleText(std::span<const Instance> instances) {
   auto names = [&instances](const string& text) {
@@ -149,12 +157,14 @@ string ModuleText(std::span<const Instance> instances) {
 }  // namespace
 
 string BlockText(const Instance& instance) {
-  string text =
-      "{\n.reg .b32 %narrow;\n.reg .b64 %g, %s, %rs, %rw, %n, %l, %i;\n" + Scratch(instance);
+  string text = "{\n.reg .b32 %narrow, %tuple;\n.reg .b64 %g, %s, %rs, %rw, %n, %l, %i;\n" +
+                Scratch(instance);
   for (size_t i = 0; i < instance.sources.size(); ++i) {
     text += Declaration(kSourceNames[i], instance.sources[i]);
   }
-  return text + Declaration("%d", instance.result) + instance.code + "\n}\n";
+  const std::vector<string> images = ImagesOf({&instance, 1});
+  return text + ImageRegisters(images) + Declaration("%d", instance.result) +
+         WithRegisters(instance.code, images) + "\n}\n";
 }
 
 string KernelText(std::span<const Instance> instances) {
@@ -173,6 +183,12 @@ string KernelText(std::span<const Instance> instances) {
     }
     offset += tuples * source.count * kValueBytes;
   }
+  const std::vector<string> images = ImagesOf(instances);
+  body += ImageRegisters(images);
+  if (!images.empty()) body += "ld.param.u64 %at, [images];\n";
+  for (size_t i = 0; i < images.size(); ++i) {
+    body += "ld.global.b64 %o" + to_string(i) + ", [%at+" + to_string(i * kValueBytes) + "];\n";
+  }
   const Operand& result = first.result;
   body += "mad.wide.u32 %at, %tuple, " + to_string(result.count * kValueBytes) + ", %out;\n";
   offset = 0;
@@ -185,7 +201,7 @@ string KernelText(std::span<const Instance> instances) {
         instance.code.find("%i]") != string::npos || instance.code.find("%i+") != string::npos;
     body += "{\n" + Scratch(instance);
     body += Declaration("%d", result);
-    body += instance.code + "\n";
+    body += WithRegisters(instance.code, images) + "\n";
     for (uint32_t k = 0; k < result.count; ++k) {
       body += ToWide(RegisterName("%d", result, k), RegisterBits(result.type));
       body += "st.global.b64 [%at+" + to_string(offset + k * kValueBytes) + "], %io;\n";
@@ -194,7 +210,9 @@ string KernelText(std::span<const Instance> instances) {
     offset += tuples * result.count * kValueBytes;
   }
   string text = ".version 8.6\n.target sm_90\n.address_size 64\n" + ModuleText(instances) +
-                ".visible .entry run(.param .u64 in, .param .u64 out, .param .u64 memory)\n{\n"
+                ".visible .entry run(.param .u64 in, .param .u64 out, .param .u64 memory" +
+                (images.empty() ? "" : ", .param .u64 images") +
+                ")\n{\n"
                 ".reg .b32 %thread, %block, %tuple, %narrow;\n.reg .b64 %in, %out, %at, %io, %g, "
                 "%s, %rs, %rw, %n, %l, %i;\n"
                 "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nld.param.u64 %g, [memory];\n"

@@ -18,7 +18,8 @@ inline constexpr size_t kThreadBytes = 256;
 // A module with the kernel `run(in, out, memory)`, one thread a tuple of operands. `in` holds u64
 // values: those of the first source for all tuples, then the second's (SourceValues). `out` gets
 // those of the first instance's result, `count` a tuple, then the second's. `memory` is
-// kThreadBytes a thread. All instances have the same signature.
+// kThreadBytes a thread. Where instances use images (images.h), their handles follow as another
+// array, in the order of ImagesOf. All instances have the same signature.
 std::string KernelText(std::span<const Instance> instances);
 
 // The instance as a block `{...}` that declares what it names and may stand in any body.

@@ -180,6 +180,15 @@ uint64_t RandomValue(string_view type, uint32_t tuple, uint64_t first, Random& r
   // Some warps agree.
   if (type.starts_with("few:")) return tuple / 32 % 4 == 0 ? 7 : random.Below(4) + 0x100000001;
   if (type.starts_with("same:")) return random.Below(2) == 0 ? first : random.Next();
+  // Coordinates, most of them inside of images.h's, and a layer.
+  auto number = [&random](double low, uint64_t steps, double step) {
+    return FloatBits(kFloat, low + static_cast<double>(random.Below(steps)) * step);
+  };
+  if (type == "at:texels") return number(-8, 28 * 256, 1.0 / 256);
+  if (type == "at:parts") return number(-1.5, 4 * 64, 1.0 / 64);
+  if (type == "at:direction") return number(-2, 1 << 20, 4.0 / (1 << 20));
+  if (type == "at:index") return random.Below(24) - 6;
+  if (type == "at:layer") return random.Below(5) - 1;
   if (type == "n1")
     return FloatBits(kFloat, 0.5 + 1.5 * static_cast<double>(random.Below(1 << 20)) / (1 << 20));
   const FloatFormat* format = FormatOf(type);

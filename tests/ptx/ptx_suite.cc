@@ -5,11 +5,11 @@
 //   ptx_suite --driver LIB --record FILE [--dump FILE]     writes what the device computes
 //   ptx_suite --driver LIB --record FILE --expect OLD      the same, of rows that OLD lacks; the
 //                                                          others as OLD has them
-//   ptx_suite --driver LIB --expect FILE                   compares with what another one did
+//   ptx_suite --driver LIB --expect FILE[,FILE...]         compares with what another one did
 //   ptx_suite --print DIR                                  writes the PTX of each module
 //
-// The same program is run on a GPU, where its results become golden/expected.txt, and on the CPU
-// device.
+// The same program is run on a GPU, where its results become golden/expected.txt and, of matrices,
+// textures and surfaces, golden/expected_units.txt, and on the CPU device.
 // A kernel that fails, or never ends, takes the context and the process with it. While recording,
 // standard output says which module runs; --from N goes on with module N, and adds to FILE.
 // --only TEXT takes the instances whose code has TEXT in it. --rows FILE takes rows that are not in
@@ -27,12 +27,14 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tests/ptx/driver.h"
+#include "tests/ptx/images.h"
 #include "tests/ptx/instruction_rows.h"
 #include "tests/ptx/kernel_text.h"
 #include "tests/ptx/operand_values.h"
@@ -44,6 +46,8 @@ using std::string;
 
 // A module's instances: few enough that one is compiled quickly.
 constexpr size_t kModuleInstances = 16;
+// A few for each of them.
+constexpr size_t kImagesMax = 4 * kModuleInstances;
 // Results that are kept in full of an instance, to tell where it differs, and the steps in which
 // they are spread over all of its results.
 constexpr size_t kSamples = 11;
@@ -96,10 +100,11 @@ class Suite {
   int Main();
 
  private:
-  void ReadExpected();
+  void ReadExpected(const string& path);
   std::vector<Instance> ReadRows();
   void RunGroup(std::span<const Instance> instances);
   void RunModule(std::span<const Instance> instances);
+  void UploadImages(std::span<const Instance> instances);
   void Judge(const Instance& instance, std::span<uint64_t> results);
   void JudgeApproximation(const Instance& instance, std::span<const uint64_t> results);
   string OperandText(const Instance& instance, size_t tuple) const;
@@ -119,17 +124,19 @@ class Suite {
   CUdeviceptr in_ = 0;
   CUdeviceptr out_ = 0;
   CUdeviceptr memory_ = 0;
+  CUdeviceptr images_ = 0;              // the handles of a module's
+  std::map<string, uint64_t> objects_;  // handles by the images' names
   int modules_ = 0;
   int first_module_ = 0;
   int passed_ = 0;
   int failures_ = 0;
 };
 
-void Suite::ReadExpected() {
-  std::ifstream file(options_.expect);
+void Suite::ReadExpected(const string& path) {
+  std::ifstream file(path);
   string line;
   if (!std::getline(file, line)) {
-    std::fprintf(stderr, "cannot read %s\n", options_.expect.c_str());
+    std::fprintf(stderr, "cannot read %s\n", path.c_str());
     std::exit(2);
   }
   std::printf("expected results: %s\n", line.c_str());
@@ -169,7 +176,8 @@ std::vector<Instance> Suite::ReadRows() {
 }
 
 int Suite::Main() {
-  if (!options_.expect.empty()) ReadExpected();
+  std::stringstream files(options_.expect);
+  for (string path; std::getline(files, path, ',');) ReadExpected(path);
   if (options_.print.empty()) {
     driver_ = std::make_unique<Driver>(options_.driver);
     std::printf("device: %s\n", driver_->description().c_str());
@@ -178,6 +186,7 @@ int Suite::Main() {
     in_ = driver_->Allocate(kTuplesMax * 4 * 8 * sizeof(uint64_t));
     out_ = driver_->Allocate(kTuplesMax * kModuleInstances * 8 * sizeof(uint64_t));
     memory_ = driver_->Allocate(kTuplesMax * kThreadBytes);
+    images_ = driver_->Allocate(kImagesMax * sizeof(uint64_t));
   }
   if (!options_.record.empty()) {
     first_module_ = std::atoi(options_.from.c_str());
@@ -261,8 +270,9 @@ void Suite::RunModule(std::span<const Instance> instances) {
   const uint32_t count = instances.front().result.count;
   std::vector<uint64_t> results(size_t{tuples} * count * instances.size(), 0xDEADDEADDEADDEAD);
   driver_->Upload(out_, results);
+  UploadImages(instances);
   const CUresult result =
-      driver_->Run(module, tuples / kBlockThreads, kBlockThreads, {in_, out_, memory_});
+      driver_->Run(module, tuples / kBlockThreads, kBlockThreads, {in_, out_, memory_, images_});
   if (result != CUDA_SUCCESS) {
     std::printf("FAIL  error %d from the kernel of\n", result);
     for (const Instance& instance : instances) std::printf("      %s\n", instance.name.c_str());
@@ -273,6 +283,16 @@ void Suite::RunModule(std::span<const Instance> instances) {
   for (size_t i = 0; i < instances.size(); ++i) {
     Judge(instances[i], std::span(results).subspan(i * tuples * count, size_t{tuples} * count));
   }
+}
+
+void Suite::UploadImages(std::span<const Instance> instances) {
+  std::vector<uint64_t> handles;
+  for (const string& name : ImagesOf(instances)) {
+    uint64_t& object = objects_[name];
+    if (object == 0) object = driver_->MakeObject(Image::Named(name));
+    handles.push_back(object);
+  }
+  if (!handles.empty()) driver_->Upload(images_, handles);
 }
 
 string Suite::OperandText(const Instance& instance, size_t tuple) const {

@@ -97,6 +97,7 @@ void EmitTexture(Step& step);
 void EmitTextureGather(Step& step);
 void EmitSurfaceLoad(Step& step);
 void EmitSurfaceStore(Step& step);
+void EmitSurfaceReduce(Step& step);
 void EmitTextureQuery(Step& step);
 
 // emit_warp.cc

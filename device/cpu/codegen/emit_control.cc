@@ -58,6 +58,8 @@ Slot SlotOf(Step& step, const Operand& operand, const Symbol* parameter) {
     step.f.FailSyntax("a constant argument of an indirect call has no type");
     return slot;
   }
+  // Of a variadic function's last parameter only the caller knows the size.
+  if (declared->IsUnsized() && !slot.is_register) declared = own;
   slot.type = declared->type;
   slot.bytes = declared->bytes != 0 ? declared->bytes : ptx::TypeBytes(declared->type);
   slot.align =
@@ -195,8 +197,10 @@ void EmitCallTo(Step& step, const CallParts& parts, Value* target, const ptx::Fu
                       in_slots[i].bytes);
     }
   }
+  Value* const stack_blocks = step.f.EnterArguments(in, callee);
   ir.CreateCall(FunctionIrType(ir.getContext()), target, {step.f.context(), in, out})
       ->setDoesNotThrow();
+  step.f.LeaveArguments(stack_blocks);
   for (size_t i = 0; i < returns.size(); ++i) {
     Value* from = at(out, out_offsets[i]);
     if (out_slots[i].is_register) {

@@ -187,6 +187,37 @@ void EmitSurfaceStore(Step& step) {
   step.f.CallRuntime("consort_rt_surface_store", step.ir().getVoidTy(), arguments);
 }
 
+void EmitSurfaceReduce(Step& step) {
+  struct Operation {
+    std::string_view name;
+    WarpReduce of_signed;
+    WarpReduce of_unsigned;
+  };
+  constexpr Operation kOperations[] = {
+      {"add", WarpReduce::kAdd, WarpReduce::kAdd},
+      {"min", WarpReduce::kMinSigned, WarpReduce::kMinUnsigned},
+      {"max", WarpReduce::kMaxSigned, WarpReduce::kMaxUnsigned},
+      {"and", WarpReduce::kAnd, WarpReduce::kAnd},
+      {"or", WarpReduce::kOr, WarpReduce::kOr},
+  };
+  for (const Operation& operation : kOperations) {
+    if (!step.Has(operation.name)) continue;
+    const WarpReduce chosen =
+        ptx::IsSigned(step.type()) ? operation.of_signed : operation.of_unsigned;
+    std::vector<Value*> arguments;
+    Value* const buffer = SurfaceCall(step, step.operand(0), 1, &arguments);
+    if (buffer == nullptr) return;
+    const uint32_t bytes = ptx::TypeBytes(step.type());
+    step.ir().CreateAlignedStore(
+        step.f.Cast(step.f.Read(step.operand(1), step.type()), step.f.IntType(8 * bytes)), buffer,
+        llvm::Align(bytes));
+    arguments.push_back(step.ir().getInt32(static_cast<uint32_t>(chosen)));
+    step.f.CallRuntime("consort_rt_surface_reduce", step.ir().getVoidTy(), arguments);
+    return;
+  }
+  step.Unsupported();
+}
+
 void EmitTextureQuery(Step& step) {
   constexpr std::string_view kQueries[] = {"width", "height", "depth"};
   for (uint32_t query = 0; query < 3; ++query) {

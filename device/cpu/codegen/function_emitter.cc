@@ -196,7 +196,8 @@ void FunctionEmitter::EnterStackBlocks() {
   }
   std::vector<bool> entered(function_.symbols.size(), false);
   auto enter = [&](uint32_t symbol) {
-    if (entered[symbol]) return;
+    // The caller has entered what has no size here.
+    if (entered[symbol] || function_.symbols[symbol].IsUnsized()) return;
     entered[symbol] = true;
     EnterStackBlock(EntryAlloca(StackBlockType(), alignof(StackBlock)), Storage(symbol),
                     builder_.getInt64(function_.symbols[symbol].bytes));
@@ -213,6 +214,26 @@ void FunctionEmitter::EnterStackBlocks() {
       // A kernel's parameters are known to the engine, and are only to be read.
       if (!function_.is_entry || symbol.kind != SymbolKind::kInput) enter(operand.symbol);
     }
+  }
+}
+
+llvm::Value* FunctionEmitter::EnterArguments(llvm::Value* arguments, const ptx::Function* callee) {
+  const bool has_address =
+      callee == nullptr ||
+      (!callee->inputs.empty() && callee->symbols[callee->inputs.back()].IsUnsized());
+  if (!shared_.check_accesses || !has_address) return nullptr;
+  llvm::Value* before =
+      builder_.CreateLoad(builder_.getPtrTy(), FieldPointer(offsetof(ThreadContext, stack_blocks)));
+  const uint64_t bytes =
+      llvm::cast<llvm::AllocaInst>(arguments)->getAllocatedType()->getArrayNumElements();
+  EnterStackBlock(EntryAlloca(StackBlockType(), alignof(StackBlock)), arguments,
+                  builder_.getInt64(bytes));
+  return before;
+}
+
+void FunctionEmitter::LeaveArguments(llvm::Value* before) {
+  if (before != nullptr) {
+    builder_.CreateStore(before, FieldPointer(offsetof(ThreadContext, stack_blocks)));
   }
 }
 

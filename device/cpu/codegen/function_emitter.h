@@ -126,6 +126,11 @@ class FunctionEmitter {
   // A MatrixSlots (engine/matrix.h), the same for all matrix instructions of the function.
   llvm::Value* MatrixBuffer();
 
+  // Around a call, in checked code: `arguments` (an alloca), to which a variadic function has
+  // pointers; null `callee`: it is not known. What the one gives is for the other.
+  llvm::Value* EnterArguments(llvm::Value* arguments, const ptx::Function* callee);
+  void LeaveArguments(llvm::Value* before);
+
   // The condition code register's carry flag (PTX ISA, 9.7.2), a slot of type i1.
   llvm::Value* CarryFlag();
 

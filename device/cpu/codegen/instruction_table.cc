@@ -183,6 +183,8 @@ constexpr InstructionRow kRows[] = {
      EmitSurfaceLoad},
     {"sust", "b 1d 2d 3d a1d a2d v2 v4 trap clamp zero wb cg cs wt", "b8 b16 b32 b64", 1, 2, 2,
      EmitSurfaceStore},
+    {"sured", "b add min max and or 1d 2d 3d a1d a2d trap clamp zero", "b32 u32 s32 u64 s64", 1, 2,
+     2, EmitSurfaceReduce},
     // 9.7.12 Control flow
     {"bra", "uni", kNoTypes, 0, 1, 1, EmitBranch},
     {"brx", "idx uni", kNoTypes, 0, 2, 2, EmitBranchIndexed},

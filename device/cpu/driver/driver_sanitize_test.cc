@@ -222,6 +222,11 @@ TEST(SanitizeTest, LocalArrayOfAFunctionOverflows) {
       [](Device& device) { return device.Run("WriteLocalOfFunction", 1, 0, device.out, 7); });
 }
 
+TEST(SanitizeTest, MoreArgumentsAreReadThanThereAre) {
+  ExpectReport(CUDA_ERROR_ILLEGAL_ADDRESS, HasSubstr("Invalid __local__ read of size 4 bytes"),
+               [](Device& device) { return device.Run("ReadArguments", 1, 0, device.out, 1); });
+}
+
 TEST(SanitizeTest, ConstantOutOfRange) {
   ExpectReport(
       CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -327,6 +332,7 @@ TEST(SanitizeTest, TextureThatIsNone) {
   REQUIRE(good(device.Run("WriteSharedThroughPointer", 8, 0, out, 0)) == 3);
   REQUIRE(good(device.Run("WriteLocal", 1, 0, out, 7)) == 7);
   good(device.Run("WriteLocalOfFunction", 1, 0, out, 5));
+  REQUIRE(good(device.Run("ReadArguments", 2, 0, out, 0)) == 13);
   REQUIRE(good(device.Run("ReadConstant", 1, 0, out, 3)) == 4);
   good(device.Run("WriteVariable", 1, 0, 3));
   REQUIRE(good(device.Run("WriteMalloc", 1, 0, out, 3)) == 5);

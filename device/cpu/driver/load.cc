@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "device/cpu/driver/limits.h"
 #include "device/cpu/driver/state.h"
+#include "device/cpu/driver/thread_state.h"
 #include "device/image/image.h"
 
 namespace consort::cpu {
@@ -181,8 +182,9 @@ CUresult LinkProgram(std::span<const ptx::LinkInput> inputs, LoadedProgram* load
     }
     joined = *std::move(linked);
   }
-  absl::StatusOr<std::unique_ptr<Program>> program =
-      Program::Load(joined, GetState()->load_options);
+  LoadOptions options = GetState()->load_options;
+  options.managed = ThisThread().managed;
+  absl::StatusOr<std::unique_ptr<Program>> program = Program::Load(joined, options);
   if (!program.ok()) {
     *message = Text(program.status());
     return inputs.size() > 1 && absl::IsOutOfRange(program.status()) ? CUDA_ERROR_INVALID_SOURCE

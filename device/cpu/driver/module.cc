@@ -26,7 +26,7 @@ Module::Module(State& state, std::shared_ptr<Context> context, std::unique_ptr<P
       settings_(std::move(settings)),
       library_(library) {
   for (const VariableInfo& variable : program_->variables()) {
-    if (variable.bytes == 0) continue;
+    if (variable.bytes == 0 || variable.managed) continue;
     Range range;
     range.base = reinterpret_cast<uintptr_t>(variable.address);
     range.bytes = variable.bytes;
@@ -42,6 +42,7 @@ Module::Module(State& state, std::shared_ptr<Context> context, std::unique_ptr<P
 
 Module::~Module() {
   for (const VariableInfo& variable : program_->variables()) {
+    if (variable.managed) continue;
     state_.address_space.Remove(reinterpret_cast<uintptr_t>(variable.address),
                                 RangeKind::kVariable);
   }

@@ -10,6 +10,7 @@
 #include "device/cpu/driver/context.h"
 #include "device/cpu/driver/cuda_api.h"
 #include "device/cpu/driver/stream.h"
+#include "device/cpu/program.h"
 
 namespace consort::cpu {
 
@@ -31,6 +32,8 @@ class ThreadState {
   std::shared_ptr<Stream> DefaultStream(const std::shared_ptr<Context>& context);
 
   bool in_host_function = false;
+  // For what this thread loads from now on.
+  ManagedMemory managed;
 
  private:
   std::vector<CUcontext> stack_;

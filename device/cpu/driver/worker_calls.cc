@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/worker_calls.cc: what a worker tells this driver beside CUDA's calls: where in
 // the mapped parts of a reservation the allocations of its tenants are, so that checked kernels
-// keep to them; and who gets what kernels of a stream print. device/driver/driver_loader.h looks
-// for these functions by name. Any thread.
+// keep to them; who gets what kernels of a stream print; and where managed variables lie, which
+// programs have, too. device/driver/driver_loader.h looks for these functions by name. Any thread.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "device/cpu/driver/state.h"
+#include "device/cpu/driver/thread_state.h"
 
 using namespace consort::cpu;
 
@@ -18,6 +19,8 @@ extern "C" {
 [[gnu::visibility("default")]] void consort_cpu_stream_output(
     CUstream stream, void (*write)(void* owner, int descriptor, const char* text, size_t bytes),
     void* owner);
+[[gnu::visibility("default")]] void consort_cpu_managed_memory(
+    void* (*take)(void* owner, uint64_t bytes, int* fresh), void* owner);
 
 void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes) {
   State* const state = GetState();
@@ -37,6 +40,11 @@ void consort_cpu_stream_output(CUstream stream,
     found->SetOutput({write, owner});
     return CUDA_SUCCESS;
   });
+}
+
+void consort_cpu_managed_memory(void* (*take)(void* owner, uint64_t bytes, int* fresh),
+                                void* owner) {
+  ThisThread().managed = {take, owner};
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 
+#include <cstdarg>
 #include <cstdio>
 
 namespace cg = cooperative_groups;
@@ -361,4 +362,40 @@ extern "C" __global__ void WideTiles(const int* in, int* sums, int* kept) {
   sums[blockIdx.x * blockDim.x + threadIdx.x] = cg::reduce(tile, number, cg::plus<int>());
   block.sync();
   kept[blockIdx.x * blockDim.x + threadIdx.x] = dynamic[threadIdx.x] + fixed[threadIdx.x % 3];
+}
+
+struct Pair {
+  double first;
+  int second;
+};
+
+// `count` times an int, a double and a Pair; then -1.
+__device__ __noinline__ double SumOf(int count, ...) {
+  va_list arguments;
+  va_start(arguments, count);
+  double sum = 0;
+  for (int i = 0; i < count; ++i) {
+    sum += va_arg(arguments, int);
+    sum += 10 * va_arg(arguments, double);
+    const Pair pair = va_arg(arguments, Pair);
+    sum += 100 * pair.first + 1000 * pair.second;
+  }
+  va_list copy;
+  va_copy(copy, arguments);
+  const bool ended = va_arg(arguments, long long) == -1 && va_arg(copy, long long) == -1;
+  va_end(copy);
+  va_end(arguments);
+  return ended ? sum : -1e9;
+}
+
+__device__ double (*sum_of)(int, ...) = SumOf;
+
+// Through a pointer, too, and without anything between.
+extern "C" __global__ void Variadic(double* sums, int number, double value) {
+  const int me = blockIdx.x * blockDim.x + threadIdx.x;
+  double (*const sum)(int, ...) = me % 3 == 2 ? nullptr : sum_of;
+  const Pair pair = {value * me, number - me};
+  double all = SumOf(0, -1ll) + SumOf(1, number, value, pair, -1ll);
+  if (sum != nullptr) all += sum(2, me, value, pair, number, 2 * value, pair, -1ll);
+  sums[me] = all;
 }

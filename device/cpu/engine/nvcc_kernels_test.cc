@@ -295,6 +295,19 @@ TEST_P(NvccKernels, TilesOfSeveralWarpsMeetInReservedSharedMemory) {
   }
 }
 
+TEST_P(NvccKernels, FunctionsTakeAnyNumberOfArguments) {
+  constexpr int kNumber = 7;
+  constexpr double kValue = 0.5;
+  std::vector<double> sums(96);
+  Run("Variadic", Shape(2, 48), sums.data(), kNumber, kValue);
+  for (int me = 0; me < 96; ++me) {
+    const double pair = 100 * kValue * me + 1000 * (kNumber - me);
+    double expected = kNumber + 10 * kValue + pair;
+    if (me % 3 != 2) expected += me + kNumber + 30 * kValue + 2 * pair;
+    ASSERT_EQ(sums[static_cast<size_t>(me)], expected) << me;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, NvccKernels,
                          testing::Values(CONSORT_TEST_PTX_75, CONSORT_TEST_PTX_90),
                          [](const auto& info) { return info.index == 0 ? "sm_75" : "sm_90"; });

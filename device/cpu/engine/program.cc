@@ -43,7 +43,7 @@ class CompiledProgram : public Program, public SiteNames {
     CodeOptions code;
     code.check_accesses = options.memory != nullptr;
     code.watch_time = options.time_limit > 0;
-    RETURN_IF_ERROR(program->memory_.Fill(*program->module_, code.check_accesses));
+    RETURN_IF_ERROR(program->memory_.Fill(*program->module_, code.check_accesses, options.managed));
     ASSIGN_OR_RETURN(program->compiler_,
                      Compiler::Create(*program->module_, program->layout_,
                                       program->memory_.addresses(), program->cache_, code));
@@ -152,6 +152,7 @@ class CompiledProgram : public Program, public SiteNames {
       info.address = memory_.addresses()[i];
       info.bytes = variable.bytes;
       info.constant = variable.space == ptx::Space::kConst;
+      info.managed = variable.is_managed && memory_.has_managed();
       if (info.constant) constant_bytes += static_cast<uint32_t>(variable.bytes);
       variables_.push_back(std::move(info));
     }

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "device/cpu/engine/access_checker.h"
 #include "device/cpu/engine/block_runner.h"
@@ -291,6 +293,53 @@ void SurfaceStore(ThreadContext* context, const void* values, uint32_t what, uin
   }
 }
 
+// What `operation` makes of two values, of which the surface has the first. Unsigned ones.
+template <typename Word>
+Word Reduced(WarpReduce operation, Word a, Word b) {
+  using Signed = std::make_signed_t<Word>;
+  switch (operation) {
+    case WarpReduce::kAdd:
+      return a + b;
+    case WarpReduce::kMinSigned:
+      return static_cast<Signed>(b) < static_cast<Signed>(a) ? b : a;
+    case WarpReduce::kMinUnsigned:
+      return std::min(a, b);
+    case WarpReduce::kMaxSigned:
+      return static_cast<Signed>(b) > static_cast<Signed>(a) ? b : a;
+    case WarpReduce::kMaxUnsigned:
+      return std::max(a, b);
+    case WarpReduce::kAnd:
+      return a & b;
+    case WarpReduce::kOr:
+      return a | b;
+    case WarpReduce::kXor:
+      return a ^ b;
+  }
+  return a;
+}
+
+template <typename Word>
+void ReduceAt(uintptr_t address, WarpReduce operation, const void* value) {
+  Word operand = 0;
+  std::memcpy(&operand, value, sizeof(operand));
+  std::atomic_ref<Word> word(*reinterpret_cast<Word*>(address));
+  Word before = word.load(std::memory_order_relaxed);
+  while (!word.compare_exchange_weak(before, Reduced(operation, before, operand),
+                                     std::memory_order_relaxed)) {
+  }
+}
+
+void SurfaceReduce(ThreadContext* context, const void* value, uint32_t what, uint64_t handle,
+                   int32_t c0, int32_t c1, int32_t c2, int32_t, uint32_t operation) {
+  const uintptr_t address = SurfacePlace(context, what, handle, {c0, c1, c2});
+  if (address == 0) return;
+  if (what >> kSurfaceBytesShift == sizeof(uint64_t)) {
+    ReduceAt<uint64_t>(address, static_cast<WarpReduce>(operation), value);
+  } else {
+    ReduceAt<uint32_t>(address, static_cast<WarpReduce>(operation), value);
+  }
+}
+
 // --- Device library ---
 
 void AssertFail(ThreadContext* context, uint64_t message, uint64_t file, uint32_t line,
@@ -509,6 +558,7 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_texture_size", &TextureSize),
       Row("consort_rt_surface_load", &SurfaceLoad),
       Row("consort_rt_surface_store", &SurfaceStore),
+      Row("consort_rt_surface_reduce", &SurfaceReduce),
       Row("consort_rt_assertfail", &AssertFail),
       Row("consort_rt_vprintf", &Vprintf),
       Row("consort_rt_malloc", &Malloc),

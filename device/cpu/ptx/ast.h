@@ -43,6 +43,7 @@ struct Variable {
   uint32_t align = 1;
   uint64_t bytes = 0;  // 0 for an extern array without a size
   bool is_extern = false;
+  bool is_managed = false;    // host and kernels see the same bytes
   std::vector<uint8_t> data;  // the initialiser; shorter than bytes when the rest is zero
   std::vector<Relocation> relocations;
   int line = 0;
@@ -67,6 +68,11 @@ struct Symbol {
   uint32_t index = kNone;  // kVariable: the variable; kInput, kReturn: its position
   std::string_view name;
   int line = 0;
+
+  // The last parameter of a variadic function: `.param .b8 rest[]`.
+  bool IsUnsized() const {
+    return kind == SymbolKind::kInput && space == Space::kParam && bytes == 0;
+  }
 };
 
 enum class OperandKind : uint8_t {

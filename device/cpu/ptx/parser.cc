@@ -116,6 +116,7 @@ class ModuleParser {
       variable.align = declaration.AlignBytes();
       variable.line = declaration.line;
       variable.is_extern = is_extern || declaration.is_unsized;
+      variable.is_managed = declaration.is_managed && space == Space::kGlobal;
       ASSIGN_OR_RETURN(variable.bytes, tokens_.BytesOf(declaration, kVariableBytesMax));
       if (tokens_.TakeIf('=')) {
         variable.is_extern = false;
@@ -167,6 +168,11 @@ class ModuleParser {
       symbol.line = declaration.line;
       symbol.index = static_cast<uint32_t>(out.size());
       ASSIGN_OR_RETURN(symbol.bytes, tokens_.BytesOf(declaration, kParamBytesMax));
+      // The arguments of a variadic function. Source: PTX ISA 9.0, 7.2 "Variadic Functions".
+      if (declaration.is_unsized &&
+          (function.is_entry || kind != SymbolKind::kInput || !tokens_.token().Is(')'))) {
+        return SyntaxError(declaration.line, "only a function's last parameter may have no size");
+      }
       total += symbol.bytes;
       if (total > kParamBytesMax) {
         return ErrorAt(absl::StatusCode::kResourceExhausted, symbol.line,

@@ -236,7 +236,9 @@ absl::StatusOr<Declaration> TokenStream::ParseDeclaration() {
       }
     } else if (word.text == "attribute") {
       RETURN_IF_ERROR(Expect('('));
-      while (token_.kind != TokenKind::kEnd && !TakeIf(')')) Take();
+      while (token_.kind != TokenKind::kEnd && !TakeIf(')')) {
+        declaration.is_managed |= Take().IsDotted("managed");
+      }
     } else {
       return ErrorAt(absl::StatusCode::kUnimplemented, word.line,
                      absl::StrCat("directive `.", Text(word.text), "` is not supported"));

@@ -36,6 +36,7 @@ struct Declaration {
   std::vector<uint64_t> dimensions;
   bool is_array = false;
   bool is_unsized = false;  // the first dimension is empty: []
+  bool is_managed = false;  // .attribute(.managed)
   int line = 0;
 
   uint32_t ElementBytes() const { return TypeBytes(type) * vector_width; }

@@ -2,6 +2,8 @@
 // Kernels with one bug each, for driver_sanitize_test.cc. What is wrong depends on an argument, so
 // that no compiler sees it; with a good argument each is in order. Lines marked BUG are what a
 // report has to name.
+#include <cstdarg>
+
 extern "C" {
 
 __constant__ int constants[4] = {1, 2, 3, 4};
@@ -52,6 +54,19 @@ __global__ void WriteSharedThroughPointer(int* out, int index) {
   StoreThrough(cells + threadIdx.x + index, 3);
   __syncthreads();
   out[threadIdx.x] = cells[threadIdx.x];
+}
+
+__device__ __noinline__ int LastOf(int count, ...) {
+  va_list arguments;
+  va_start(arguments, count);
+  int last = 0;
+  for (int i = 0; i < count; ++i) last = va_arg(arguments, int);
+  va_end(arguments);
+  return last;
+}
+
+__global__ void ReadArguments(int* out, int extra) {
+  out[threadIdx.x] = LastOf(2 + extra, 5, 6) + LastOf(1, 7);
 }
 
 __global__ void WriteLocal(int* out, int index) {
