@@ -122,13 +122,14 @@ inline constexpr uint32_t kPageSessionsMax = 200;
 // killed. A thousand sessions write 50 MB a day.
 inline constexpr Nanos kAccountEvery = 600 * kSecond;
 
-// What consortd hands over to its next binary: some hundred bytes a session and event, and names.
-inline constexpr Bytes kDaemonStateBytesMax = 64 * kMiB;
+// What consortd hands over to its next binary: some hundred bytes a session and event, names, and
+// what VMs have sent and nobody has read yet, which four at their bound fill.
+inline constexpr Bytes kDaemonStateBytesMax = kGiB;
 // That binary has so long to say that it can go on.
 inline constexpr Nanos kRehearsalMax = 30 * kSecond;
-// Doors are closed so long at most, until those who are being greeted have gone on; one look each.
-inline constexpr Nanos kGreetingsEndMax = 2 * kSecond;
-inline constexpr Nanos kGreetingsLook = 5 * kMillisecond;
+// Doors are closed so long at most, until those who wait for a worker have gone on; one look each.
+inline constexpr Nanos kWaitingEndMax = 2 * kSecond;
+inline constexpr Nanos kWaitingLook = 5 * kMillisecond;
 
 // What sessions and workers get to end by themselves when consortd stops; then they are killed.
 inline constexpr Nanos kShutdownTimeout = 10 * kSecond;

@@ -120,8 +120,12 @@ absl::Status Daemon::OpenDoors() {
       LOG(INFO) << "no kernel vsock: " << door.status().message();
     }
   }
-  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
-  for (const VmOptions& vm : options_.vms) RETURN_IF_ERROR(vm_doors_->Add(vm));
+  if (vm_doors_ == nullptr) {
+    vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
+  }
+  for (const VmOptions& vm : options_.vms) {
+    if (!vm_doors_->vms().contains(vm.name)) RETURN_IF_ERROR(vm_doors_->Add(vm));
+  }
   RETURN_IF_ERROR(OpenVmDoors());
   return JoinPool();
 }

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/inherited_fds.h"
 #include "base/unique_fd.h"
 #include "host/checkpoint/holding.h"
 #include "host/control/messages.h"
@@ -291,14 +292,15 @@ class Daemon final : private AdminActions {
   absl::Status Upgrade(const std::string& who) override;
   std::string Upgrades() const override;
   void OnRehearsed(int wait_status);
-  // Once nobody is being greeted, or at the deadline.
+  // Once nobody waits for a worker, or at the deadline.
   void HandOver(Nanos deadline);
   void RefuseUpgrade(const absl::Status& why);
+  // While the VMs' doors are paused.
   DaemonState State() const;
   void RestoreBooks(const DaemonState& state);
-  absl::Status RestoreWorkers(const DaemonState& state);
+  absl::Status RestoreWorkers(const DaemonState& state, InheritedFds* fds);
   absl::Status RestoreSessions(const DaemonState& state);
-  absl::Status RestoreDoors(const DaemonState& state);
+  absl::Status RestoreDoors(const DaemonState& state, InheritedFds* fds);
   // Those of the last binary are replaced as soon as they have no sessions.
   void RenewWorkers(uint64_t description_hash);
 

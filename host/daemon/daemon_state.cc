@@ -8,8 +8,10 @@
 #include "host/control/field_coder.h"
 #include "host/control/fingerprint.h"
 #include "host/daemon/event_log.h"
+#include "host/daemon/vsock_device_fields.h"
 #include "host/daemon/worker_process.h"
 #include "host/limits.h"
+#include "vmsock/wire/handshake.h"
 
 namespace consort::host {
 namespace {
@@ -51,6 +53,24 @@ void Describe(Coder& coder, State& state) {
   coder.Number(state.vsock);
   DescribeListening(coder, state.admin);
   DescribeListening(coder, state.metrics);
+  coder.Each(state.vms, [&](auto& vm) {
+    coder.Bytes(vm.name);
+    coder.Bytes(vm.socket_path);
+    coder.Bytes(vm.tenant);
+    coder.Each(vm.vgpus, [&](auto& vgpus) { coder.Number(vgpus); });
+    DescribeVsockDevice(coder, vm.device);
+  });
+  coder.Each(state.greetings, [&](auto& greeting) {
+    coder.Number(greeting.socket);
+    coder.Bytes(greeting.tenant);
+    coder.Bytes(greeting.vm);
+    coder.Number(greeting.devices_max);
+    coder.Bytes(greeting.front_door);
+    coder.Bytes(greeting.peer);
+    coder.Number(greeting.shares_memory);
+    coder.Bytes(greeting.input);
+    coder.Bytes(greeting.output);
+  });
   coder.Each(state.devices, [&](auto& device) {
     coder.Struct(device.info);
     coder.Struct(device.memory);
@@ -153,6 +173,16 @@ std::string WhatIsWrong(const DaemonState& state) {
     if (!is_device(session.device)) return "a session's device";
     if (!workers.contains(session.worker)) return "a session's worker";
   }
+  std::set<std::string> vms;
+  for (const DaemonState::Vm& vm : state.vms) {
+    if (!vms.insert(vm.name).second || vm.vgpus.size() > 1) return "a VM";
+    if (vm.device.listener == DaemonState::kNone) return "a VM without its socket";
+  }
+  if (state.vms.size() > kVmsMax) return "too many VMs";
+  for (const DaemonState::Greeting& greeting : state.greetings) {
+    if (greeting.socket == DaemonState::kNone) return "a greeting without its socket";
+    if (greeting.input.size() >= sizeof(wire::Hello)) return "a Hello that is too long";
+  }
   if (state.events.size() > kEventsMax) return "too many events";
   for (const DaemonState::Event& event : state.events) {
     if (event.level > static_cast<uint32_t>(EventLevel::kError)) return "an event's level";
@@ -217,6 +247,10 @@ std::vector<int> DescriptorsOf(const DaemonState& state) {
     }
   }
   add(state.vsock);
+  for (const DaemonState::Vm& vm : state.vms) {
+    for (const int descriptor : vhost_user::DescriptorsOf(vm.device)) add(descriptor);
+  }
+  for (const DaemonState::Greeting& greeting : state.greetings) add(greeting.socket);
   for (const DaemonState::Worker& worker : state.workers) add(worker.control);
   return descriptors;
 }

@@ -21,11 +21,12 @@
 
 #include "absl/status/statusor.h"
 #include "host/control/messages.h"
+#include "vmsock/vhost_user/device_state.h"
 
 namespace consort::host {
 
 // One more whenever the fields change.
-inline constexpr uint64_t kDaemonStateVersion = 1;
+inline constexpr uint64_t kDaemonStateVersion = 2;
 
 struct DaemonState {
   static constexpr int kNone = -1;  // no descriptor
@@ -51,6 +52,30 @@ struct DaemonState {
   int vsock = kNone;
   std::vector<Listening> admin;    // one or none
   std::vector<Listening> metrics;  // likewise
+
+  // A VM's vsock device, with the VM on it if one runs.
+  struct Vm {
+    std::string name;
+    std::string socket_path;
+    std::string tenant;           // as VmOptions has it
+    std::vector<uint32_t> vgpus;  // one or none
+    vhost_user::VsockDeviceState device;
+  };
+  std::vector<Vm> vms;
+
+  // A connection whose first words are under way (greeter.h).
+  struct Greeting {
+    int socket = kNone;
+    std::string tenant;
+    std::string vm;
+    uint32_t devices_max = 0;
+    std::string front_door;
+    std::string peer;
+    bool shares_memory = false;
+    std::string input;   // of its Hello
+    std::string output;  // that it has not taken yet
+  };
+  std::vector<Greeting> greetings;
 
   struct Device {
     Ready info;

@@ -11,11 +11,62 @@
 
 #include "host/control/control_socket.h"
 #include "host/limits.h"
+#include "vmsock/vhost_user/backend.h"
+#include "vmsock/wire/handshake.h"
 
 namespace consort::host {
 namespace {
 
 using ::testing::HasSubstr;
+
+// A device in the middle of everything; no two values are the same.
+vhost_user::VsockDeviceState Device() {
+  vhost_user::ConnectionState connection;
+  connection.guest_port = 1001;
+  connection.host_port = 7000;
+  connection.window_bytes = 65536;
+  connection.host = 40;
+  connection.backlog = {std::byte{1}, std::byte{2}, std::byte{3}};
+  connection.forwarded = 0xfffffff0;
+  connection.forwarded_reported = 0xffffff00;
+  connection.writable = false;
+  connection.write_ended = true;
+  connection.host_refuses = true;
+  connection.peer_window = 262144;
+  connection.peer_forwarded = 11;
+  connection.sent = 17;
+  connection.unread_ends = {12, 17};
+  connection.readable = true;
+  connection.host_ended = true;
+  connection.guest_shutdown = 1;
+  connection.told_shutdown = 2;
+  connection.response_pending = true;
+  connection.credit_update_pending = true;
+  connection.credit_request_pending = true;
+  connection.credit_requested = true;
+  connection.stalled = true;
+  connection.detached = true;
+  connection.read_chains = 4;
+  vhost_user::QueueState queue;
+  queue.layout = {128, 0x1000, 0x2000, 0x3000};
+  queue.has_address = true;
+  queue.base = 21;
+  queue.enabled = true;
+  queue.broken = true;
+  queue.started = true;
+  queue.next_available = 22;
+  queue.stopped = {{{64, 0x4000, 0x5000, 0x6000}, 23, 24}};
+  queue.kick = 41;
+  queue.call = 42;
+  queue.err = 43;
+  vhost_user::FrontendState frontend;
+  frontend.control = {44, {std::byte{5}}, {45, 46}};
+  frontend.backend = {
+      vhost_user::kFeatureEventIdx, 3, {{{0x7000, 0x8000, 0x9000, 0xa000}, 47}}, {queue, {}}};
+  frontend.muxer = {{connection, {}}, {{2, 1002, 7001, 1}}};
+  frontend.muxer.connections[1].window_bytes = 65536;
+  return {48, {frontend}};
+}
 
 // With something of every kind.
 DaemonState Whole() {
@@ -26,6 +77,9 @@ DaemonState Whole() {
   state.vsock = 7;
   state.admin = {{"/run/admin.sock", "", 8, 9}};
   state.metrics = {{"127.0.0.1:9825", "", 10, DaemonState::kNone}};
+  state.vms = {{"web-1", "/run/vms/web-1.sock", "web", {2}, Device()},
+               {"idle", "/run/vms/idle.sock", "", {}, {49, {}}}};
+  state.greetings = {{50, "web", "web-1", 2, "vhost-user", "port 1001", true, "CNST", "no"}};
   state.devices.resize(2);
   SetText(state.devices[1].info.snapshot.name, "Two");
   state.devices[1].memory.promised = 17;
@@ -68,7 +122,13 @@ TEST(DaemonState, IsReadAsItWasWritten) {
   EXPECT_EQ(read->metrics[0].lock, DaemonState::kNone);
   EXPECT_EQ(read->terms[0].rates, state.terms[0].rates);
   EXPECT_THAT(DescriptorsOf(*read),
-              ::testing::UnorderedElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+              ::testing::UnorderedElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, 41, 42, 43, 44,
+                                              45, 46, 47, 48, 49, 50));
+  EXPECT_EQ(read->vms[0].device, state.vms[0].device);
+  EXPECT_EQ(read->vms[0].vgpus, state.vms[0].vgpus);
+  EXPECT_TRUE(read->vms[1].device.frontends.empty());
+  EXPECT_EQ(read->greetings[0].input, "CNST");
+  EXPECT_TRUE(vhost_user::Check(read->vms[0].device).ok());
 }
 
 TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
@@ -76,7 +136,7 @@ TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
   bytes[8] ^= std::byte{64};
   const auto read = DecodeDaemonState(bytes);
   EXPECT_TRUE(absl::IsFailedPrecondition(read.status())) << read.status();
-  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 65, this one reads 1"));
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 66, this one reads 2"));
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("when no application runs"));
 }
 
@@ -123,6 +183,14 @@ TEST(DaemonState, ThatContradictsItselfIsRefused) {
       [](DaemonState* state) { state->sessions[0].device = 2; },
       [](DaemonState* state) { state->next_session = 8; },
       [](DaemonState* state) { state->sessions.push_back(state->sessions[0]); },
+      [](DaemonState* state) { state->vms[1].name = "web-1"; },
+      [](DaemonState* state) {
+        state->vms[0].vgpus = {1, 2};
+      },
+      [](DaemonState* state) { state->vms[1].device.listener = DaemonState::kNone; },
+      [](DaemonState* state) { state->vms[1].device.listener = 40; },
+      [](DaemonState* state) { state->greetings[0].socket = DaemonState::kNone; },
+      [](DaemonState* state) { state->greetings[0].input.resize(sizeof(wire::Hello)); },
       [](DaemonState* state) { state->events.resize(kEventsMax + 1); },
       [](DaemonState* state) { state->events[0].level = 3; },
       [](DaemonState* state) { state->devices.resize(kDevicesMax + 1); },

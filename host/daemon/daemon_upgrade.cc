@@ -4,9 +4,8 @@
 //   Upgrade ─▶ rehearsal ─ it could ─▶ doors pause, greetings end ─▶ BecomeNext ─▶ Resume, in it
 //                 └─ it could not, or something that cannot be handed over is there: all goes on
 //
-// What a virtual machine's vhost-user device is at the moment is in its thread, and what a pool
-// knows of this node in others: with a machine that runs, or in a pool, there is no upgrade.
-#include <fcntl.h>
+// The virtual machines' devices, which have threads, are paused while their state is told. What a
+// pool knows of this node is in other processes: in a pool there is no upgrade.
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/inherited_fds.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gen/wire/requests.h"
@@ -24,12 +23,6 @@
 
 namespace consort::host {
 namespace {
-
-// A descriptor that came through exec.
-UniqueFd Take(int descriptor) {
-  if (descriptor != DaemonState::kNone) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  return UniqueFd(descriptor);
-}
 
 DaemonState::Listening ListeningOf(const Listener& listener, const std::string& path,
                                    const std::string& tenant) {
@@ -56,12 +49,6 @@ absl::Status Daemon::MayUpgrade() const {
     return absl::FailedPreconditionError(
         "this host is in a pool, whose links end with consortd's present process; restart it when "
         "no application runs");
-  }
-  const std::vector<std::string> machines = vm_doors_->Attached();
-  if (!machines.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("virtual machines run whose vsock device is in consortd's present process: ",
-                     absl::StrJoin(machines, ", "), "; try again when they are shut down"));
   }
   if (keeper_.descriptors() != 0 || !recoveries_.empty()) {
     return absl::FailedPreconditionError(
@@ -95,7 +82,10 @@ absl::Status Daemon::Upgrade(const std::string& who) {
   next.number = upgrade_.number + 1;
   next.by = who;
   upgrade_binary_ = FileIdentity(options_.command.binary);
-  ASSIGN_OR_RETURN(rehearsal_, Rehearsal::Start(options_.command, State()));
+  vm_doors_->Pause();
+  const DaemonState state = State();
+  vm_doors_->GoOn();
+  ASSIGN_OR_RETURN(rehearsal_, Rehearsal::Start(options_.command, state));
   next.state = UpgradeRecord::State::kTrying;
   upgrade_ = std::move(next);
   LOG(INFO) << who << " wants consortd to go on as " << options_.command.binary;
@@ -126,7 +116,7 @@ void Daemon::OnRehearsed(int wait_status) {
   LOG(INFO) << "consortd " << *version << " can go on";
   handing_over_ = true;
   PaceDoors();
-  HandOver(MonotonicNow() + kGreetingsEndMax);
+  HandOver(MonotonicNow() + kWaitingEndMax);
 }
 
 void Daemon::HandOver(Nanos deadline) {
@@ -136,8 +126,8 @@ void Daemon::HandOver(Nanos deadline) {
     waiting |= !device->packed.waiting.empty();
     for (const auto& [tenant, slot] : device->own) waiting |= !slot.waiting.empty();
   }
-  if ((waiting || !greeter_.empty()) && MonotonicNow() < deadline) {
-    loop_->After(kGreetingsLook, [this, deadline] { HandOver(deadline); });
+  if (waiting && MonotonicNow() < deadline) {
+    loop_->After(kWaitingLook, [this, deadline] { HandOver(deadline); });
     return;
   }
   absl::Status status = MayUpgrade();
@@ -145,8 +135,11 @@ void Daemon::HandOver(Nanos deadline) {
   if (FileIdentity(options_.command.binary) != upgrade_binary_) {
     status.Update(absl::AbortedError("the binary was replaced meanwhile; try again"));
   }
-  // Who has not said Hello by now is let go, as at the greeter's own time limit.
-  if (status.ok()) status = BecomeNext(options_.command, State());
+  if (status.ok()) {
+    vm_doors_->Pause();
+    status = BecomeNext(options_.command, State());
+    vm_doors_->GoOn();
+  }
   RefuseUpgrade(status);
 }
 
@@ -177,6 +170,8 @@ DaemonState Daemon::State() const {
     state.metrics.push_back(
         {options_.admin.metrics_address, "", admin_doors_->metrics_fd(), DaemonState::kNone});
   }
+  state.vms = vm_doors_->Save();
+  state.greetings = greeter_.Save();
   for (const auto& device : devices_) {
     state.devices.push_back({*device->info, device->memory, device->worker_starts,
                              device->workers_retired, device->drained});
@@ -245,9 +240,10 @@ absl::Status Daemon::Resume(const DaemonState& state, std::function<void()> on_r
   next_session_ = state.next_session;
   RestoreBooks(state);
   RETURN_IF_ERROR(settings_.Restore(state.settings));
-  RETURN_IF_ERROR(RestoreWorkers(state));
+  InheritedFds fds(DescriptorsOf(state));
+  RETURN_IF_ERROR(RestoreWorkers(state, &fds));
   RETURN_IF_ERROR(RestoreSessions(state));
-  RETURN_IF_ERROR(RestoreDoors(state));
+  RETURN_IF_ERROR(RestoreDoors(state, &fds));
   if (!options_.account_path.empty()) {
     ReopenAccount();
     loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
@@ -306,7 +302,7 @@ void Daemon::RestoreBooks(const DaemonState& state) {
   errors_ = CountsFrom(state.errors);
 }
 
-absl::Status Daemon::RestoreWorkers(const DaemonState& state) {
+absl::Status Daemon::RestoreWorkers(const DaemonState& state, InheritedFds* fds) {
   for (const DaemonState::Device& one : state.devices) {
     AddDevice(static_cast<uint32_t>(devices_.size()));
     Device& device = *devices_.back();
@@ -322,7 +318,7 @@ absl::Status Daemon::RestoreWorkers(const DaemonState& state) {
     ASSIGN_OR_RETURN(
         std::unique_ptr<WorkerProcess> worker,
         WorkerProcess::Adopt(
-            loop_, OptionsFor(*slot), Take(one.control), one.pid, one.binary,
+            loop_, OptionsFor(*slot), fds->Take(one.control), one.pid, one.binary,
             static_cast<WorkerProcess::State>(one.state),
             [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
             [this](WorkerProcess* gone) { OnGone(gone); }));
@@ -371,24 +367,36 @@ absl::Status Daemon::RestoreSessions(const DaemonState& state) {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::RestoreDoors(const DaemonState& state) {
+absl::Status Daemon::RestoreDoors(const DaemonState& state, InheritedFds* fds) {
   AdminSockets admin;
   for (const DaemonState::Listening& one : state.admin) {
-    ASSIGN_OR_RETURN(admin.admin, Listener::AdoptUnix(one.path, Take(one.socket), Take(one.lock)));
+    ASSIGN_OR_RETURN(admin.admin,
+                     Listener::AdoptUnix(one.path, fds->Take(one.socket), fds->Take(one.lock)));
     if (one.path != options_.admin.socket_path) admin.admin.reset();
   }
   for (const DaemonState::Listening& one : state.metrics) {
-    admin.metrics = Take(one.socket);
+    admin.metrics = fds->Take(one.socket);
     if (one.path != options_.admin.metrics_address) admin.metrics.Reset();
   }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this, std::move(admin)));
   for (const DaemonState::Listening& one : state.doors) {
-    ASSIGN_OR_RETURN(
-        unix_doors_[one.path],
-        Door::AdoptUnix(loop_, one.path, one.tenant, Take(one.socket), Take(one.lock), greet_));
+    ASSIGN_OR_RETURN(unix_doors_[one.path],
+                     Door::AdoptUnix(loop_, one.path, one.tenant, fds->Take(one.socket),
+                                     fds->Take(one.lock), greet_));
   }
   if (state.vsock != DaemonState::kNone) {
-    ASSIGN_OR_RETURN(vsock_door_, Door::AdoptVsock(loop_, Take(state.vsock), greet_));
+    ASSIGN_OR_RETURN(vsock_door_, Door::AdoptVsock(loop_, fds->Take(state.vsock), greet_));
+  }
+  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
+  for (const DaemonState::Vm& vm : state.vms) {
+    // The others' programs go on.
+    const absl::Status restored = vm_doors_->Restore(vm, fds);
+    if (restored.ok()) continue;
+    LOG(ERROR) << "after the upgrade: " << restored.message();
+    events_.Add(EventLevel::kError, PrintableName(std::string(restored.message())));
+  }
+  for (const DaemonState::Greeting& greeting : state.greetings) {
+    greeter_.Restore(greeting, fds->Take(greeting.socket));
   }
   return absl::OkStatus();
 }

@@ -45,6 +45,33 @@ void Greeter::Answer(Connection connection, std::string bytes) {
   Start(std::move(entry), EPOLLOUT);
 }
 
+std::vector<DaemonState::Greeting> Greeter::Save() const {
+  std::vector<DaemonState::Greeting> greetings;
+  for (const auto& [entry, owned] : entries_) {
+    const Connection& connection = entry->connection;
+    greetings.push_back({connection.fd.get(), connection.tenant, connection.vm,
+                         connection.devices_max, connection.front_door, connection.peer,
+                         connection.shares_memory, entry->input,
+                         entry->output.substr(entry->written)});
+  }
+  return greetings;
+}
+
+void Greeter::Restore(const DaemonState::Greeting& greeting, UniqueFd socket) {
+  auto entry = std::make_unique<Entry>();
+  entry->connection.fd = std::move(socket);
+  entry->connection.tenant = greeting.tenant;
+  entry->connection.vm = greeting.vm;
+  entry->connection.devices_max = greeting.devices_max;
+  entry->connection.front_door = greeting.front_door;
+  entry->connection.peer = greeting.peer;
+  entry->connection.shares_memory = greeting.shares_memory;
+  entry->input = greeting.input;
+  entry->output = greeting.output;
+  const uint32_t events = entry->output.empty() ? EPOLLIN : EPOLLOUT;
+  Start(std::move(entry), events);
+}
+
 void Greeter::Start(std::unique_ptr<Entry> owned, uint32_t events) {
   Entry* entry = owned.get();
   const absl::Status watched =

@@ -16,8 +16,10 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "host/daemon/connection.h"
+#include "host/daemon/daemon_state.h"
 #include "host/daemon/event_loop.h"
 #include "vmsock/wire/handshake.h"
 
@@ -38,7 +40,9 @@ class Greeter {
   void Answer(Connection connection, std::string bytes);
 
   bool full() const;
-  bool empty() const { return entries_.empty(); }
+  // For the next binary, which goes on with each: what was said, and what is still to be said.
+  std::vector<DaemonState::Greeting> Save() const;
+  void Restore(const DaemonState::Greeting& greeting, UniqueFd socket);
   // Closes all.
   void Clear();
 

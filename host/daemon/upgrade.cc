@@ -43,8 +43,14 @@ absl::Status ErrnoStatus(const std::string& what) {
 
 // A file in memory.
 absl::StatusOr<UniqueFd> FileOf(const DaemonState& state) {
+  const std::vector<std::byte> bytes = Encode(state);
+  if (bytes.size() > kDaemonStateBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "consortd's state has ", bytes.size(), " bytes and may have ", kDaemonStateBytesMax,
+        ": virtual machines have sent what programs do not ", "read; try again later"));
+  }
   UniqueFd file(memfd_create("consortd-state", MFD_CLOEXEC));
-  if (!file.valid() || !WriteAt(file.get(), Encode(state), 0)) {
+  if (!file.valid() || !WriteAt(file.get(), bytes, 0)) {
     return ErrnoStatus("writing consortd's state");
   }
   return file;
@@ -159,6 +165,12 @@ absl::StatusOr<DaemonState> ReadState(int descriptor) {
 int Rehearse(int descriptor, const DaemonOptions& options, Settings settings) {
   const auto look = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const DaemonState state, ReadState(descriptor));
+    for (const DaemonState::Vm& vm : state.vms) {
+      const absl::Status device = vhost_user::Check(vm.device);
+      if (!device.ok()) {
+        return absl::Status(device.code(), absl::StrCat("VM ", vm.name, ": ", device.message()));
+      }
+    }
     RETURN_IF_ERROR(settings.Restore(state.settings));
     if (!options.account_path.empty()) {
       RETURN_IF_ERROR(AccountFile::Open(options.account_path).status());

@@ -41,21 +41,33 @@ absl::StatusOr<UniqueFd> VmDoors::Connect(EventLoop* loop, const std::string& na
     return absl::ResourceExhaustedError(absl::StrCat("socketpair: ", strerror(errno)));
   }
   UniqueFd device_end(ends[0]);
-  // Shared: a function that can be posted must be copyable, and a descriptor is not.
-  auto connection = std::make_shared<Connection>();
-  connection->fd.Reset(ends[1]);
-  connection->vm = name;
-  connection->front_door = "vhost-user";
-  connection->peer = absl::StrCat("port ", guest_port);
-  loop->Post([shared, connection] {
-    const auto vm = shared->vms.find(connection->vm);
-    if (!shared->on_connection || vm == shared->vms.end()) return;
-    const VmOptions& options = vm->second;
-    connection->tenant = options.tenant.empty() ? options.name : options.tenant;
-    connection->devices_max = options.vgpus.value_or(UINT32_MAX);
-    shared->on_connection(std::move(*connection));
-  });
+  Connection connection;
+  connection.fd.Reset(ends[1]);
+  connection.vm = name;
+  connection.front_door = "vhost-user";
+  connection.peer = absl::StrCat("port ", guest_port);
+  {
+    absl::MutexLock lock(&shared->mutex);
+    shared->arrived.push_back(std::move(connection));
+  }
+  loop->Post([shared] { Deliver(shared.get()); });
   return device_end;
+}
+
+void VmDoors::Deliver(Shared* shared) {
+  std::vector<Connection> arrived;
+  {
+    absl::MutexLock lock(&shared->mutex);
+    arrived.swap(shared->arrived);
+  }
+  for (Connection& connection : arrived) {
+    const auto vm = shared->vms.find(connection.vm);
+    if (!shared->on_connection || vm == shared->vms.end()) continue;
+    const VmOptions& options = vm->second;
+    connection.tenant = options.tenant.empty() ? options.name : options.tenant;
+    connection.devices_max = options.vgpus.value_or(UINT32_MAX);
+    shared->on_connection(std::move(connection));
+  }
 }
 
 VmDoors::VmDoors(EventLoop* loop, std::optional<gid_t> group, OnConnection on_connection)
@@ -78,29 +90,91 @@ absl::Status VmDoors::Add(const VmOptions& vm) {
     return absl::UnavailableError(
         absl::StrCat("VM ", vm.name, ": ", folder.string(), ": ", error.message()));
   }
+  auto device = vhost_user::VsockDevice::Create(OptionsOf(vm), HandlerOf(vm));
+  if (!device.ok()) {
+    return absl::Status(device.status().code(),
+                        absl::StrCat("VM ", vm.name, ": ", device.status().message()));
+  }
+  Start(vm, *std::move(device));
+  LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
+  return absl::OkStatus();
+}
+
+vhost_user::VsockDeviceOptions VmDoors::OptionsOf(const VmOptions& vm) const {
   vhost_user::VsockDeviceOptions options;
   options.socket_path = vm.socket_path;
   options.socket_mode = group_.has_value() ? kGroupSocketMode : kOwnSocketMode;
   options.socket_group = group_;
   options.guest_cid = kGuestCid;
-  auto device = vhost_user::VsockDevice::Create(
-      options, [loop = loop_, name = vm.name, path = vm.socket_path, shared = shared_](
-                   uint32_t port, uint32_t guest_port) {
-        return Connect(loop, name, path, port, guest_port, shared);
-      });
-  if (!device.ok()) {
-    return absl::Status(device.status().code(),
-                        absl::StrCat("VM ", vm.name, ": ", device.status().message()));
-  }
+  return options;
+}
+
+vhost_user::ConnectHandler VmDoors::HandlerOf(const VmOptions& vm) const {
+  return [loop = loop_, name = vm.name, path = vm.socket_path, shared = shared_](
+             uint32_t port, uint32_t guest_port) {
+    return Connect(loop, name, path, port, guest_port, shared);
+  };
+}
+
+void VmDoors::Start(const VmOptions& vm, std::unique_ptr<vhost_user::VsockDevice> device) {
   Door& door = doors_[vm.name];
-  door.device = *std::move(device);
-  door.thread = std::thread([borrowed = door.device.get(), name = vm.name] {
+  door.device = std::move(device);
+  shared_->vms[vm.name] = vm;
+  Run(vm.name, &door);
+}
+
+void VmDoors::Run(const std::string& name, Door* door) {
+  door->thread = std::thread([borrowed = door->device.get(), name] {
     const absl::Status ran = borrowed->Run();
     LOG_IF(ERROR, !ran.ok()) << "VM " << name << ": its vsock device ended: " << ran;
   });
-  shared_->vms[vm.name] = vm;
-  LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
-  return absl::OkStatus();
+}
+
+void VmDoors::Pause() {
+  for (auto& [name, door] : doors_) door.device->Stop();
+  for (auto& [name, door] : doors_) door.thread.join();
+  Deliver(shared_.get());
+}
+
+void VmDoors::GoOn() {
+  for (auto& [name, door] : doors_) Run(name, &door);
+}
+
+std::vector<DaemonState::Vm> VmDoors::Save() const {
+  std::vector<DaemonState::Vm> states;
+  for (const auto& [name, door] : doors_) {
+    const VmOptions& vm = shared_->vms.at(name);
+    DaemonState::Vm& state = states.emplace_back();
+    state.name = name;
+    state.socket_path = vm.socket_path;
+    state.tenant = vm.tenant;
+    if (vm.vgpus.has_value()) state.vgpus = {*vm.vgpus};
+    state.device = door.device->Save();
+  }
+  return states;
+}
+
+absl::Status VmDoors::Restore(const DaemonState::Vm& state, InheritedFds* fds) {
+  VmOptions vm;
+  vm.name = state.name;
+  vm.socket_path = state.socket_path;
+  vm.tenant = state.tenant;
+  if (!state.vgpus.empty()) vm.vgpus = state.vgpus.front();
+  auto device = vhost_user::VsockDevice::Restore(OptionsOf(vm), HandlerOf(vm), state.device, fds);
+  if (device.ok()) {
+    Start(vm, *std::move(device));
+    return absl::OkStatus();
+  }
+  // Its programs and its VMM see the end of their connections now.
+  for (const int descriptor : vhost_user::DescriptorsOf(state.device)) fds->Take(descriptor);
+  absl::Status status(
+      device.status().code(),
+      absl::StrCat("VM ", vm.name, " is without its vsock device until it is ",
+                   "started again, which could not go on: ", device.status().message()));
+  if (const absl::Status added = Add(vm); !added.ok()) {
+    return absl::Status(added.code(), absl::StrCat(status.message(), "; ", added.message()));
+  }
+  return status;
 }
 
 void VmDoors::Change(const VmOptions& vm) { shared_->vms.at(vm.name) = vm; }
@@ -113,14 +187,6 @@ void VmDoors::Remove(const std::string& name) {
   doors_.erase(it);
   shared_->vms.erase(name);
   LOG(INFO) << "VM " << name << ": its vsock device is closed";
-}
-
-std::vector<std::string> VmDoors::Attached() const {
-  std::vector<std::string> names;
-  for (const auto& [name, door] : doors_) {
-    if (door.device->stats().frontends_now != 0) names.push_back(name);
-  }
-  return names;
 }
 
 VmDoors::~VmDoors() {

@@ -17,6 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/inherited_fds.h"
+#include "host/daemon/daemon_state.h"
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/options.h"
@@ -39,8 +42,15 @@ class VmDoors {
   // Ends the VM's device. A running VM is without it until it is started again.
   void Remove(const std::string& name);
 
-  // The VMs that run on their device now, by name.
-  std::vector<std::string> Attached() const;
+  // Nothing moves any more, and whoever was connecting has been given to `on_connection`; until
+  // GoOn. No other call but Save comes between.
+  void Pause();
+  void GoOn();
+  // All of them while they are paused, for Restore in the next binary.
+  std::vector<DaemonState::Vm> Save() const;
+  // The VM's device goes on where it was. Takes its descriptors from `fds`. An error names the VM:
+  // its device begins anew, and a running VM is without it until it is started again.
+  absl::Status Restore(const DaemonState::Vm& state, InheritedFds* fds);
 
   // By name.
   const std::map<std::string, VmOptions>& vms() const { return shared_->vms; }
@@ -50,6 +60,8 @@ class VmDoors {
   struct Shared {
     OnConnection on_connection;
     std::map<std::string, VmOptions> vms;
+    absl::Mutex mutex;
+    std::vector<Connection> arrived ABSL_GUARDED_BY(mutex);  // for the loop to take
   };
   struct Door {
     std::unique_ptr<vhost_user::VsockDevice> device;
@@ -59,6 +71,12 @@ class VmDoors {
                                           const std::string& socket_path, uint32_t port,
                                           uint32_t guest_port,
                                           const std::shared_ptr<Shared>& shared);
+  // Gives `on_connection` those who have arrived, with the terms of their VM. On the loop.
+  static void Deliver(Shared* shared);
+  vhost_user::VsockDeviceOptions OptionsOf(const VmOptions& vm) const;
+  vhost_user::ConnectHandler HandlerOf(const VmOptions& vm) const;
+  void Start(const VmOptions& vm, std::unique_ptr<vhost_user::VsockDevice> device);
+  static void Run(const std::string& name, Door* door);
 
   EventLoop* const loop_;
   const std::optional<gid_t> group_;

@@ -1,57 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/upgrade_test.py: consortd's binary is exchanged while programs run, as a package's upgrade does it: another
-file at the same path, then `consortctl upgrade`. The programs check each word that they compute."""
+"""tests/e2e/upgrade_test.py: consortd's binary is exchanged while programs run. The programs check each word that they
+compute."""
 
 import json
 import pathlib
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import unittest
 import urllib.request
 
 import stack
+import upgrades
 
 
-class Upgrade(unittest.TestCase):
-    def start(self, *arguments, **options):
-        folder = tempfile.TemporaryDirectory(prefix="upgrade-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        # Both programs in a place of their own, where they can be replaced.
-        self.bin = self.folder / "bin"
-        self.bin.mkdir()
-        for name in ("consortd", "consort-worker"):
-            self.install(name)
-        (self.folder / "lib").symlink_to(stack.BUILD / "lib")
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu", binary=self.bin / "consortd",
-                                                     arguments=arguments, **options))
-        self.pid = self.daemon.pid
-
-    def install(self, name, content=None):
-        """As dpkg does: a new file takes the place of the one that runs."""
-        new = self.bin / f"{name}.dpkg-new"
-        if content is None:
-            shutil.copy(stack.BUILD / "bin" / name, new)
-        else:
-            new.write_text(content, "utf-8")
-        new.chmod(0o755)
-        new.rename(self.bin / name)
-
-    def upgrade(self):
-        self.assertRegex(self.daemon.control("upgrade"), r"^consortd \S+ went on as \S+\n$")
-        self.assertTrue(self.daemon.is_running())
-
-    def status(self):
-        return json.loads(self.daemon.control("status", "--output", "json"))
-
-    def session_of(self, program):
-        found = [session for session in self.status()["sessions"] if session["pid"] == program.pid]
-        return found[0] if found else None
-
+class Upgrade(upgrades.UpgradeCase):
     def wanderer(self, door=None):
         """A program that computes and checks until its input ends; `door`: a tenant's own."""
         program = subprocess.Popen([stack.PROGRAMS / "wanderer", "4"], env=self.daemon.local_environment(door),
@@ -65,14 +32,6 @@ class Upgrade(unittest.TestCase):
         self.works_on(program, 0)
         return program
 
-    def works_on(self, program, launches):
-        """Waits until it has launched more kernels, by the account, and returns its session."""
-        def more():
-            session = self.session_of(program)
-            return session if session and session["kernel_launches"] > launches else None
-
-        return stack.wait_for(more, "a program that computes")
-
     def passes(self, program):
         output, _ = program.communicate(timeout=120)  # which ends its input
         self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
@@ -81,16 +40,6 @@ class Upgrade(unittest.TestCase):
         done = subprocess.run([stack.PROGRAMS / "vector_add"], env=self.daemon.local_environment(), capture_output=True,
                               text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
-
-    def children(self):
-        return pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text("utf-8").split()
-
-    def stop(self):
-        """SIGTERM leaves no process and no file of sockets."""
-        workers = self.children()
-        self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
-        self.assertEqual([pid for pid in workers if pathlib.Path(f"/proc/{pid}").exists()], [])
-        self.assertEqual(list(self.folder.glob("**/*.sock")), [])
 
     def test_programs_run_on_across_two_upgrades(self):
         self.start("--devices", "2")
@@ -149,7 +98,7 @@ class Upgrade(unittest.TestCase):
             "no program\n": "starting .*/consortd",
             # Another version of what is handed over: its bytes 8 to 15.
             f"#!/bin/sh\n{{ head -c 8; printf '\\143\\0\\0\\0\\0\\0\\0\\0'; tail -c +17 </proc/self/fd/3; }} <&3 >{self.folder}/state\n"
-            f"exec {stack.BUILD}/bin/consortd \"$@\" 3<{self.folder}/state\n": "state in version 99, this one reads 1",
+            f"exec {stack.BUILD}/bin/consortd \"$@\" 3<{self.folder}/state\n": "state in version 99, this one reads 2",
         }
         launches = 0
         for content, why in broken.items():
@@ -164,23 +113,41 @@ class Upgrade(unittest.TestCase):
         self.passes(program)
         self.stop()
 
-    def test_a_machine_that_runs_keeps_the_daemon_as_it_is(self):
-        self.start(vms=("web-1",))
-        self.upgrade()
+    def test_a_machine_stays_attached(self):
+        self.start(vms=("web-1", "web-2"))
         with socket.socket(socket.AF_UNIX) as frontend:
+            frontend.settimeout(stack.PATIENCE_SECONDS)
             frontend.connect(str(self.daemon.vm_socket("web-1")))  # as QEMU does
             stack.wait_for(lambda: "web-1.sock connected" in self.daemon.log(), "the device that sees its machine")
-            self.assertRegex(self.daemon.control("upgrade", status=1), "virtual machines run .*: web-1;")
-        stack.wait_for(lambda: self.daemon.consortctl("upgrade").returncode == 0, "the device that sees its machine go")
+            ask_features = struct.pack("=III", 1, 1, 0)  # message.h
+            frontend.sendall(ask_features[:5])
+            before = self.status()["vms"]
+            for _ in range(2):
+                self.upgrade()
+                self.assertEqual(self.status()["vms"], before)
+            self.assertIn("web-1.sock goes on with 0 connections", self.daemon.log())
+            frontend.sendall(ask_features[5:])
+            self.assertEqual(struct.unpack("=III", frontend.recv(12)), (1, 5, 8))
+        stack.wait_for(lambda: "web-1.sock has gone" in self.daemon.log(), "the device that sees its machine go")
         self.stop()
 
-    def test_a_client_that_says_nothing_keeps_nobody_from_it(self):
+    def test_clients_in_the_middle_of_their_greeting_are_served(self):
         self.start()
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.connect(str(self.daemon.socket))
-            self.vector_add()  # so that it has been accepted
+        hello = struct.pack("=IIQIIII128sQ88x", 0x54534E43, 1, 0, 1, 0, 0, 0, b"", 0)  # handshake.h: a query
+        with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as half:
+            for client, said in ((silent, b""), (half, hello[:100])):
+                client.settimeout(stack.PATIENCE_SECONDS)
+                client.connect(str(self.daemon.socket))
+                client.sendall(said)
+            self.vector_add()  # so that they have been accepted
             self.upgrade()
-            self.assertEqual(silent.recv(1), b"")
+            half.sendall(hello[100:])
+            # A Welcome that refuses: no library knows that description of the calls.
+            self.assertEqual(struct.unpack("=III", half.recv(12)), (0x54534E43, 1, 1))
+            self.vector_add()
+            self.upgrade()
+            silent.sendall(hello)
+            self.assertEqual(struct.unpack("=III", silent.recv(12)), (0x54534E43, 1, 1))
         self.vector_add()
         self.stop()
 

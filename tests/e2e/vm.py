@@ -183,7 +183,7 @@ class Vm:
     def start(self):
         self._start = time.monotonic()
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
         self._watchdog = threading.Timer(self._timeout_s, self._on_timeout)
         self._watchdog.daemon = True
@@ -210,6 +210,11 @@ class Vm:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+    def type(self, line):
+        """Sends a line to the serial port, for who reads /dev/ttyS0 in the guest."""
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
 
     def output(self):
         """All serial lines so far, without the harness's own."""

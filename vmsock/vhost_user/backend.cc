@@ -153,7 +153,7 @@ absl::Status Backend::HandleSet(Message& message) {
 
 absl::Status Backend::SetMemTable(Message& message) {
   ASSIGN_OR_RETURN(const std::vector<MemoryRegionSpec> specs, DecodeMemoryTable(message));
-  RETURN_IF_ERROR(memory_.Update(specs, message.fds, options_.require_sealed_memory));
+  RETURN_IF_ERROR(memory_.Update(specs, std::move(message.fds), options_.require_sealed_memory));
   for (Queue& queue : queues_) {
     if (!queue.ring.has_value()) continue;
     const absl::Status status = queue.ring->Translate();
@@ -195,12 +195,18 @@ absl::Status Backend::SetVringDescriptor(Message& message) {
     return absl::OkStatus();
   }
   if (!descriptor.has_fd) return absl::UnimplementedError("polled rings");
-  queue->kick_watch.Reset();
-  queue->kick = std::move(fd);
-  // Edges: the counter need not be read, which saves a system call for each kick.
-  ASSIGN_OR_RETURN(queue->kick_watch, events_->Add(queue->kick.get(), EPOLLIN | EPOLLET,
-                                                   options_.kick_token + descriptor.index));
+  RETURN_IF_ERROR(WatchKick(descriptor.index, std::move(fd)));
   TryStart(descriptor.index);
+  return absl::OkStatus();
+}
+
+absl::Status Backend::WatchKick(uint32_t index, UniqueFd kick) {
+  Queue& queue = queues_[index];
+  queue.kick_watch.Reset();
+  queue.kick = std::move(kick);
+  // Edges: the counter need not be read, which saves a system call for each kick.
+  ASSIGN_OR_RETURN(queue.kick_watch,
+                   events_->Add(queue.kick.get(), EPOLLIN | EPOLLET, options_.kick_token + index));
   return absl::OkStatus();
 }
 
@@ -210,9 +216,7 @@ absl::StatusOr<uint16_t> Backend::StopQueue(uint32_t index) {
   queue->kick.Reset();
   queue->broken = false;
   if (queue->ring.has_value()) {
-    queue->stopped = Stopped{.layout = queue->ring->layout(),
-                             .next_available = queue->ring->next_available(),
-                             .used_index = queue->ring->used_index()};
+    queue->stopped = StoppedAt(*queue->ring);
     queue->base = queue->ring->next_available();
     queue->ring.reset();
   }
@@ -240,11 +244,7 @@ void Backend::TryStart(uint32_t index) {
       !queue.has_address || queue.layout.entries == 0) {
     return;
   }
-  absl::StatusOr<Virtqueue> ring =
-      Virtqueue::Attach(&memory_, {.layout = queue.layout,
-                                   .next_available = queue.base,
-                                   .event_idx = (features_ & kFeatureEventIdx) != 0,
-                                   .indirect = (features_ & kFeatureIndirect) != 0});
+  absl::StatusOr<Virtqueue> ring = Attach(queue.layout, queue.base);
   if (!ring.ok()) {
     Break(ring.status());
     return;
@@ -257,6 +257,75 @@ void Backend::TryStart(uint32_t index) {
   if (!continues) reset_ = true;
   VLOG(1) << options_.name << ": queue " << index << (continues ? " continues" : " starts")
           << " at " << queue.base;
+}
+
+absl::StatusOr<Virtqueue> Backend::Attach(const VirtqueueLayout& layout,
+                                          uint16_t next_available) const {
+  return Virtqueue::Attach(&memory_, {.layout = layout,
+                                      .next_available = next_available,
+                                      .event_idx = (features_ & kFeatureEventIdx) != 0,
+                                      .indirect = (features_ & kFeatureIndirect) != 0});
+}
+
+StoppedQueueState Backend::StoppedAt(const Virtqueue& ring) {
+  return {.layout = ring.layout(),
+          .next_available = ring.next_available(),
+          .used_index = ring.used_index()};
+}
+
+BackendState Backend::Save() const {
+  BackendState state = {
+      .features = features_, .breaks = breaks_, .regions = memory_.Save(), .queues = {}};
+  for (const Queue& queue : queues_) {
+    QueueState& out = state.queues.emplace_back();
+    out.layout = queue.layout;
+    out.has_address = queue.has_address;
+    out.base = queue.base;
+    out.enabled = queue.enabled;
+    out.broken = queue.broken;
+    if (queue.stopped.has_value()) out.stopped = {*queue.stopped};
+    if (queue.ring.has_value() && queue.broken) {
+      // Its memory may be gone; what the frontend will be told when it stops the queue is this.
+      out.stopped = {StoppedAt(*queue.ring)};
+      out.base = queue.ring->next_available();
+    } else if (queue.ring.has_value()) {
+      out.started = true;
+      out.next_available = queue.ring->next_available();
+    }
+    out.kick = queue.kick.get();
+    out.call = queue.call.get();
+    out.err = queue.err.get();
+  }
+  return state;
+}
+
+absl::Status Backend::Restore(const BackendState& state, InheritedFds* fds) {
+  features_ = state.features;
+  breaks_ = state.breaks;
+  std::vector<MemoryRegionSpec> specs;
+  std::vector<UniqueFd> files;
+  for (const RegionState& region : state.regions) {
+    specs.push_back(region.spec);
+    files.push_back(fds->Take(region.file));
+  }
+  RETURN_IF_ERROR(memory_.Update(specs, std::move(files), options_.require_sealed_memory));
+  for (uint32_t i = 0; i < kQueueCount; ++i) {
+    const QueueState& one = state.queues[i];
+    Queue& queue = queues_[i];
+    queue.layout = one.layout;
+    queue.has_address = one.has_address;
+    queue.base = one.base;
+    queue.enabled = one.enabled;
+    queue.broken = one.broken;
+    if (!one.stopped.empty()) queue.stopped = one.stopped.front();
+    if (one.started) {
+      ASSIGN_OR_RETURN(queue.ring, Attach(one.layout, one.next_available));
+    }
+    if (one.kick != kNoDescriptor) RETURN_IF_ERROR(WatchKick(i, fds->Take(one.kick)));
+    queue.call = fds->Take(one.call);
+    queue.err = fds->Take(one.err);
+  }
+  return absl::OkStatus();
 }
 
 bool Backend::TakeReset() { return std::exchange(reset_, false); }

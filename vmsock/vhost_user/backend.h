@@ -23,8 +23,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/inherited_fds.h"
 #include "base/unique_fd.h"
 #include "vmsock/vhost_user/counters.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
 #include "vmsock/vhost_user/memory_map.h"
 #include "vmsock/vhost_user/message.h"
@@ -83,15 +85,15 @@ class Backend {
   // first kBreaksLoggedMax times.
   void Break(const absl::Status& why);
 
+  // What both queues and the memory are; asks for no chain to be held.
+  BackendState Save() const;
+  // Goes on with what was saved, before anything else is called. `state` fits its bounds.
+  // kInvalidArgument: the queues are not in that memory, or a descriptor is not what it must be.
+  absl::Status Restore(const BackendState& state, InheritedFds* fds);
+
   const MemoryMap& memory() const { return memory_; }
 
  private:
-  // How a queue was left by GET_VRING_BASE.
-  struct Stopped {
-    VirtqueueLayout layout;
-    uint16_t next_available = 0;
-    uint16_t used_index = 0;
-  };
   struct Queue {
     VirtqueueLayout layout;
     bool has_address = false;
@@ -99,7 +101,7 @@ class Backend {
     bool enabled = false;
     bool broken = false;
     std::optional<Virtqueue> ring;
-    std::optional<Stopped> stopped;
+    std::optional<StoppedQueueState> stopped;
     UniqueFd kick;
     EventSet::Watch kick_watch;  // after `kick`, so that it goes first
     UniqueFd call;
@@ -120,6 +122,10 @@ class Backend {
   absl::StatusOr<Queue*> FindStoppedQueue(uint32_t index);
   // Starts the queue if it has all that it needs.
   void TryStart(uint32_t index);
+  absl::StatusOr<Virtqueue> Attach(const VirtqueueLayout& layout, uint16_t next_available) const;
+  static StoppedQueueState StoppedAt(const Virtqueue& ring);
+  // Waits for kicks of the queue.
+  absl::Status WatchKick(uint32_t index, UniqueFd kick);
 
   const Options options_;
   EventSet* const events_;

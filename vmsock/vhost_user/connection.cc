@@ -21,6 +21,63 @@ Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch
       fd_(std::move(fd)),
       watch_(std::move(watch)) {}
 
+Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
+                       EventSet::Watch watch)
+    : response_pending(state.response_pending),
+      credit_update_pending(state.credit_update_pending),
+      credit_request_pending(state.credit_request_pending),
+      credit_requested(state.credit_requested),
+      detached(state.detached),
+      read_chains(state.read_chains),
+      id_(id),
+      ports_{.guest_port = state.guest_port, .host_port = state.host_port},
+      window_bytes_(state.window_bytes),
+      fd_(std::move(fd)),
+      watch_(std::move(watch)),
+      backlog_(state.backlog),
+      forwarded_(state.forwarded),
+      forwarded_reported_(state.forwarded_reported),
+      writable_(state.writable),
+      write_ended_(state.write_ended),
+      host_refuses_(state.host_refuses),
+      peer_window_(state.peer_window),
+      peer_forwarded_(state.peer_forwarded),
+      sent_(state.sent),
+      unread_ends_(state.unread_ends.begin(), state.unread_ends.end()),
+      readable_(state.readable),
+      host_ended_(state.host_ended),
+      guest_shutdown_(state.guest_shutdown),
+      told_shutdown_(state.told_shutdown) {}
+
+ConnectionState Connection::Save() const {
+  const auto backlog = std::span(backlog_).subspan(backlog_begin_);
+  return {.guest_port = ports_.guest_port,
+          .host_port = ports_.host_port,
+          .window_bytes = window_bytes_,
+          .host = fd_.get(),
+          .backlog = {backlog.begin(), backlog.end()},
+          .forwarded = forwarded_,
+          .forwarded_reported = forwarded_reported_,
+          .writable = writable_,
+          .write_ended = write_ended_,
+          .host_refuses = host_refuses_,
+          .peer_window = peer_window_,
+          .peer_forwarded = peer_forwarded_,
+          .sent = sent_,
+          .unread_ends = {unread_ends_.begin(), unread_ends_.end()},
+          .readable = readable_,
+          .host_ended = host_ended_,
+          .guest_shutdown = guest_shutdown_,
+          .told_shutdown = told_shutdown_,
+          .response_pending = response_pending,
+          .credit_update_pending = credit_update_pending,
+          .credit_request_pending = credit_request_pending,
+          .credit_requested = credit_requested,
+          .stalled = stalled,
+          .detached = detached,
+          .read_chains = read_chains};
+}
+
 bool Connection::TakePeerCredit(const PacketHeader& header) {
   // SendableBytes keeps what is in flight within kPeerWindowBytesMax, so a larger difference is a
   // count ahead of ours.

@@ -27,6 +27,7 @@
 
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
 #include "vmsock/vhost_user/packet.h"
 
@@ -49,6 +50,10 @@ class Connection {
   // is what the guest may have undelivered.
   Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
              uint32_t window_bytes);
+  // Goes on with one that was saved; `state` fits its bounds. `fd` and `watch` are empty if it had
+  // given its descriptor back.
+  Connection(uint64_t id, const ConnectionState& state, UniqueFd fd, EventSet::Watch watch);
+  ConnectionState Save() const;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 

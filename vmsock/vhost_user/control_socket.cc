@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -84,6 +85,24 @@ absl::StatusOr<std::optional<Message>> ControlSocket::Receive() {
   }
 }
 
+ControlState ControlSocket::Save() const {
+  ControlState state = {.socket = fd_.get(), .bytes = {}, .descriptors = {}};
+  assembler_.Save(state.bytes, state.descriptors);
+  return state;
+}
+
+absl::Status ControlSocket::Restore(const ControlState& state, InheritedFds* fds) {
+  std::vector<UniqueFd> descriptors;
+  for (const int descriptor : state.descriptors) descriptors.push_back(fds->Take(descriptor));
+  for (std::span<const std::byte> left(state.bytes); !left.empty();) {
+    const size_t count = std::min(left.size(), assembler_.wanted_bytes());
+    if (count == 0) return absl::InvalidArgumentError("more than a part of a message");
+    RETURN_IF_ERROR(assembler_.Consume(left.first(count), std::exchange(descriptors, {})));
+    left = left.subspan(count);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ControlSocket::Send(std::span<const std::byte> bytes) {
   ssize_t count = 0;
   do {
@@ -121,6 +140,18 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Create(const Options& options) 
   // wait.
   if (listen(result.fd(), 1) != 0) return SystemError("listen", options.path);
   return result;
+}
+
+absl::StatusOr<ListeningSocket> ListeningSocket::Adopt(const std::string& path, UniqueFd fd) {
+  sockaddr_un address{};
+  socklen_t length = sizeof(address);
+  struct stat file {};
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      address.sun_family != AF_UNIX || path != address.sun_path ||
+      lstat(path.c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("no socket that listens at ", path));
+  }
+  return ListeningSocket(std::move(fd), path, file.st_dev, file.st_ino);
 }
 
 ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept

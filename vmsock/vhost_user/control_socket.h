@@ -16,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/inherited_fds.h"
 #include "base/unique_fd.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/message.h"
 
 namespace consort::vhost_user {
@@ -32,6 +34,11 @@ class ControlSocket {
   absl::StatusOr<std::optional<Message>> Receive();
   // kUnavailable: the peer has closed, or leaves so many replies unread that this one does not fit.
   absl::Status Send(std::span<const std::byte> bytes);
+
+  ControlState Save() const;
+  // Of a new object: goes on with the part of a message that had come. kInvalidArgument: it is no
+  // part of one.
+  absl::Status Restore(const ControlState& state, InheritedFds* fds);
 
  private:
   UniqueFd fd_;
@@ -50,6 +57,9 @@ class ListeningSocket {
   // is something else. kInvalidArgument: path empty or too long. kPermissionDenied and kInternal:
   // as the system says.
   static absl::StatusOr<ListeningSocket> Create(const Options& options);
+  // Goes on with what Create made at `path` in an earlier image of the process. kInvalidArgument:
+  // `fd` is not that, or its file is gone.
+  static absl::StatusOr<ListeningSocket> Adopt(const std::string& path, UniqueFd fd);
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;
   ~ListeningSocket();

@@ -172,6 +172,19 @@ void FakeFrontend::Send(Request request, std::span<const std::byte> payload,
   const MessageHeader header{.request = static_cast<uint32_t>(request),
                              .flags = kMessageVersion | (need_reply ? kMessageNeedReply : 0),
                              .size = static_cast<uint32_t>(payload.size())};
+  SendPieces(header, payload, fds);
+}
+
+void FakeFrontend::SendCut(Request request, std::span<const std::byte> payload,
+                           std::span<const int> fds, size_t payload_bytes) {
+  const MessageHeader header{.request = static_cast<uint32_t>(request),
+                             .flags = kMessageVersion,
+                             .size = static_cast<uint32_t>(payload.size())};
+  SendPieces(header, payload.first(payload_bytes), fds);
+}
+
+void FakeFrontend::SendPieces(const MessageHeader& header, std::span<const std::byte> payload,
+                              std::span<const int> fds) {
   iovec pieces[2] = {{const_cast<MessageHeader*>(&header), sizeof(header)},
                      {const_cast<std::byte*>(payload.data()), payload.size()}};
   msghdr message{};

@@ -63,6 +63,9 @@ class FakeFrontend {
   // --- single messages ---
   void Send(Request request, std::span<const std::byte> payload, std::span<const int> fds = {},
             bool need_reply = false);
+  // The first part of a message: its header, its descriptors, `payload_bytes` of its payload.
+  void SendCut(Request request, std::span<const std::byte> payload, std::span<const int> fds,
+               size_t payload_bytes);
   // Payload of the next reply; nothing if the device closes instead.
   std::optional<std::vector<std::byte>> Receive();
   void SendU64(Request request, uint64_t value) { SendValue(request, value); }
@@ -78,6 +81,8 @@ class FakeFrontend {
   bool Closed(int timeout_ms);
 
  private:
+  void SendPieces(const MessageHeader& header, std::span<const std::byte> payload,
+                  std::span<const int> fds);
   template <typename T>
   void SendValue(Request request, const T& value) {
     Send(request, std::as_bytes(std::span(&value, 1)));

@@ -105,8 +105,8 @@ class MemoryMap::Mapping {
   const size_t lead_;
 };
 
-absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs,
-                               std::span<const UniqueFd> fds, bool require_sealed) {
+absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs, std::vector<UniqueFd> fds,
+                               bool require_sealed) {
   CHECK_EQ(specs.size(), fds.size());
   if (specs.size() > kMemoryRegionsMax) return absl::InvalidArgumentError("too many regions");
   RETURN_IF_ERROR(CheckSpecs(specs));
@@ -132,7 +132,7 @@ absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs,
                          .inode = file.st_ino,
                          .offset = specs[i].mmap_offset,
                          .bytes = specs[i].bytes};
-    Region region{.spec = specs[i], .base = nullptr, .mapping = nullptr};
+    Region region{.spec = specs[i], .base = nullptr, .mapping = nullptr, .file = {}};
     const auto same = std::find_if(regions_.begin(), regions_.end(),
                                    [&](const Region& r) { return r.mapping->key() == key; });
     if (same != regions_.end()) {
@@ -142,11 +142,18 @@ absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs,
       ++made;
     }
     region.base = region.mapping->base();
+    region.file = std::move(fds[i]);
     next.push_back(std::move(region));
   }
   regions_ = std::move(next);
   mappings_made_ += made;
   return absl::OkStatus();
+}
+
+std::vector<RegionState> MemoryMap::Save() const {
+  std::vector<RegionState> state;
+  for (const Region& region : regions_) state.push_back({region.spec, region.file.get()});
+  return state;
 }
 
 void MemoryMap::Clear() { regions_.clear(); }

@@ -26,6 +26,13 @@
 
 namespace consort::vhost_user {
 
+// A region, for another image of the process (device_state.h).
+struct RegionState {
+  MemoryRegionSpec spec;
+  int file = -1;
+  bool operator==(const RegionState&) const = default;
+};
+
 class MemoryMap {
  public:
   MemoryMap() = default;
@@ -33,11 +40,11 @@ class MemoryMap {
   MemoryMap& operator=(const MemoryMap&) = delete;
 
   // Replaces all regions; keeps those mappings that stay the same. `fds` has one descriptor for
-  // each of `specs` and none is kept. On error nothing changes. `require_sealed`: refuse memory
+  // each of `specs`. On error nothing changes. `require_sealed`: refuse memory
   // that its owner could still shrink (touching it afterwards would be a SIGBUS); only a memfd can
   // be sealed. kInvalidArgument: empty, wrapping or overlapping regions, or beyond the end of the
   // file. kFailedPrecondition: not sealed. kResourceExhausted: mmap refused.
-  absl::Status Update(std::span<const MemoryRegionSpec> specs, std::span<const UniqueFd> fds,
+  absl::Status Update(std::span<const MemoryRegionSpec> specs, std::vector<UniqueFd> fds,
                       bool require_sealed);
   // Unmaps everything.
   void Clear();
@@ -52,6 +59,9 @@ class MemoryMap {
   // bytes == 0 appends nothing.
   bool AppendGuest(uint64_t guest_addr, uint64_t bytes, std::vector<iovec>& out) const;
 
+  // For Update in another image of the process: mappings do not outlive exec, descriptors do.
+  std::vector<RegionState> Save() const;
+
   size_t region_count() const { return regions_.size(); }
   // Mappings made since construction: what a repeated SET_MEM_TABLE must not change.
   uint64_t mappings_made() const { return mappings_made_; }
@@ -65,6 +75,7 @@ class MemoryMap {
     // Shared while Update builds the next list beside the present one; afterwards there is one
     // owner.
     std::shared_ptr<Mapping> mapping;
+    UniqueFd file;
   };
 
   std::vector<Region> regions_;

@@ -29,7 +29,7 @@ absl::Status Update(MemoryMap& map, const UniqueFd& memory, std::vector<MemoryRe
                     bool require_sealed = false) {
   std::vector<UniqueFd> fds;
   for (size_t i = 0; i < specs.size(); ++i) fds.emplace_back(dup(memory.get()));
-  return map.Update(specs, fds, require_sealed);
+  return map.Update(specs, std::move(fds), require_sealed);
 }
 
 const MemoryRegionSpec kLow{

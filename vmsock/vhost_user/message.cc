@@ -78,6 +78,15 @@ std::optional<Message> MessageAssembler::Take() {
   return std::exchange(message_, Message());
 }
 
+void MessageAssembler::Save(std::vector<std::byte>& bytes, std::vector<int>& fds) const {
+  const auto append = [&bytes](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+  };
+  append(std::span(header_bytes_).first(header_filled_));
+  append(std::span(message_.payload).first(payload_filled_));
+  for (const UniqueFd& fd : message_.fds) fds.push_back(fd.get());
+}
+
 absl::StatusOr<uint64_t> DecodeU64(const Message& message) {
   return DecodeExactly<uint64_t>(message);
 }

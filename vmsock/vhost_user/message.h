@@ -79,6 +79,9 @@ class MessageAssembler {
   absl::Status Consume(std::span<const std::byte> bytes, std::vector<UniqueFd> fds);
   // The message, once complete; the assembler then waits for the next one.
   std::optional<Message> Take();
+  // Appends the bytes of the message that is not complete yet, and its descriptors' numbers: a new
+  // assembler that consumes them stands where this one does.
+  void Save(std::vector<std::byte>& bytes, std::vector<int>& fds) const;
 
  private:
   bool complete() const;
@@ -113,6 +116,7 @@ struct MemoryRegionSpec {
   uint64_t bytes = 0;
   uint64_t user_addr = 0;  // in the frontend's address space
   uint64_t mmap_offset = 0;
+  bool operator==(const MemoryRegionSpec&) const = default;
 };
 struct ConfigRequest {
   uint32_t offset = 0;

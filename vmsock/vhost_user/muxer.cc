@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -89,6 +90,45 @@ void Muxer::Reset() {
   by_ports_.clear();
   connections_.clear();
   windows_granted_ = 0;
+}
+
+MuxerState Muxer::Save() const {
+  MuxerState state;
+  for (const Connection* connection : ready_) state.connections.push_back(connection->Save());
+  std::map<uint64_t, const Connection*> others;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection->queued) others[id] = connection.get();
+  }
+  for (const auto& [id, connection] : others) state.connections.push_back(connection->Save());
+  for (const PendingReset& reset : resets_) {
+    state.resets.push_back(
+        {reset.src_cid, reset.ports.guest_port, reset.ports.host_port, reset.type});
+  }
+  return state;
+}
+
+absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
+  for (const ConnectionState& one : state.connections) {
+    const uint64_t id = next_id_++;
+    UniqueFd fd = fds->Take(one.host);
+    EventSet::Watch watch;
+    if (one.host != kNoDescriptor) {
+      // Adding it reports what it is ready for: no edge is lost.
+      ASSIGN_OR_RETURN(watch, WatchHost(fd, id));
+    }
+    auto connection = std::make_unique<Connection>(id, one, std::move(fd), std::move(watch));
+    windows_granted_ += connection->window_bytes();
+    if (!connection->detached) by_ports_[connection->ports()] = connection.get();
+    QueueIfReady(*connection);
+    if (one.stalled) Stall(*connection);
+    connections_[id] = std::move(connection);
+  }
+  for (const ResetState& reset : state.resets) {
+    AddReset(reset.src_cid, {.guest_port = reset.guest_port, .host_port = reset.host_port},
+             static_cast<uint16_t>(reset.type));
+  }
+  counters_->connections_now.Set(connections_.size());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx) {
@@ -262,28 +302,18 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
   if (connections_.size() < kConnectionsPerVmMax) {
     fd = (*handler_)(ports.host_port, ports.guest_port);
   }
-  absl::Status status = fd.status();
-  if (status.ok()) status = PrepareHostDescriptor(fd->get());
   const uint64_t id = next_id_++;
-  EventSet::Watch watch;
-  if (status.ok()) {
-    absl::StatusOr<EventSet::Watch> added =
-        events_->Add(fd->get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id);
-    if (added.ok()) {
-      watch = *std::move(added);
-    } else {
-      status = added.status();
-    }
-  }
-  if (!status.ok()) {
+  absl::StatusOr<EventSet::Watch> watch =
+      fd.ok() ? WatchHost(*fd, id) : absl::StatusOr<EventSet::Watch>(fd.status());
+  if (!watch.ok()) {
     VLOG(1) << "vsock: guest port " << ports.guest_port << " to host port " << ports.host_port
-            << " refused: " << status;
+            << " refused: " << watch.status();
     counters_->connections_refused.Add();
     AddReset(kHostCid, ports, kTypeStream);
     return;
   }
   const Bytes window = WindowForNew();
-  auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), std::move(watch),
+  auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), *std::move(watch),
                                                  static_cast<uint32_t>(window));
   if (!connection->TakePeerCredit(header)) {
     counters_->protocol_errors.Add();
@@ -423,12 +453,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& con
     connection.credit_requested = true;
   }
   if (connection.readable() && connection.SendablePackets() == 0 && !connection.stalled) {
-    connection.stalled = true;
-    if (stalled_.empty()) {
-      stalled_deadline_ =
-          std::chrono::steady_clock::now() + std::chrono::milliseconds(kCreditRequestIntervalMs);
-    }
-    stalled_.push_back(&connection);
+    Stall(connection);
   }
   return more ? TurnResult::kMore : TurnResult::kIdle;
 }
@@ -493,6 +518,11 @@ int Muxer::TakeTime(std::chrono::steady_clock::time_point now) {
 
 // ---- connections ----
 
+absl::StatusOr<EventSet::Watch> Muxer::WatchHost(const UniqueFd& fd, uint64_t id) {
+  RETURN_IF_ERROR(PrepareHostDescriptor(fd.get()));
+  return events_->Add(fd.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id);
+}
+
 Connection* Muxer::Find(const PortPair& ports) {
   const auto found = by_ports_.find(ports);
   return found == by_ports_.end() ? nullptr : found->second;
@@ -508,6 +538,15 @@ void Muxer::QueueIfReady(Connection& connection) {
   if (!ready) return;
   connection.queued = true;
   ready_.push_back(&connection);
+}
+
+void Muxer::Stall(Connection& connection) {
+  connection.stalled = true;
+  if (stalled_.empty()) {
+    stalled_deadline_ =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(kCreditRequestIntervalMs);
+  }
+  stalled_.push_back(&connection);
 }
 
 void Muxer::TakeHostEvents(uint64_t id, uint32_t events) {

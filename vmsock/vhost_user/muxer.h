@@ -23,10 +23,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/inherited_fds.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "vmsock/vhost_user/connection.h"
 #include "vmsock/vhost_user/counters.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/packet.h"
@@ -57,6 +59,11 @@ class Muxer {
   ~Muxer();
   Muxer(const Muxer&) = delete;
   Muxer& operator=(const Muxer&) = delete;
+
+  MuxerState Save() const;
+  // Goes on with what was saved, before anything else is called. `state` fits its bounds.
+  // kInternal: a descriptor is not what it must be.
+  absl::Status Restore(const MuxerState& state, InheritedFds* fds);
 
   // Takes packets from `tx`, fills buffers of `rx`, publishes both. kDataLoss: one of the rings is
   // broken.
@@ -105,9 +112,13 @@ class Muxer {
   void PutHeader(Virtqueue& rx, const Chain& chain, const PacketHeader& header);
 
   // connections
+  // Checks that the host's descriptor is what the rest relies on, and watches it.
+  absl::StatusOr<EventSet::Watch> WatchHost(const UniqueFd& fd, uint64_t id);
   Connection* Find(const PortPair& ports);
   // Puts `connection` into the queue for rx buffers if it has something to send.
   void QueueIfReady(Connection& connection);
+  // Asks for credit in a while, if nothing has come by then.
+  void Stall(Connection& connection);
   // Sends the guest a reset and forgets the connection.
   void ResetConnection(Connection& connection);
   // Forgets the connection. Its host descriptor is closed.

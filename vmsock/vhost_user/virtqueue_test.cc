@@ -25,12 +25,12 @@ constexpr uint64_t kMemoryBytes = 64 * kKiB;
 class VirtqueueTest : public testing::Test {
  protected:
   void SetUp() override {
-    UniqueFd fds[1];
-    fds[0].Reset(memfd_create("memory", MFD_CLOEXEC));
+    std::vector<UniqueFd> fds;
+    fds.emplace_back(memfd_create("memory", MFD_CLOEXEC));
     ASSERT_EQ(ftruncate(fds[0].get(), kMemoryBytes), 0);
     const MemoryRegionSpec spec{
         .guest_addr = 0, .bytes = kMemoryBytes, .user_addr = kUser, .mmap_offset = 0};
-    ASSERT_TRUE(memory_.Update({&spec, 1}, fds, false).ok());
+    ASSERT_TRUE(memory_.Update({&spec, 1}, std::move(fds), false).ok());
   }
   absl::StatusOr<Virtqueue> Attach(uint16_t base, bool event_idx = true) {
     return Virtqueue::Attach(

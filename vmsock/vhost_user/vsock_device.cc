@@ -63,8 +63,8 @@ VsockDevice::VsockDevice(const VsockDeviceOptions& options, ConnectHandler handl
 
 VsockDevice::~VsockDevice() = default;
 
-absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::Create(const VsockDeviceOptions& options,
-                                                                 ConnectHandler handler) {
+absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::New(const VsockDeviceOptions& options,
+                                                              ConnectHandler handler) {
   CHECK(handler != nullptr);
   if (options.guest_cid < kGuestCidMin || options.guest_cid == UINT32_MAX) {
     return absl::InvalidArgumentError(absl::StrCat("guest CID ", options.guest_cid));
@@ -75,24 +75,68 @@ absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::Create(const VsockDevi
         absl::StrCat("receive window of ", options.receive_window_bytes_max, " bytes"));
   }
   std::unique_ptr<VsockDevice> device(new VsockDevice(options, std::move(handler)));
-  RETURN_IF_ERROR(device->Open());
+  ASSIGN_OR_RETURN(EventSet events, EventSet::Create());
+  device->events_ = std::make_unique<EventSet>(std::move(events));
+  device->stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!device->stop_event_.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("eventfd: ", std::strerror(errno)));
+  }
+  ASSIGN_OR_RETURN(device->stop_watch_,
+                   device->events_->Add(device->stop_event_.get(), EPOLLIN, kStopToken));
   return device;
 }
 
-absl::Status VsockDevice::Open() {
-  ASSIGN_OR_RETURN(EventSet events, EventSet::Create());
-  events_ = std::make_unique<EventSet>(std::move(events));
-  stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_event_.valid()) {
-    return absl::ResourceExhaustedError(absl::StrCat("eventfd: ", std::strerror(errno)));
-  }
-  ASSIGN_OR_RETURN(stop_watch_, events_->Add(stop_event_.get(), EPOLLIN, kStopToken));
+absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::Create(const VsockDeviceOptions& options,
+                                                                 ConnectHandler handler) {
+  ASSIGN_OR_RETURN(std::unique_ptr<VsockDevice> device, New(options, std::move(handler)));
   ASSIGN_OR_RETURN(ListeningSocket listener,
-                   ListeningSocket::Create({.path = options_.socket_path,
-                                            .mode = options_.socket_mode,
-                                            .group = options_.socket_group}));
-  listener_ = std::make_unique<ListeningSocket>(std::move(listener));
-  return WatchListener();
+                   ListeningSocket::Create({.path = options.socket_path,
+                                            .mode = options.socket_mode,
+                                            .group = options.socket_group}));
+  device->listener_ = std::make_unique<ListeningSocket>(std::move(listener));
+  RETURN_IF_ERROR(device->WatchListener());
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<VsockDevice>> VsockDevice::Restore(const VsockDeviceOptions& options,
+                                                                  ConnectHandler handler,
+                                                                  const VsockDeviceState& state,
+                                                                  InheritedFds* fds) {
+  RETURN_IF_ERROR(Check(state));
+  ASSIGN_OR_RETURN(std::unique_ptr<VsockDevice> device, New(options, std::move(handler)));
+  ASSIGN_OR_RETURN(ListeningSocket listener,
+                   ListeningSocket::Adopt(options.socket_path, fds->Take(state.listener)));
+  device->listener_ = std::make_unique<ListeningSocket>(std::move(listener));
+  if (state.frontends.empty()) {
+    RETURN_IF_ERROR(device->WatchListener());
+  } else {
+    RETURN_IF_ERROR(device->RestoreFrontend(state.frontends.front(), fds));
+  }
+  return device;
+}
+
+VsockDeviceState VsockDevice::Save() const {
+  VsockDeviceState state;
+  state.listener = listener_->fd();
+  if (frontend_ != nullptr) {
+    state.frontends.push_back(
+        {frontend_->socket.Save(), frontend_->backend.Save(), frontend_->muxer.Save()});
+  }
+  return state;
+}
+
+absl::Status VsockDevice::RestoreFrontend(const FrontendState& state, InheritedFds* fds) {
+  auto frontend = std::make_unique<Frontend>(fds->Take(state.control.socket), options_, &handler_,
+                                             events_.get(), &counters_);
+  RETURN_IF_ERROR(frontend->socket.Restore(state.control, fds));
+  RETURN_IF_ERROR(frontend->backend.Restore(state.backend, fds));
+  RETURN_IF_ERROR(frontend->muxer.Restore(state.muxer, fds));
+  RETURN_IF_ERROR(WatchFrontend(std::move(frontend)));
+  // Kicks may have come to the last image that it did not see.
+  pump_again_ = true;
+  LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " goes on with "
+            << state.muxer.connections.size() << " connections";
+  return absl::OkStatus();
 }
 
 absl::Status VsockDevice::WatchListener() {
@@ -118,13 +162,14 @@ absl::Status VsockDevice::Run() {
     const std::span<const epoll_event> events = events_->Wait(storage, timeout_ms);
     if (frontend_ == nullptr && !listener_watch_.valid()) RETURN_IF_ERROR(WatchListener());
     bool messages = false;
+    bool stop = false;
     for (const epoll_event& event : events) {
       const uint64_t token = event.data.u64;
       if (token == kStopToken) {
-        frontend_.reset();
-        return absl::OkStatus();
-      }
-      if (token == kListenerToken) {
+        stop = true;  // after this round, whose edges do not come again
+        uint64_t stops = 0;
+        [[maybe_unused]] const ssize_t got = read(stop_event_.get(), &stops, sizeof(stops));
+      } else if (token == kListenerToken) {
         AcceptFrontend();
       } else if (token == kFrontendToken) {
         messages = true;  // last, so that no event of this round meets another frontend
@@ -138,6 +183,7 @@ absl::Status VsockDevice::Run() {
       const absl::Status status = messages ? ServeMessages() : absl::OkStatus();
       if (!status.ok()) RETURN_IF_ERROR(DropFrontend(status));
     }
+    if (stop) return absl::OkStatus();
   }
 }
 
@@ -165,18 +211,21 @@ void VsockDevice::AcceptFrontend() {
   }
   auto frontend =
       std::make_unique<Frontend>(*std::move(fd), options_, &handler_, events_.get(), &counters_);
-  absl::StatusOr<EventSet::Watch> watch =
-      events_->Add(frontend->socket.fd(), EPOLLIN, kFrontendToken);
-  if (!watch.ok()) {
-    LOG(ERROR) << "vhost-user: frontend of " << options_.socket_path << ": " << watch.status();
+  const absl::Status watched = WatchFrontend(std::move(frontend));
+  if (!watched.ok()) {
+    LOG(ERROR) << "vhost-user: frontend of " << options_.socket_path << ": " << watched;
     return;
   }
-  frontend->watch = *std::move(watch);
   listener_watch_.Reset();
+  LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " connected";
+}
+
+absl::Status VsockDevice::WatchFrontend(std::unique_ptr<Frontend> frontend) {
+  ASSIGN_OR_RETURN(frontend->watch, events_->Add(frontend->socket.fd(), EPOLLIN, kFrontendToken));
   frontend_ = std::move(frontend);
   counters_.frontends.Add();
   counters_.frontends_now.Set(1);
-  LOG(INFO) << "vhost-user: frontend of " << options_.socket_path << " connected";
+  return absl::OkStatus();
 }
 
 absl::Status VsockDevice::ServeMessages() {

@@ -24,7 +24,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/inherited_fds.h"
 #include "base/units.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/muxer.h"
 
@@ -46,7 +48,7 @@ struct VsockDeviceOptions {
   bool require_sealed_memory = false;
 };
 
-// Since the device was created.
+// Since the device was created or restored.
 struct VsockDeviceStats {
   uint64_t frontends = 0;      // VMMs that have connected
   uint64_t frontends_now = 0;  // one or none
@@ -73,15 +75,25 @@ class VsockDevice {
   // options out of range. Else as ListeningSocket::Create.
   static absl::StatusOr<std::unique_ptr<VsockDevice>> Create(const VsockDeviceOptions& options,
                                                              ConnectHandler handler);
+  // Goes on with what Save told in an earlier image of the process, with its VMM and connections;
+  // takes the descriptors of `state` from `fds`. `options` as they were. kInvalidArgument,
+  // kFailedPrecondition, kInternal: it cannot; then connections and VMM see their sockets' end as
+  // soon as `fds` does not have them either.
+  static absl::StatusOr<std::unique_ptr<VsockDevice>> Restore(const VsockDeviceOptions& options,
+                                                              ConnectHandler handler,
+                                                              const VsockDeviceState& state,
+                                                              InheritedFds* fds);
   // Removes the socket file. Run must have returned.
   ~VsockDevice();
   VsockDevice(const VsockDevice&) = delete;
   VsockDevice& operator=(const VsockDevice&) = delete;
 
-  // Serves frontends until Stop. Call once.
+  // Serves frontends until Stop, and may then be called again: what it served goes on.
   absl::Status Run();
   // Makes Run return soon. Any thread, any number of times, also before Run.
   void Stop();
+  // What the device is at present, while nobody runs it. Descriptors stay the device's own.
+  VsockDeviceState Save() const;
   // Any thread.
   VsockDeviceStats stats() const;
 
@@ -89,8 +101,11 @@ class VsockDevice {
   struct Frontend;
 
   VsockDevice(const VsockDeviceOptions& options, ConnectHandler handler);
-  absl::Status Open();
+  static absl::StatusOr<std::unique_ptr<VsockDevice>> New(const VsockDeviceOptions& options,
+                                                          ConnectHandler handler);
+  absl::Status RestoreFrontend(const FrontendState& state, InheritedFds* fds);
   absl::Status WatchListener();
+  absl::Status WatchFrontend(std::unique_ptr<Frontend> frontend);
   void AcceptFrontend();
   // Ends all that belongs to the frontend, logs why, and listens again.
   absl::Status DropFrontend(const absl::Status& why);
