@@ -7,6 +7,10 @@
 // stream, so that a graph runs like the stream that it could have been captured from. Branches that
 // could run at once run one after the other.
 //
+// Which bodies of a conditional node run only the device knows. A graph with such nodes is sent
+// once, when it is instantiated, for the host's driver to record: one part after the other, the
+// graph itself and each body.
+//
 // Graph, GraphNode and GraphExec are guarded by Runtime::graph_mutex, which is never held while the
 // host is asked. Source: CUDA Driver API, Graph Management.
 #ifndef CONSORT_GUEST_GRAPH_H_
@@ -48,7 +52,10 @@ struct GraphWork {
   CUDA_HOST_NODE_PARAMS_v2 host = {};
   MemoryOperation operation;
   uint64_t event_id = 0;
-  uint64_t child_id = 0;    // a graph of the node's own
+  uint64_t child_id = 0;  // a graph of the node's own
+  // Conditional: the program's parameters, and graphs of the node's own.
+  CUDA_CONDITIONAL_NODE_PARAMS condition = {};
+  std::vector<uint64_t> body_ids;
   CUdeviceptr address = 0;  // of memory nodes and operations
   uint64_t bytes = 0;
 };
@@ -67,17 +74,29 @@ struct RetainedObject {
   uint32_t count = 0;
 };
 
+// A handle for a conditional node, which the host's driver made.
+struct GraphCondition {
+  CUgraphConditionalHandle handle = 0;
+  bool used = false;  // by a node
+};
+
 struct Graph {
   uint64_t id = 0;
-  bool owned = false;           // by a child graph node, which destroys it
+  bool owned = false;           // by a child graph or conditional node, which destroys it
   bool capturing = false;       // a capture adds to it; destroying it is refused
   std::vector<uint64_t> nodes;  // in the order of their making
   std::vector<RetainedObject> objects;
+  // Of a body: the graph that its node is part of, at any depth, which has the conditions; else 0.
+  uint64_t root_id = 0;
+  std::vector<GraphCondition> conditions;
+  uint64_t condition_context_id = 0;  // 0: no condition was made, and the host knows nothing of it
 };
 
 struct GraphExec {
   struct Step {
-    uint64_t node_id = 0;  // of the graph that was instantiated
+    uint64_t node_id = 0;     // of the graph that was instantiated
+    uint32_t part = 0;        // 0: the graph, else a body
+    uint32_t first_body = 0;  // of a conditional node: the parts that are its bodies begin here
     bool enabled = true;
     GraphWork work;
   };
@@ -85,6 +104,10 @@ struct GraphExec {
   uint64_t flags = 0;
   uint64_t context_id = 0;  // of the latest launch
   std::vector<Step> steps;
+  uint32_t parts = 1;           // more: the graph is recorded on the host
+  uint64_t graph_id = 0;        // under this name there; it may be gone
+  bool recorded = false;        // the host has it
+  bool stale = false;           // the steps were changed since
   std::vector<uint64_t> shape;  // types and edges: equal if and only if the topology is
   std::vector<RetainedObject> objects;
 };
@@ -128,6 +151,8 @@ CUresult SendLaunch(const StreamRef& stream, const GraphWork& work);
 CUresult SendHostFunction(const StreamRef& stream, const GraphWork& work);
 CUresult PrepareCopy(const CUDA_MEMCPY3D& copy);
 CUresult SendCopy(const StreamRef& stream, const GraphWork& work);
+// Whether the worker of the context reaches both sides of a copy.
+bool IsCopyByAddress(const Context* context, const GraphWork& work);
 
 }  // namespace consort::guest
 

@@ -8,6 +8,7 @@
 #include "gen/guest/calls.h"
 #include "guest/bulk_copy.h"
 #include "guest/call.h"
+#include "guest/own_stream.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -124,34 +125,6 @@ struct DeferredCopy {
   Side to;
   Side from;
   Rows rows;
-};
-
-// A stream of our own, beside those of the program, for the scope.
-class OwnStream {
- public:
-  explicit OwnStream(Context* context) {
-    ref_.context = context;
-    ref_.id = GetRuntime()->streams.Create([&](Stream* made, uint64_t id) {
-      made->id = id;
-      made->context_id = context->id;
-    });
-    wire::StreamCreateRequest request;
-    request.stream = ref_.id;
-    request.flags = CU_STREAM_NON_BLOCKING;
-    Post(context, request);
-  }
-  ~OwnStream() {
-    wire::StreamDestroyRequest request;
-    request.stream = ref_.id;
-    Post(ref_.context, request);
-    GetRuntime()->streams.Destroy(ref_.id);
-  }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  const StreamRef& ref() const { return ref_; }
-
- private:
-  StreamRef ref_;
 };
 
 void RunDeferredCopy(void* argument) {
@@ -690,6 +663,16 @@ CUresult HostToArray(CUarray array, size_t offset, const void* host, size_t byte
 CUresult PrepareCopy(const CUDA_MEMCPY3D& copy) {
   Boxes boxes;
   return Empty(copy) ? CUDA_ERROR_INVALID_VALUE : PrepareBoxes(copy, &boxes);
+}
+
+bool IsCopyByAddress(const Context* context, const GraphWork& work) {
+  Boxes boxes;
+  if (PrepareBoxes(work.copy, &boxes) != CUDA_SUCCESS) return false;
+  const auto by_address = [&](const Side& side) {
+    return side.array == nullptr && side.addressable &&
+           (side.device == nullptr || side.device == context->device);
+  };
+  return by_address(boxes.to) && by_address(boxes.from);
 }
 
 CUresult SendCopy(const StreamRef& stream, const GraphWork& work) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gen/guest/calls.h"
+#include "guest/calls/graph_condition.h"
 #include "guest/calls/graph_store.h"
 #include "guest/calls/user_object.h"
 #include "guest/runtime.h"
@@ -134,6 +135,7 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   MutexLock lock(&GetRuntime()->graph_mutex);
   const Graph* original = FindGraph(originalGraph);
   if (original == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (HasConditions(*original)) return CUDA_ERROR_NOT_SUPPORTED;  // "The graph cannot be cloned"
   const Graph* clone = CloneGraph(*original);
   if (clone == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *phGraphClone = reinterpret_cast<CUgraph>(clone->id);
@@ -268,7 +270,7 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char* path, unsigned int) {
       "kernel",           "memcpy",         "memset",     "host",
       "child graph",      "empty",          "event wait", "event record",
       "semaphore signal", "semaphore wait", "allocation", "free",
-      "memory operation"};
+      "memory operation", "conditional"};
   fprintf(file, "digraph graph_%llx {\n", static_cast<unsigned long long>(graph->id));
   for (uint64_t id : graph->nodes) {
     const GraphNode* node = runtime->graph_nodes.Find(id);

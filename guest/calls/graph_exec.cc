@@ -7,6 +7,7 @@
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/calls/graph_condition.h"
 #include "guest/calls/graph_memory.h"
 #include "guest/calls/graph_store.h"
 #include "guest/calls/graph_work.h"
@@ -22,9 +23,9 @@ namespace {
 constexpr uint64_t kShapeOpens = UINT64_MAX;
 constexpr uint64_t kShapeCloses = UINT64_MAX - 1;
 
-// Appends the steps of `graph` in an order that its edges allow, earlier nodes first, and its
-// shape. CUDA_ERROR_INVALID_VALUE: the edges go round in a circle.
-CUresult Flatten(const Graph& graph, GraphExec* exec) {
+// Appends the steps of `graph`, which is the `part`, in an order that its edges allow, earlier
+// nodes first, and its shape. CUDA_ERROR_INVALID_VALUE: the edges go round in a circle.
+CUresult Flatten(const Graph& graph, uint32_t part, GraphExec* exec) {
   Runtime* runtime = GetRuntime();
   const size_t count = graph.nodes.size();
   std::vector<std::pair<uint64_t, uint32_t>> places(count);  // id to index
@@ -61,15 +62,25 @@ CUresult Flatten(const Graph& graph, GraphExec* exec) {
       const Graph* child = runtime->graphs.Find(node->work.child_id);
       exec->shape.push_back(kShapeOpens);
       if (child != nullptr) {
-        if (CUresult result = Flatten(*child, exec); result != CUDA_SUCCESS) return result;
+        if (CUresult result = Flatten(*child, part, exec); result != CUDA_SUCCESS) return result;
       }
       exec->shape.push_back(kShapeCloses);
     } else {
       GraphExec::Step step;
       step.node_id = node->id;
+      step.part = part;
+      step.first_body = exec->parts;
       step.work = node->work;
       step.work.pointers.clear();
+      step.work.body_ids.clear();
+      const uint32_t first_body = exec->parts;
       exec->steps.push_back(std::move(step));
+      exec->parts += static_cast<uint32_t>(node->work.body_ids.size());
+      for (size_t i = 0; i < node->work.body_ids.size(); ++i) {
+        const Graph* body = runtime->graphs.Find(node->work.body_ids[i]);
+        const CUresult result = Flatten(*body, first_body + static_cast<uint32_t>(i), exec);
+        if (result != CUDA_SUCCESS) return result;
+      }
     }
     for (uint32_t follower : followers[index]) {
       if (--waits[follower] != 0) continue;
@@ -99,6 +110,29 @@ CUresult CaptureLaunch(const StreamRef& stream, const GraphExec& exec, bool* cap
   return CaptureWork(stream.context, stream.id, &empty, captured);
 }
 
+// An executable graph of what the nodes do now.
+CUresult MakeExec(CUgraph handle, unsigned long long flags, GraphExec** out) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->graph_mutex);
+  const Graph* graph = FindGraph(handle);
+  if (graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
+  GraphExec made;
+  if (CUresult result = Flatten(*graph, 0, &made); result != CUDA_SUCCESS) return result;
+  CollectObjects(*graph, &made.objects);
+  made.flags = flags;
+  made.graph_id = graph->id;
+  const uint64_t id = runtime->graph_execs.Create([&](GraphExec* exec, uint64_t new_id) {
+    *exec = std::move(made);
+    exec->id = new_id;
+  });
+  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  GraphExec* exec = runtime->graph_execs.Find(id);
+  RetainAgain(exec->objects);
+  for (const GraphExec::Step& step : exec->steps) KeepMemory(step.work);
+  *out = exec;
+  return CUDA_SUCCESS;
+}
+
 CUresult Instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags,
                      CUgraphNode* error_node) {
   constexpr unsigned long long kFlags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
@@ -111,23 +145,16 @@ CUresult Instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags,
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if ((flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->graph_mutex);
-  const Graph* graph = FindGraph(handle);
-  if (graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
-  GraphExec made;
-  if (CUresult result = Flatten(*graph, &made); result != CUDA_SUCCESS) return result;
-  CollectObjects(*graph, &made.objects);
-  made.flags = flags;
-  const uint64_t id = runtime->graph_execs.Create([&](GraphExec* exec, uint64_t new_id) {
-    *exec = std::move(made);
-    exec->id = new_id;
-  });
-  if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  const GraphExec* exec = runtime->graph_execs.Find(id);
-  RetainAgain(exec->objects);
-  for (const GraphExec::Step& step : exec->steps) KeepMemory(step.work);
-  *out = reinterpret_cast<CUgraphExec>(id);
+  GraphExec* exec = nullptr;
+  if (CUresult result = MakeExec(handle, flags, &exec); result != CUDA_SUCCESS) return result;
+  const auto made = reinterpret_cast<CUgraphExec>(exec->id);
+  if (exec->parts > 1) {
+    if (CUresult result = Record(exec); result != CUDA_SUCCESS) {
+      calls::cuGraphExecDestroy(made);
+      return result;
+    }
+  }
+  *out = made;
   return CUDA_SUCCESS;
 }
 
@@ -141,7 +168,12 @@ CUresult Update(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResul
   const Graph* graph = FindGraph(graph_handle);
   if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   GraphExec made;
-  if (CUresult result = Flatten(*graph, &made); result != CUDA_SUCCESS) return result;
+  if (CUresult result = Flatten(*graph, 0, &made); result != CUDA_SUCCESS) return result;
+  // A recorded graph has its own conditions.
+  if (made.parts > 1 || exec->parts > 1) {
+    info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  }
   if (made.shape.size() != exec->shape.size() || made.steps.size() != exec->steps.size()) {
     info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -248,13 +280,17 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream, DefaultStream defau
   // Not locked below: "A graph cannot be launched and changed at once".
   GraphExec* exec = FindExec(hGraph);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (MaybeCapturing()) {
+  if (exec->parts > 1) {
+    if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
+      return result;
+  } else if (MaybeCapturing()) {
     bool captured = false;
     const CUresult result = CaptureLaunch(stream, *exec, &captured);
     if (captured || result != CUDA_SUCCESS) return result;
   }
   if (CUresult result = MarkMemory(*exec); result != CUDA_SUCCESS) return result;
   exec->context_id = stream.context->id;
+  if (exec->parts > 1) return LaunchRecorded(stream, exec);
   for (const GraphExec::Step& step : exec->steps) {
     if (!step.enabled) continue;
     if (CUresult result = SendWork(stream, step.work); result != CUDA_SUCCESS) return result;
@@ -273,6 +309,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
     objects = std::move(exec->objects);
     context_id = exec->context_id;
     for (const GraphExec::Step& step : exec->steps) DropMemory(step.work);
+    ForgetRecorded(exec);
     const uint64_t id = exec->id;
     exec->steps.clear();
     runtime->graph_execs.Destroy(id);
@@ -354,10 +391,11 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   const Graph* own = runtime->graphs.Find(node->work.child_id);
   GraphExec before;
   GraphExec after;
-  if (own == nullptr || Flatten(*own, &before) != CUDA_SUCCESS ||
-      Flatten(*given, &after) != CUDA_SUCCESS || before.shape != after.shape) {
+  if (own == nullptr || Flatten(*own, 0, &before) != CUDA_SUCCESS ||
+      Flatten(*given, 0, &after) != CUDA_SUCCESS || before.shape != after.shape) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  exec->stale = true;
   for (size_t i = 0; i < before.steps.size(); ++i) {
     for (GraphExec::Step& step : exec->steps) {
       if (step.node_id == before.steps[i].node_id) step.work = after.steps[i].work;
@@ -385,6 +423,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
     if (step.node_id != reinterpret_cast<uint64_t>(hNode)) continue;
     if (step.work.type > CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_ERROR_INVALID_VALUE;
     step.enabled = isEnabled != 0;
+    exec->stale = true;
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;

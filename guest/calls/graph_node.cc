@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gen/guest/calls.h"
+#include "guest/calls/graph_condition.h"
 #include "guest/calls/graph_store.h"
 #include "guest/calls/graph_work.h"
 #include "guest/runtime.h"
@@ -332,6 +333,10 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr* dptr_out) {
 CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
                         size_t numDependencies, CUgraphNodeParams* nodeParams) {
   GraphWork work;
+  if (nodeParams != nullptr && nodeParams->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    return AddConditional(phGraphNode, hGraph, dependencies, numDependencies,
+                          &nodeParams->conditional);
+  }
   if (CUresult result = MakeAny(nodeParams, &work); result != CUDA_SUCCESS) return result;
   const CUresult result = AddNode(phGraphNode, hGraph, dependencies, numDependencies, work);
   if (result != CUDA_SUCCESS || work.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return result;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "guest/calls/graph_condition.h"
 #include "guest/calls/graph_memory.h"
 #include "guest/calls/user_object.h"
 #include "guest/runtime.h"
@@ -55,14 +56,23 @@ CUresult Insert(CUgraphNode* out, CUgraph handle, const CUgraphNode* dependencie
   return CUDA_SUCCESS;
 }
 
+// Destroys the graphs that are part of a node. graph_mutex held.
+void DestroyParts(const GraphWork& work, std::vector<RetainedObject>* objects) {
+  Runtime* runtime = GetRuntime();
+  if (Graph* child = runtime->graphs.Find(work.child_id); child != nullptr)
+    DestroyGraph(child, objects);
+  for (uint64_t body_id : work.body_ids) {
+    if (Graph* body = runtime->graphs.Find(body_id); body != nullptr) DestroyGraph(body, objects);
+  }
+}
+
 // What was made for a node that never came to be.
 void Discard(const GraphWork& work) {
   if (work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) FreeGraphMemory(work.address);
-  if (work.type != CU_GRAPH_NODE_TYPE_GRAPH) return;
   std::vector<RetainedObject> objects;
   {
     MutexLock lock(&GetRuntime()->graph_mutex);
-    DestroyGraph(GetRuntime()->graphs.Find(work.child_id), &objects);
+    DestroyParts(work, &objects);
   }
   ReleaseObjects(objects);
 }
@@ -155,6 +165,7 @@ CUresult ReplaceStep(CUgraphExec handle, CUgraphNode node, GraphWork work) {
     // Attributes are not among the parameters of a kernel node.
     if (work.type == CU_GRAPH_NODE_TYPE_KERNEL) work.attributes = step.work.attributes;
     step.work = std::move(work);
+    exec->stale = true;
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
@@ -165,10 +176,7 @@ void DestroyNode(uint64_t id, std::vector<RetainedObject>* objects) {
   GraphNode* node = runtime->graph_nodes.Find(id);
   if (node == nullptr) return;
   DropMemory(node->work);
-  if (node->work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-    if (Graph* child = runtime->graphs.Find(node->work.child_id); child != nullptr)
-      DestroyGraph(child, objects);
-  }
+  DestroyParts(node->work, objects);
   node->work = GraphWork();
   node->dependencies.clear();
   runtime->graph_nodes.Destroy(id);
@@ -179,6 +187,7 @@ void DestroyGraph(Graph* graph, std::vector<RetainedObject>* objects) {
   graph->nodes.clear();
   objects->insert(objects->end(), graph->objects.begin(), graph->objects.end());
   graph->objects.clear();
+  ForgetConditions(*graph);
   GetRuntime()->graphs.Destroy(graph->id);
 }
 

@@ -155,7 +155,8 @@ CUresult MakeChild(CUgraph child, GraphWork* work) {
     const CUgraphNodeType type = runtime->graph_nodes.Find(id)->work.type;
     // "If the child graph contains allocation nodes, free nodes, or conditional nodes, this call
     // will return an error."
-    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+        type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
       return CUDA_ERROR_NOT_SUPPORTED;
   }
   Graph* clone = CloneGraph(*original);
@@ -223,7 +224,8 @@ CUresult MakeAny(CUgraphNodeParams* params, GraphWork* work) {
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return MakeFree(params->free.dptr, work);
     default:
-      NoteUnsupported("cuGraphAddNode", "a conditional, semaphore or memory operation node");
+      NoteUnsupported("cuGraphAddNode",
+                      "a semaphore or memory operation node, or a change of a conditional one");
       return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

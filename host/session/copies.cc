@@ -63,6 +63,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   Stream* stream = nullptr;
   CUresult result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
+  if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   account_.bytes_to_device += bytes;
   work_bytes_ += bytes;
   NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
@@ -126,6 +127,7 @@ CUresult Session::CopyToHost(const wire::FrameHeader& header,
   Stream* stream = nullptr;
   const CUresult result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
+  if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   CopyToHostState& copy = copy_to_host_;
   copy.active = true;
   copy.header = header;

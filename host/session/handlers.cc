@@ -469,28 +469,83 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   CUlaunchConfig config = {};
   CUresult result = ReadAttributes(request.attributes, attributes, &config.numAttrs);
   if (result != CUDA_SUCCESS) return result;
-  CUstream stream = nullptr;
-  result = UseStream(header.value, request.stream, &stream);
+  Stream* stream = nullptr;
+  result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   SetShape(request, &config);
-  config.hStream = stream;
+  config.hStream = stream->driver;
   config.attrs = attributes;
   size_t parameter_bytes = request.params.size();
   // The driver copies the parameters before it returns. The kernel's own view of them is in the
   // guest's hands either way.
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(request.params.data()),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
+  void** const packed = parameter_bytes != 0 ? extra : nullptr;
+  if (stream->recording) {
+    if (kernel->prints) graphs_.NotePrinting();
+    return driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
+  }
   if (residency_->swaps()) NoteLaunch(*kernel, request.params);
-  device_time_.BeginLaunch(kernel->time, stream, ThreadsOf(config),
+  device_time_.BeginLaunch(kernel->time, stream->driver, ThreadsOf(config),
                            /*may_sample=*/config.numAttrs == 0,
                            gate_.measures() || !DeviceTime::SamplesNext(*kernel->time)
                                ? 0
-                               : streams_.CountAtWork(stream));
-  result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr,
-                                    parameter_bytes != 0 ? extra : nullptr);
-  if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream);
+                               : streams_.CountAtWork(stream->driver));
+  result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
+  if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream->driver);
   if (kernel->prints) print_turn_.Launched();
   return result;
+}
+
+// --- Graphs
+
+CUresult Session::GraphHandleCreate(const wire::FrameHeader&,
+                                    const wire::GraphHandleCreateRequest& request,
+                                    wire::GraphHandleCreateReply* reply) {
+  // Nodes of a graph run where its driver's context does: anywhere on the device.
+  if (partition_ != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return graphs_.CreateHandle(request, &reply->handle);
+}
+
+CUresult Session::GraphRecord(const wire::FrameHeader& header,
+                              const wire::GraphRecordRequest& request) {
+  Stream* stream = nullptr;
+  const CUresult result = streams_.Observe(header.value, request.stream, &stream);
+  return result == CUDA_SUCCESS ? graphs_.Record(request, stream) : result;
+}
+
+CUresult Session::GraphCondition(const wire::FrameHeader& header,
+                                 const wire::GraphConditionRequest& request) {
+  Stream* stream = nullptr;
+  const CUresult result = streams_.Observe(header.value, request.stream, &stream);
+  return result == CUDA_SUCCESS ? graphs_.AddCondition(request, *stream) : result;
+}
+
+CUresult Session::GraphInstantiate(const wire::FrameHeader& header,
+                                   const wire::GraphInstantiateRequest& request) {
+  Stream* stream = nullptr;
+  const CUresult result = streams_.Observe(header.value, request.stream, &stream);
+  return result == CUDA_SUCCESS ? graphs_.Instantiate(request, stream) : result;
+}
+
+CUresult Session::GraphLaunch(const wire::FrameHeader& header,
+                              const wire::GraphLaunchRequest& request) {
+  CUstream stream = nullptr;
+  CUresult result = UseStream(header.value, request.stream, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  if (residency_->swaps()) window_->NoteWriteAnywhere();
+  result = graphs_.Launch(request.exec, stream);
+  if (graphs_.Prints(request.exec)) print_turn_.Launched();
+  return result;
+}
+
+CUresult Session::GraphExecDestroy(const wire::FrameHeader&,
+                                   const wire::GraphExecDestroyRequest& request) {
+  return graphs_.DestroyExec(request.exec);
+}
+
+CUresult Session::GraphDestroy(const wire::FrameHeader&, const wire::GraphDestroyRequest& request) {
+  return graphs_.Destroy(request.graph);
 }
 
 CUresult Session::HostFunction(const wire::FrameHeader& header,

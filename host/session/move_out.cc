@@ -184,6 +184,7 @@ void Session::RefuseDepartures() {
 absl::Status Session::CheckMovable() {
   if (device_result() != CUDA_SUCCESS) return Stays("its device is broken");
   if (!textures_.empty()) return Stays("it has arrays, textures or surfaces");
+  if (!graphs_.empty()) return Stays("it has graphs with conditional nodes");
   if (!links_.empty()) return Stays("it is linking code (cuLinkCreate)");
   if (!virtual_memory_->empty()) {
     return Stays("it maps memory itself (cuMemCreate, cuMemAddressReserve)");

@@ -59,6 +59,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       staging_(driver_),
       modules_(driver_, device.device(), device.capability(), &images_),
       links_(driver_),
+      graphs_(driver_, device.context()),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),
                device.snapshot().stream_priority_least, device.snapshot().stream_priority_greatest),
       print_turn_(driver_, device.shared_output(), &streams_, &output_),
@@ -391,12 +392,16 @@ void Session::Process(const Frame& frame) {
 }
 
 bool Session::MayPrint(const Frame& frame) {
-  if (!print_turn_.needed() || !modules_.any_prints() || device_result() != CUDA_SUCCESS ||
-      frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) {
+  if (!print_turn_.needed() || !modules_.any_prints() || device_result() != CUDA_SUCCESS) {
     return true;
   }
-  wire::LaunchRequest request;
   wire::Decoder decoder(frame.body);
+  if (frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kGraphLaunch)) {
+    wire::GraphLaunchRequest request;
+    return !request.Decode(decoder) || !graphs_.Prints(request.exec) || print_turn_.MayLaunch();
+  }
+  if (frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) return true;
+  wire::LaunchRequest request;
   const Kernel* kernel = request.Decode(decoder) ? modules_.FindKernel(request.kernel) : nullptr;
   return kernel == nullptr || !kernel->prints || print_turn_.MayLaunch();
 }

@@ -43,6 +43,7 @@
 #include "host/session/device_time.h"
 #include "host/session/event_pool.h"
 #include "host/session/exports.h"
+#include "host/session/graphs.h"
 #include "host/session/held_work.h"
 #include "host/session/image_store.h"
 #include "host/session/journal.h"
@@ -339,6 +340,22 @@ class Session final : private Handlers, private PendingSink {
   void EventSynchronize(const wire::FrameHeader& header,
                         const wire::EventSynchronizeRequest& request) override;
 
+  CUresult GraphHandleCreate(const wire::FrameHeader& header,
+                             const wire::GraphHandleCreateRequest& request,
+                             wire::GraphHandleCreateReply* reply) override;
+  CUresult GraphRecord(const wire::FrameHeader& header,
+                       const wire::GraphRecordRequest& request) override;
+  CUresult GraphCondition(const wire::FrameHeader& header,
+                          const wire::GraphConditionRequest& request) override;
+  CUresult GraphInstantiate(const wire::FrameHeader& header,
+                            const wire::GraphInstantiateRequest& request) override;
+  CUresult GraphLaunch(const wire::FrameHeader& header,
+                       const wire::GraphLaunchRequest& request) override;
+  CUresult GraphExecDestroy(const wire::FrameHeader& header,
+                            const wire::GraphExecDestroyRequest& request) override;
+  CUresult GraphDestroy(const wire::FrameHeader& header,
+                        const wire::GraphDestroyRequest& request) override;
+
   // --- Handlers: arrays, textures and surfaces. textures.cc
   CUresult ArrayCreate(const wire::FrameHeader& header,
                        const wire::ArrayCreateRequest& request) override;
@@ -491,6 +508,7 @@ class Session final : private Handlers, private PendingSink {
   DeviceOutput output_;
   Modules modules_;
   Links links_;
+  Graphs graphs_;                         // of kernels of modules_
   std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
   PrintTurn print_turn_;

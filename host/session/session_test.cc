@@ -857,6 +857,59 @@ TEST_P(HostileGuestTest, AddressesOutsideTheWindowAreRefused) {
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
 }
 
+// A recorded copy would read or write, at each launch, memory of the worker that is long gone.
+TEST_P(HostileGuestTest, WhatIsRecordedIsOnlyWorkOfTheDevice) {
+  SessionPeer peer(Options());
+  const uint64_t stream = GuestId(kStreamKind, 1);
+  const uint64_t address = Allocate(peer, 64);
+  wire::StreamCreateRequest create;
+  create.stream = stream;
+  create.flags = CU_STREAM_NON_BLOCKING;
+  peer.Post(create);
+  wire::GraphRecordRequest record;
+  record.graph = 1;
+  record.stream = stream;
+  peer.Post(record);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_HANDLE);  // no such graph
+  wire::GraphHandleCreateRequest handle;
+  handle.graph = 1;
+  wire::GraphHandleCreateReply made;
+  ASSERT_EQ(peer.Ask(handle, &made), CUDA_SUCCESS);
+  wire::GraphConditionRequest condition;
+  condition.graph = 1;
+  condition.stream = stream;
+  condition.handle = made.handle;
+  condition.size = 1;
+  condition.first_part = 1;
+  peer.Post(condition);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);  // nothing is recorded
+  record.part = 1;
+  peer.Post(record);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);  // no such part
+  record.part = 0;
+  peer.Post(record);
+  condition.first_part = UINT32_MAX;
+  peer.Post(condition);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  condition.first_part = 1;
+  condition.handle += 8;
+  peer.Post(condition);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);  // a handle of nothing
+
+  CopyIn(peer, address, RandomBytes(64), stream);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CopyOut(peer, address, 64, 1, stream);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(peer.Synchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  wire::HostFunctionRequest function;
+  function.stream = stream;
+  function.callback = 1;
+  peer.Post(function);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  // The stream and its capture go with the session.
+  EXPECT_EQ(peer.retired_count(), 0);
+}
+
 // Windows of one worker lie beside each other, so an address of a neighbour is a valid one of the
 // device.
 TEST_P(HostileGuestTest, NeighboursMemoryIsRefusedByForwardedCalls) {

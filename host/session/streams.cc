@@ -166,6 +166,10 @@ CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
     const auto it = by_id_.find(id);
     if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
     found = it->second.get();
+    if (found->recording) {
+      *stream = found;
+      return CUDA_SUCCESS;
+    }
     // A stream belongs to the context that it was made in, whichever is current.
     if (found->blocking) context = FindContext(found->context);
   }
@@ -201,6 +205,7 @@ CUresult Streams::AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence) 
 }
 
 CUresult Streams::FenceOn(Stream* stream, std::shared_ptr<Fence>* fence) {
+  if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::shared_ptr<Fence> made(new Fence(driver_, events_));
   const CUresult result = AddPoint(stream->shared_from_this(), made.get());
   if (result == CUDA_SUCCESS) *fence = std::move(made);

@@ -33,6 +33,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint32_t context = 0;  // the guest's
   bool blocking = false;
   CUstream driver = nullptr;        // null: destroyed, after all its work
+  bool recording = false;           // its work becomes part of a graph (graphs.h)
   CUevent order_event = nullptr;    // what others wait for; recorded anew each time
   uint64_t work = 0;                // pieces of work submitted
   uint64_t work_finished = 0;       // at least so many of them have finished
@@ -101,7 +102,7 @@ class Streams {
   // The stream for a piece of work that is submitted next, after what it must wait for by the rules
   // of the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when
   // first used. CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT:
-  // kContextsPerSession are there.
+  // kContextsPerSession are there. What is recorded is not submitted.
   CUresult Use(uint32_t context, uint64_t id, Stream** stream);
   // The same stream, for a question about it: orders nothing and counts as no work.
   CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
@@ -109,7 +110,8 @@ class Streams {
   // What the stream is called where order matters; nothing if there is none.
   std::optional<HeldWork::StreamName> NameOf(uint32_t context, uint64_t id) const;
 
-  // A fence over one stream's work so far.
+  // A fence over one stream's work so far. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it is being
+  // recorded.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
   // A fence over all work so far of a context, or of the session. Reached at once if nothing is
   // busy.

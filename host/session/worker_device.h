@@ -67,6 +67,7 @@ class WorkerDevice {
   device::SetStreamOutput* set_stream_output() const { return set_stream_output_; }
   device::SetManagedMemory* set_managed_memory() const { return set_managed_memory_; }
   CUdevice device() const { return device_; }
+  CUcontext context() const { return context_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
   // Compute capability: major * 10 + minor.
   uint32_t capability() const {

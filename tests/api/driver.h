@@ -271,6 +271,11 @@ class Entry<CUresult (*)(Args...)> {
   X(cuGraphExecUpdate_v2)                                            \
   X(cuGraphExecKernelNodeSetParams_v2)                               \
   X(cuGraphNodeSetEnabled)                                           \
+  X(cuGraphAddHostNode)                                              \
+  X(cuGraphAddNode_v2)                                               \
+  X(cuGraphConditionalHandleCreate)                                  \
+  X(cuStreamBeginCaptureToGraph)                                     \
+  X(cuStreamUpdateCaptureDependencies_v2)                            \
   X(cuUserObjectCreate)                                              \
   X(cuGraphRetainUserObject)                                         \
   X(cuStreamBeginCapture_v2)                                         \

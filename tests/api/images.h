@@ -21,6 +21,7 @@ extern const Image kParamsPtx;
 extern const Image kTimingPtx;
 extern const Image kFaultsPtx;
 extern const Image kAssertPtx;
+extern const Image kConditionPtx;
 extern const Image kCooperativePtx;
 extern const Image kTexturePtx;
 extern const Image kManagedPtx;

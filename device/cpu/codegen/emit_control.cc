@@ -85,7 +85,8 @@ Value* ArgumentValue(Step& step, const std::vector<Operand>* arguments, size_t i
 }
 
 // Functions that CUDA's device runtime has and PTX only declares.
-// Source: CUDA C++ Programming Guide, formatted output, assertion, dynamic global memory.
+// Source: CUDA C++ Programming Guide, formatted output, assertion, dynamic global memory,
+// conditional graph nodes.
 // Returns false if `name` is none of them.
 bool EmitBuiltin(Step& step, std::string_view name, const CallParts& parts) {
   llvm::IRBuilder<>& ir = step.ir();
@@ -115,6 +116,11 @@ bool EmitBuiltin(Step& step, std::string_view name, const CallParts& parts) {
     } else {
       step.f.CallRuntime("consort_rt_free", ir.getVoidTy(), {address});
     }
+  } else if (name == "cudaGraphSetConditional") {
+    // A handle is its condition's address (device/cpu/driver/graph.h).
+    Value* handle = ArgumentValue(step, parts.arguments, 0, Type::kU64);
+    ir.CreateStore(ArgumentValue(step, parts.arguments, 1, Type::kU32),
+                   ir.CreateIntToPtr(handle, ir.getPtrTy()));
   } else {
     return false;
   }

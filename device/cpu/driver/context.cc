@@ -67,6 +67,7 @@ std::vector<StreamPoint> Context::OrderedAfter(const Stream& stream) {
 }
 
 void Context::Submit(const std::shared_ptr<Stream>& stream, Operation operation) {
+  if (stream->Capture(&operation)) return;
   stream->WaitForRoom();
   if (!stream->blocking()) {
     stream->Enqueue(std::move(operation), {});
@@ -77,6 +78,7 @@ void Context::Submit(const std::shared_ptr<Stream>& stream, Operation operation)
 }
 
 CUresult Context::RunNow(const std::shared_ptr<Stream>& stream, const Operation& operation) {
+  if (stream->capture().graph != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::vector<StreamPoint> points;
   {
     absl::MutexLock lock(&order_mutex_);

@@ -49,10 +49,11 @@ class Context : public std::enable_shared_from_this<Context> {
   void Forget(const Stream* stream);
 
   // Puts an operation into `stream`, one of this context's, behind everything that CUDA orders it
-  // after. Waits only if the stream is full.
+  // after. Waits only if the stream is full. Makes it a node if the stream is captured.
   void Submit(const std::shared_ptr<Stream>& stream, Operation operation);
   // Runs an operation on the calling thread at `stream`'s place in the order, thus after waiting
   // for what is ahead of it. Returns the context's error afterwards.
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the stream is captured.
   CUresult RunNow(const std::shared_ptr<Stream>& stream, const Operation& operation);
   // True if RunNow would have to wait.
   bool Pending(const std::shared_ptr<Stream>& stream);

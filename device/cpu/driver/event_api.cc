@@ -28,6 +28,7 @@ CUresult RecordEvent(CUevent handle, CUstream stream_handle) {
     if (event == nullptr || event->context() != stream->context()) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (stream->capture().graph != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     auto record = std::make_shared<EventRecord>();
     event->set_record(record);
     stream->context()->Submit(stream, [record = std::move(record)](CUresult) {
@@ -91,7 +92,7 @@ CUresult CUDAAPI cuEventRecord(CUevent hEvent, CUstream hStream) {
 }
 
 CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  // CU_EVENT_RECORD_EXTERNAL is for streams under capture, which this driver has not.
+  // CU_EVENT_RECORD_EXTERNAL is for streams under capture, where this driver records none.
   if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   return RecordEvent(hEvent, hStream);
 }

@@ -18,6 +18,7 @@
 #include "device/cpu/driver/cuda_api.h"
 #include "device/cpu/driver/device.h"
 #include "device/cpu/driver/event.h"
+#include "device/cpu/driver/graph.h"
 #include "device/cpu/driver/handle_table.h"
 #include "device/cpu/driver/link.h"
 #include "device/cpu/driver/module.h"
@@ -37,6 +38,9 @@ struct State {
   HandleTable<CUevent, Event> events;
   HandleTable<CUmodule, Module> modules;
   HandleTable<CUlibrary, Library> libraries;
+  HandleTable<CUgraph, Graph> graphs;
+  HandleTable<CUgraphNode, GraphNode> graph_nodes;
+  HandleTable<CUgraphExec, GraphExec> graph_execs;
   HandleTable<CUlinkState, Link> links;
   HandleTable<CUarray, Array> arrays;
   HandleTable<uint64_t, TextureOwner> textures;  // and surfaces, by the handle that kernels use

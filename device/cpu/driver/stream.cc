@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "device/cpu/driver/context.h"
+#include "device/cpu/driver/graph.h"
 #include "device/cpu/driver/handle_table.h"
 #include "device/cpu/driver/limits.h"
 
@@ -24,6 +25,32 @@ void Stream::SetOutput(const LaunchOutput& output) {
 LaunchOutput Stream::output() {
   absl::MutexLock lock(&mutex_);
   return output_;
+}
+
+bool Stream::BeginCapture(StreamCapture capture) {
+  absl::MutexLock lock(&mutex_);
+  if (capture_.graph != nullptr) return false;
+  capture_ = std::move(capture);
+  return true;
+}
+
+StreamCapture Stream::EndCapture() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(capture_, {});
+}
+
+StreamCapture Stream::capture() {
+  absl::MutexLock lock(&mutex_);
+  return capture_;
+}
+
+bool Stream::Capture(Operation* operation) {
+  absl::MutexLock lock(&mutex_);
+  if (capture_.graph == nullptr) return false;
+  GraphNode node;
+  node.operation = std::move(*operation);
+  capture_.graph->Add(*capture_.nodes, std::move(node));
+  return true;
 }
 
 void Stream::WaitForRoom() {

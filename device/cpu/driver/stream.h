@@ -16,12 +16,15 @@
 
 #include "absl/synchronization/mutex.h"
 #include "device/cpu/driver/cuda_api.h"
+#include "device/cpu/driver/handle_table.h"
 #include "device/cpu/program.h"
 
 namespace consort::cpu {
 
 class Context;
+class Graph;
 class Stream;
+struct GraphNode;
 
 // Work in a stream. `status` is CUDA_SUCCESS, or the error of the context: then the operation must
 // not touch memory, and only completes what others wait for.
@@ -31,6 +34,13 @@ using Operation = std::function<void(CUresult status)>;
 struct StreamPoint {
   std::shared_ptr<Stream> stream;
   uint64_t sequence = 0;
+};
+
+// What a stream's work becomes part of instead of being done; a null graph: nothing.
+struct StreamCapture {
+  CUgraph handle = nullptr;
+  std::shared_ptr<Graph> graph;
+  HandleTable<CUgraphNode, GraphNode>* nodes = nullptr;  // of the driver
 };
 
 class Stream : public std::enable_shared_from_this<Stream> {
@@ -49,6 +59,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Of launches that are submitted from now on.
   void SetOutput(const LaunchOutput& output);
   LaunchOutput output();
+
+  // False: the stream is captured already.
+  bool BeginCapture(StreamCapture capture);
+  // What ended.
+  StreamCapture EndCapture();
+  StreamCapture capture();
+  // Makes the operation a node if the stream is captured.
+  bool Capture(Operation* operation);
 
   // Waits until fewer than kStreamOperationsMax operations are queued.
   void WaitForRoom();
@@ -83,6 +101,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t completed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  StreamCapture capture_ ABSL_GUARDED_BY(mutex_);
   LaunchOutput output_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// device/cpu/driver/graph.h: graphs: work that was captured from streams, and conditional nodes.
+//
+// A graph runs as one operation of its stream, node after node in the order of their making, which
+// every edge allows: a node's dependencies are there before it. A condition is a word whose
+// address is its handle; cudaGraphSetConditional writes it. Graphs are thread compatible, as the
+// CUDA driver API says of them; what an executable graph runs no call changes.
+#ifndef CONSORT_DEVICE_CPU_DRIVER_GRAPH_H_
+#define CONSORT_DEVICE_CPU_DRIVER_GRAPH_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/cpu/driver/cuda_api.h"
+#include "device/cpu/driver/handle_table.h"
+#include "device/cpu/driver/stream.h"
+
+namespace consort::cpu {
+
+struct Condition {
+  uint32_t value = 0;  // kernels write it
+  const uint32_t initial = 0;
+  const bool assigned = false;  // `initial` is the value at each launch
+
+  CUgraphConditionalHandle handle() const { return reinterpret_cast<uint64_t>(&value); }
+};
+using Conditions = std::vector<std::shared_ptr<Condition>>;
+
+class Graph;
+
+struct GraphNode {
+  Graph* graph = nullptr;
+  Operation operation;  // null: a conditional node
+  std::shared_ptr<Condition> condition;
+  CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+  std::vector<std::shared_ptr<Graph>> bodies;
+  std::vector<CUgraph> body_handles;
+};
+
+class Graph {
+ public:
+  // A graph has conditions of its own; a body has those of the graph that it is part of.
+  Graph() : conditions_(std::make_shared<Conditions>()) {}
+  explicit Graph(const Graph& of) : conditions_(of.conditions_) {}
+  Graph& operator=(const Graph&) = delete;
+
+  Conditions& conditions() const { return *conditions_; }
+  const std::vector<CUgraphNode>& nodes() const { return nodes_; }
+
+  using NodeTable = HandleTable<CUgraphNode, GraphNode>;
+  CUgraphNode Add(NodeTable& table, GraphNode node);
+  void Remove(CUgraphNode node);
+
+ private:
+  const std::shared_ptr<Conditions> conditions_;
+  std::vector<CUgraphNode> nodes_;
+};
+
+struct State;
+
+// An instantiated graph.
+class GraphExec {
+ public:
+  GraphExec(const State& state, const Graph& graph)
+      : conditions_(graph.conditions()), steps_(StepsOf(state, graph)) {}
+
+  // Runs all that the graph does, on the calling thread.
+  void Run(const Context& context) const;
+
+ private:
+  struct Step {
+    Operation operation;
+    const Condition* condition = nullptr;
+    CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+    std::vector<std::vector<Step>> bodies;
+  };
+  static std::vector<Step> StepsOf(const State& state, const Graph& graph);
+  static void Run(const Context& context, const std::vector<Step>& steps);
+
+  const Conditions conditions_;
+  const std::vector<Step> steps_;
+};
+
+}  // namespace consort::cpu
+
+#endif  // CONSORT_DEVICE_CPU_DRIVER_GRAPH_H_
