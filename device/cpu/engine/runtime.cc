@@ -257,10 +257,10 @@ uintptr_t SurfacePlace(ThreadContext* context, uint32_t what, uint64_t handle,
       y = c[1], z = c[2];
       break;
     case Geometry::kLayered1D:
-      z = c[0], x = c[1];
+      z = static_cast<uint32_t>(c[0]), x = c[1];
       break;
     case Geometry::kLayered2D:
-      z = c[0], x = c[1], y = c[2];
+      z = static_cast<uint32_t>(c[0]), x = c[1], y = c[2];
       break;
     default:
       break;

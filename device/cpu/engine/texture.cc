@@ -128,7 +128,7 @@ float Float(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z) {
   const TexelGrid& grid = object.grid;
-  Texel texel = MissingChannels(object);
+  Texel texel = {};
   const uint8_t* at = reinterpret_cast<const uint8_t*>(grid.base + z * grid.slice_bytes +
                                                        y * grid.pitch + x * grid.texel_bytes());
   if (grid.kind == ChannelKind::kFloat && grid.channel_bytes == sizeof(float)) {
@@ -183,7 +183,8 @@ struct Point {
   std::array<float, 3> at = {};
   std::array<int64_t, 3> index = {};  // instead of `at`, where coordinates are integers
   int64_t slice = 0;
-  bool clamps = false;  // whatever the object says: faces of a cube
+  bool integers = false;  // `index` counts
+  bool clamps = false;    // whatever the object says: faces of a cube
 };
 
 int64_t Floor(float value) {
@@ -222,6 +223,7 @@ std::array<uint64_t, 3> SizeOf(const TexelGrid& grid) {
 Point PointOf(const TextureObject& object, const TextureQuery& query) {
   const TexelGrid& grid = object.grid;
   Point point;
+  point.integers = query.integers;
   size_t first = 0;
   const bool is_layered = query.geometry == Geometry::kLayered1D ||
                           query.geometry == Geometry::kLayered2D ||
@@ -230,8 +232,8 @@ Point PointOf(const TextureObject& object, const TextureQuery& query) {
       query.geometry == Geometry::kCube || query.geometry == Geometry::kLayeredCube;
   if (is_layered) {
     const int64_t layers = static_cast<int64_t>(is_cube ? grid.slices / 6 : grid.slices);
-    point.slice = std::clamp<int64_t>(static_cast<int32_t>(query.bits[0]), 0,
-                                      std::max<int64_t>(layers - 1, 0));
+    // Layers have no sign: -1 is beyond the last.
+    point.slice = std::min<int64_t>(query.bits[0], std::max<int64_t>(layers - 1, 0));
     first = 1;
   }
   switch (query.geometry) {
@@ -276,7 +278,7 @@ Texel Fetch(const TextureObject& object, const Point& point, std::array<int64_t,
       if (index[i] < 0 || static_cast<uint64_t>(index[i]) >= size[i]) return {};
       continue;
     }
-    const AddressMode mode = point.clamps ? AddressMode::kClamp : ModeOf(object, i);
+    const AddressMode mode = point.clamps ? AddressMode::kClamp : ModeOf(object, i, point.integers);
     index[i] = Place(mode, index[i], static_cast<int64_t>(size[i]));
     if (index[i] < 0) return Border(object);
   }
@@ -312,7 +314,7 @@ bool FetchInside(const TextureObject& object, const TextureQuery& query, Texel* 
   if (!(x >= 0 && x < kWithin32Bits && y >= 0 && y < kWithin32Bits)) return false;
   const auto column = static_cast<uint32_t>(x), row = static_cast<uint32_t>(y);
   if (column >= grid.width || row >= grid.height) return false;
-  *texel = {0, 0, 0, Bits(1)};
+  *texel = {};
   const Bytes bytes = grid.texel_bytes();
   std::memcpy(
       texel->data(),

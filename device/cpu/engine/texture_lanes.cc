@@ -121,10 +121,7 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
   const __m512i word_at = bytes < 4 ? _mm512_sub_epi32(at, low) : at;
   const __m512i bits_in = bytes < 4 ? _mm512_slli_epi32(low, 3) : zero;
   __m512i words = zero;
-  const Texel missing = MissingChannels(from.object);
-  for (uint32_t channel = grid.channels; channel < 4; ++channel) {
-    texels[channel] = _mm512_set1_epi32(static_cast<int32_t>(missing[channel]));
-  }
+  for (uint32_t channel = grid.channels; channel < 4; ++channel) texels[channel] = zero;
   for (uint32_t channel = 0; channel < grid.channels; ++channel) {
     const uint32_t first = channel * grid.channel_bytes;
     if (first % sizeof(uint32_t) == 0) {
@@ -199,8 +196,8 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
   const TexelGrid& grid = object.grid;
   Source from = {object,
                  queries.geometry == Geometry::k1D ? 1u : 2u,
-                 {{ModeOf(object, 0), static_cast<int32_t>(grid.width)},
-                  {ModeOf(object, 1), static_cast<int32_t>(grid.height)}}};
+                 {{ModeOf(object, 0, queries.integers), static_cast<int32_t>(grid.width)},
+                  {ModeOf(object, 1, queries.integers), static_cast<int32_t>(grid.height)}}};
   if (object.is_buffer) from.axes[0].mode = AddressMode::kBorder;
   const bool mixes = object.linear_filter && GivesFloats(object) && !queries.integers;
   for (uint32_t first = 0; first < 32; first += kTogether) {

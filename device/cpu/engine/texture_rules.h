@@ -12,16 +12,11 @@
 
 namespace consort::cpu {
 
-// A texel as bits: floats, or integers.
+// A texel as bits: floats, or integers. Channels that the texture lacks are 0 (seen on an H200).
 using Texel = std::array<uint32_t, 4>;
 
 inline bool GivesFloats(const TextureObject& object) {
   return object.grid.kind == ChannelKind::kFloat || object.normalised_reads;
-}
-
-// Of the channels that the texture lacks.
-inline Texel MissingChannels(const TextureObject& object) {
-  return {0, 0, 0, GivesFloats(object) ? std::bit_cast<uint32_t>(1.0f) : 1};
 }
 
 inline Texel Border(const TextureObject& object) {
@@ -33,8 +28,10 @@ inline Texel Border(const TextureObject& object) {
   return texel;
 }
 
-// Wrapping and mirroring are for normalised coordinates only, clamping takes their place.
-inline AddressMode ModeOf(const TextureObject& object, size_t dimension) {
+// Wrapping and mirroring are for normalised coordinates only, clamping takes their place. Integers
+// beyond the texture get the border, whatever the object says (seen on an H200).
+inline AddressMode ModeOf(const TextureObject& object, size_t dimension, bool integers) {
+  if (integers) return AddressMode::kBorder;
   const AddressMode mode = object.address[dimension];
   const bool repeats = mode == AddressMode::kWrap || mode == AddressMode::kMirror;
   return repeats && !object.normalised ? AddressMode::kClamp : mode;

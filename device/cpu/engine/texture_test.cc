@@ -100,6 +100,8 @@ TEST_F(TextureTest, ThreeDimensionsAndLayers) {
   EXPECT_EQ(First(object, layered), 5.5f) << "layers are not mixed";
   layered.bits[0] = 9;
   EXPECT_EQ(First(object, layered), 5.5f) << "a layer outside is the last one";
+  layered.bits[0] = static_cast<uint32_t>(-1);
+  EXPECT_EQ(First(object, layered), 5.5f) << "layers have no sign";
 }
 
 TEST_F(TextureTest, CubesChooseAFace) {
@@ -125,12 +127,12 @@ TEST_F(TextureTest, IntegersAsTheyAreOrAsFractions) {
   EXPECT_EQ(static_cast<int32_t>(raw[0]), -128);
   EXPECT_EQ(raw[1], 127u);
   EXPECT_EQ(raw[2], 0u);
-  EXPECT_EQ(raw[3], 1u) << "a missing fourth channel";
+  EXPECT_EQ(raw[3], 0u) << "a missing fourth channel";
   object.normalised_reads = true;
   const auto fractions = SampleTexture(object, At(Geometry::k1D, {0}));
   EXPECT_EQ(std::bit_cast<float>(fractions[0]), -1);
   EXPECT_EQ(std::bit_cast<float>(fractions[1]), 1);
-  EXPECT_EQ(std::bit_cast<float>(fractions[3]), 1);
+  EXPECT_EQ(std::bit_cast<float>(fractions[3]), 0);
 }
 
 TEST_F(TextureTest, HalvesAndSrgb) {
@@ -169,6 +171,21 @@ TEST_F(TextureTest, BuffersGiveZeroOutside) {
   EXPECT_EQ(First(object, query), 0);
   query.bits[0] = static_cast<uint32_t>(-1);
   EXPECT_EQ(First(object, query), 0);
+}
+
+TEST_F(TextureTest, IntegersOutsideGetTheBorder) {
+  TextureObject object{.grid = FloatGrid(four_, 2, 2)};
+  object.border = {7, 0, 0, 0};
+  TextureQuery query;
+  query.geometry = Geometry::k2D;
+  query.integers = true;
+  query.bits[0] = 1;
+  query.bits[1] = 1;
+  EXPECT_EQ(First(object, query), 40);
+  query.bits[1] = 2;
+  EXPECT_EQ(First(object, query), 7);
+  query.bits[1] = static_cast<uint32_t>(-1);
+  EXPECT_EQ(First(object, query), 7);
 }
 
 TEST_F(TextureTest, GatherGoesRoundTheFootprint) {
@@ -336,7 +353,7 @@ TEST(TextureInstructionTest, FetchesOfManyThreads) {
               LaunchFault::kNone);
     for (uint32_t i = 0; i < threads; ++i) {
       EXPECT_EQ(out[4 * i], texels[i]) << i;
-      EXPECT_EQ(out[4 * i + 3], 1);
+      EXPECT_EQ(out[4 * i + 3], 0);
     }
   }
   // Integer coordinates, a level that is ignored, and a query; half of the threads only.
@@ -399,7 +416,7 @@ TEST(TextureInstructionTest, LanesMayDifferInObjectAndNumber) {
     if (t % 2 == 1) object.grid.base = reinterpret_cast<uintptr_t>(high.data());
     EXPECT_EQ(out[4 * t + 1], First(object, At(Geometry::k2D, {x, y}))) << t;
     EXPECT_EQ(out[4 * t + 2], 0) << t;
-    EXPECT_EQ(out[4 * t + 3], 1) << t;
+    EXPECT_EQ(out[4 * t + 3], 0) << t;
   }
   for (const uint64_t handle : handles) EXPECT_TRUE(ForgetTexture(handle));
 }
