@@ -293,7 +293,8 @@ bool WorkGate::Look(Nanos now) {
   }
   // Whatever passes from now on passes after `now`.
   scheduler_->Poll(*id_, now, now);
-  if (finished != 0 && in_flight_.empty() && !batch_.has_value() && !waiting_) {
+  if (finished != 0 && in_flight_.empty() && !batch_.has_value() && !waiting_ &&
+      !last_ended_.has_value()) {
     last_ended_ = now;
     --finished;
   }
