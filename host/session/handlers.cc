@@ -488,7 +488,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   if (residency_->swaps()) NoteLaunch(*kernel, request.params);
   device_time_.BeginLaunch(kernel->time, stream->driver, ThreadsOf(config),
                            /*may_sample=*/config.numAttrs == 0,
-                           gate_.measures() || !DeviceTime::SamplesNext(*kernel->time)
+                           !gate_.alone() || !DeviceTime::SamplesNext(*kernel->time)
                                ? 0
                                : streams_.CountAtWork(stream->driver));
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);

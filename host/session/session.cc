@@ -102,7 +102,7 @@ bool Session::Run(SessionEnded* ended) {
   const bool clean = Drain();
   print_turn_.End(clean);
   gate_.Leave();
-  device_time_.Poll(/*alone=*/!gate_.measures());
+  device_time_.Poll(gate_.alone());
   FillAccount(ended);
   return clean;
 }
@@ -260,7 +260,7 @@ void Session::Loop() {
       sleep_ = kPollSleepFirst;
       continue;
     }
-    device_time_.Poll(/*alone=*/!gate_.measures());
+    device_time_.Poll(gate_.alone());
     streams_.CollectDestroyed();
     TendRecord();
     Wait();

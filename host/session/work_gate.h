@@ -76,6 +76,8 @@ class WorkGate final : public WorkObserver {
   }
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
+  // No other application has work.
+  bool alone() const { return !batch_.has_value() && !scheduler_->contended(); }
   void BeforeWork(Stream* stream) override;
   void BeforeEnd(Stream* stream) override;
 
