@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/driver_module_test.cc: loading images made by nvcc, and launching what is in
 // them.
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -556,7 +557,7 @@ TEST_F(FaultTest, WorkBehindAFaultIsSkippedAndCallbacksAreTold) {
   const CUstream stream = NewStream();
   struct Seen {
     bool host_function = false;
-    CUresult status = CUDA_SUCCESS;
+    std::atomic<CUresult> status = CUDA_SUCCESS;
   } seen;
   // Held up, so that all of it is submitted before the fault is known.
   const CUdeviceptr gate = Allocate(4);
@@ -573,6 +574,8 @@ TEST_F(FaultTest, WorkBehindAFaultIsSkippedAndCallbacksAreTold) {
   while (CU(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
   EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_LAUNCH_FAILED);
   EXPECT_EQ(*word, 5u);
+  // The error is known before what is behind it has been told; of a reset it would hear, too.
+  while (seen.status == CUDA_SUCCESS) std::this_thread::yield();
   ASSERT_CU(CU(cuDevicePrimaryCtxReset_v2)(0));
   EXPECT_FALSE(seen.host_function);
   EXPECT_EQ(seen.status, CUDA_ERROR_LAUNCH_FAILED);
