@@ -18,10 +18,13 @@
 
 namespace consort::cpu {
 
+struct GraphNode;
+
 struct Condition {
   uint32_t value = 0;  // kernels write it
   const uint32_t initial = 0;
-  const bool assigned = false;  // `initial` is the value at each launch
+  const bool assigned = false;         // `initial` is the value at each launch
+  std::weak_ptr<GraphNode> node = {};  // whose it is, as long as that is there
 
   CUgraphConditionalHandle handle() const { return reinterpret_cast<uint64_t>(&value); }
 };

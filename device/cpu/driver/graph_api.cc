@@ -126,7 +126,8 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
     const auto condition =
         std::find_if(graph.conditions().begin(), graph.conditions().end(),
                      [&](const auto& each) { return each->handle() == params.handle; });
-    if (condition == graph.conditions().end() || !SizeValid(params)) {
+    if (condition == graph.conditions().end() || !(*condition)->node.expired() ||
+        !SizeValid(params)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     GraphNode node;
@@ -137,7 +138,9 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
       node.body_handles.push_back(state.graphs.Insert(node.bodies.back()));
     }
     *phGraphNode = graph.Add(state.graph_nodes, std::move(node));
-    params.phGraph_out = state.graph_nodes.Find(*phGraphNode)->body_handles.data();
+    const std::shared_ptr<GraphNode> made = state.graph_nodes.Find(*phGraphNode);
+    made->condition->node = made;
+    params.phGraph_out = made->body_handles.data();
     return CUDA_SUCCESS;
   });
 }
