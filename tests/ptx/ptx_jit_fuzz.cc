@@ -66,7 +66,7 @@ void CompileText(string_view text) {
   const auto layout = ModuleLayout::Make(**module);
   if (!layout.ok()) return MustNameTheLine("layout", layout.status());
   VariableMemory memory;
-  const absl::Status filled = memory.Fill(**module);
+  const absl::Status filled = memory.Fill(**module, /*gaps=*/false, {});
   // Variables may be larger than what this machine has.
   if (filled.code() == absl::StatusCode::kResourceExhausted) return;
   if (!filled.ok()) return MustNameTheLine("variables", filled);

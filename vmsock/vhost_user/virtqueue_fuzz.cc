@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -36,10 +37,10 @@ MemoryMap* MakeMemory() {
   const MemoryRegionSpec specs[2] = {
       {.guest_addr = 0, .bytes = kHalf, .user_addr = kUser, .mmap_offset = 0},
       {.guest_addr = kHalf, .bytes = kHalf, .user_addr = 2 * kUser, .mmap_offset = kHalf}};
-  UniqueFd fds[2];
-  fds[0].Reset(dup(file.get()));
-  fds[1].Reset(dup(file.get()));
-  CHECK(memory->Update(specs, fds, false).ok());
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(dup(file.get()));
+  fds.emplace_back(dup(file.get()));
+  CHECK(memory->Update(specs, std::move(fds), false).ok());
   return memory;
 }
 
