@@ -181,6 +181,8 @@ absl::Status VsockDevice::Run() {
     if (frontend_ != nullptr) {
       PumpQueues();
       const absl::Status status = messages ? ServeMessages() : absl::OkStatus();
+      // What the guest posted between the pump and its frontend's end.
+      if (absl::IsUnavailable(status)) PumpQueues();
       if (!status.ok()) RETURN_IF_ERROR(DropFrontend(status));
     }
     if (stop) return absl::OkStatus();
