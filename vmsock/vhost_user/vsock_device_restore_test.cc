@@ -243,13 +243,7 @@ TEST_F(VsockDeviceRestore, GoesOnAskingAGuestThatReportsLate) {
   constexpr size_t kLimit = kBuffer / kPeerBytesPerUnreadPacket;
   auto [stream, host] = Connect(1000, kBuffer);
   const auto data = Pattern(5 * kLimit, 1);
-  for (size_t i = 0; i < kLimit; ++i) {
-    ASSERT_TRUE(WriteAll(host.get(), std::span(data).subspan(i, 1)));
-    while (stream->unread_bytes() < i + 1) ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
-  }
-  ASSERT_TRUE(WriteAll(host.get(), std::span(data).subspan(kLimit)));
-  while (guest_->Step(100) && stream->unread_packets_max() < kLimit) {
-  }
+  ASSERT_NO_FATAL_FAILURE(SendUnreadPackets(*stream, host.get(), data, kLimit));
   Exchange();
   EXPECT_EQ(stream->unread_bytes(), kLimit);
   EXPECT_EQ(Receive(*stream, data.size()), data);

@@ -323,17 +323,8 @@ TEST_F(VsockDeviceTest, LimitsUnreadPacketsAndAsksWhetherTheyWereRead) {
   constexpr uint32_t kBuffer = 32 * kKiB;
   constexpr size_t kLimit = kBuffer / kPeerBytesPerUnreadPacket;
   auto [stream, host] = Connect(1000, kBuffer);
-  // One packet a byte: the next is written only when this one has come.
   const auto data = Pattern(5 * kLimit, 1);
-  for (size_t i = 0; i < kLimit; ++i) {
-    ASSERT_TRUE(WriteAll(host.get(), std::span(data).subspan(i, 1)));
-    while (stream->unread_bytes() < i + 1) ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
-  }
-  ASSERT_TRUE(WriteAll(host.get(), std::span(data).subspan(kLimit)));
-  // The device may ask how far we are, and must not send more.
-  while (guest_->Step(100) && stream->unread_packets_max() < kLimit) {
-  }
-  EXPECT_EQ(stream->unread_bytes(), kLimit);
+  ASSERT_NO_FATAL_FAILURE(SendUnreadPackets(*stream, host.get(), data, kLimit));
   std::vector<std::byte> got;
   while (got.size() < data.size()) {
     const auto some = stream->ReceiveSome();

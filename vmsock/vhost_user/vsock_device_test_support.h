@@ -189,6 +189,21 @@ class VsockDeviceTest : public testing::Test {
     EXPECT_TRUE(AtEnd(host.get()));
   }
 
+  // Writes `data`, and makes the device send a packet a byte until it may send no more unread ones.
+  void SendUnreadPackets(GuestStream& stream, int host, std::span<const std::byte> data,
+                         size_t limit) {
+    // The next byte is written only when this one has come.
+    for (size_t i = 0; i < limit; ++i) {
+      ASSERT_TRUE(WriteAll(host, data.subspan(i, 1)));
+      while (stream.unread_bytes() < i + 1) ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
+    }
+    ASSERT_TRUE(WriteAll(host, data.subspan(limit)));
+    // The device may ask how far the guest is, and must not send more.
+    while (guest_->Step(100) && stream.unread_packets_max() < limit) {
+    }
+    EXPECT_EQ(stream.unread_bytes(), limit);
+  }
+
   std::vector<std::byte> ReceiveToEnd(GuestStream& stream) {
     std::vector<std::byte> got;
     while (true) {

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "device/cpu/engine/access_checker.h"
 #include "device/cpu/engine/block_runner.h"
@@ -291,31 +290,6 @@ void SurfaceStore(ThreadContext* context, const void* values, uint32_t what, uin
   if (address != 0) {
     std::memcpy(reinterpret_cast<void*>(address), values, what >> kSurfaceBytesShift);
   }
-}
-
-// What `operation` makes of two values, of which the surface has the first. Unsigned ones.
-template <typename Word>
-Word Reduced(WarpReduce operation, Word a, Word b) {
-  using Signed = std::make_signed_t<Word>;
-  switch (operation) {
-    case WarpReduce::kAdd:
-      return a + b;
-    case WarpReduce::kMinSigned:
-      return static_cast<Signed>(b) < static_cast<Signed>(a) ? b : a;
-    case WarpReduce::kMinUnsigned:
-      return std::min(a, b);
-    case WarpReduce::kMaxSigned:
-      return static_cast<Signed>(b) > static_cast<Signed>(a) ? b : a;
-    case WarpReduce::kMaxUnsigned:
-      return std::max(a, b);
-    case WarpReduce::kAnd:
-      return a & b;
-    case WarpReduce::kOr:
-      return a | b;
-    case WarpReduce::kXor:
-      return a ^ b;
-  }
-  return a;
 }
 
 template <typename Word>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/engine/warp_results.h"
 
-#include <algorithm>
-
 namespace consort::cpu {
 namespace {
 
@@ -11,30 +9,6 @@ void ForLanes(uint32_t group, Visit visit) {
   for (uint32_t rest = group; rest != 0; rest &= rest - 1) {
     visit(static_cast<uint32_t>(__builtin_ctz(rest)));
   }
-}
-
-uint32_t Combine(WarpReduce op, uint32_t a, uint32_t b) {
-  const int32_t a_signed = static_cast<int32_t>(a);
-  const int32_t b_signed = static_cast<int32_t>(b);
-  switch (op) {
-    case WarpReduce::kAdd:
-      return a + b;
-    case WarpReduce::kMinSigned:
-      return static_cast<uint32_t>(std::min(a_signed, b_signed));
-    case WarpReduce::kMinUnsigned:
-      return std::min(a, b);
-    case WarpReduce::kMaxSigned:
-      return static_cast<uint32_t>(std::max(a_signed, b_signed));
-    case WarpReduce::kMaxUnsigned:
-      return std::max(a, b);
-    case WarpReduce::kAnd:
-      return a & b;
-    case WarpReduce::kOr:
-      return a | b;
-    case WarpReduce::kXor:
-      return a ^ b;
-  }
-  return a;
 }
 
 }  // namespace
@@ -97,7 +71,7 @@ uint64_t MatchResult(bool all, const uint64_t* values, uint32_t lane, uint32_t g
 uint32_t ReduceResult(WarpReduce op, const uint64_t* values, uint32_t group) {
   uint32_t result = static_cast<uint32_t>(values[__builtin_ctz(group)]);
   ForLanes(group & (group - 1), [&](uint32_t lane) {
-    result = Combine(op, result, static_cast<uint32_t>(values[lane]));
+    result = Reduced(op, result, static_cast<uint32_t>(values[lane]));
   });
   return result;
 }

@@ -7,7 +7,9 @@
 #ifndef CONSORT_DEVICE_CPU_ENGINE_WARP_RESULTS_H_
 #define CONSORT_DEVICE_CPU_ENGINE_WARP_RESULTS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cpu/engine/runtime.h"
 
@@ -23,6 +25,32 @@ uint32_t VoteResult(VoteMode mode, const uint64_t* values, uint32_t group);
 uint64_t MatchResult(bool all, const uint64_t* values, uint32_t lane, uint32_t group);
 
 uint32_t ReduceResult(WarpReduce op, const uint64_t* values, uint32_t group);
+
+// What a reduction makes of two values, for those of a warp and for those of surfaces. `Word` is
+// unsigned. Source: PTX ISA 9.0, redux.sync and sured.
+template <typename Word>
+constexpr Word Reduced(WarpReduce op, Word a, Word b) {
+  using Signed = std::make_signed_t<Word>;
+  switch (op) {
+    case WarpReduce::kAdd:
+      return a + b;
+    case WarpReduce::kMinSigned:
+      return static_cast<Signed>(b) < static_cast<Signed>(a) ? b : a;
+    case WarpReduce::kMinUnsigned:
+      return std::min(a, b);
+    case WarpReduce::kMaxSigned:
+      return static_cast<Signed>(b) > static_cast<Signed>(a) ? b : a;
+    case WarpReduce::kMaxUnsigned:
+      return std::max(a, b);
+    case WarpReduce::kAnd:
+      return a & b;
+    case WarpReduce::kOr:
+      return a | b;
+    case WarpReduce::kXor:
+      return a ^ b;
+  }
+  return a;
+}
 
 }  // namespace consort::cpu
 
