@@ -257,6 +257,72 @@ constexpr Row kRows[] = {
      "ld.global.b32 %d, [%g];",
      "b32 b32 b32"},
 
+    // Policies of caches, copies of less, parts of registers, special registers.
+    {"createpolicy.fractional.L2::<evict_last|evict_normal|evict_first|evict_unchanged>.b64 %x, "
+     "0.5; st.global.L2::cache_hint.b32 [%g], %a, %x; ld.global.L2::cache_hint.b32 %d, [%g], %x;",
+     "b32 b32"},
+    {"createpolicy.range.global.L2::<evict_last|evict_normal|evict_first|evict_unchanged>.b64 %x, "
+     "[%g], 128, 256; st.global.L2::cache_hint.b32 [%g], %a, %x; "
+     "atom.global.add.L2::cache_hint.u32 %t, [%g], %b, %x; red.global.xor.L2::cache_hint.b32 [%g], "
+     "%b, %x; ld.global.L1::no_allocate.L2::cache_hint.L2::128B.b32 %d, [%g], %x; MIX",
+     "b32 b32 b32"},
+    {"createpolicy.cvt.L2.b64 %x, 0x16f0000000000000; st.global.L1::evict_first.L2::cache_hint.b32 "
+     "[%g], %a, %x; ld.global.relaxed.gpu.b32 %d, [%g];",
+     "b32 b32"},
+    {"createpolicy.fractional.L2::evict_first.b64 %x; mov.b32 %d, 0; "
+     "cp.async.ca.shared.global.L2::cache_hint [%s], [%i], 8, %x; "
+     "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%s+16], [%i], 16, 16, %x; "
+     "cp.async.wait_all; ld.shared.v2.b32 {%t, %u}, [%s]; MIX_PAIR ld.shared.v2.b32 {%t, %u}, "
+     "[%s+16]; MIX_PAIR",
+     "b32 b64*2"},
+    {"mov.b32 %d, 0; setp.lt.s32 %p, %b, 0; st.shared.v4.b32 [%s], {%b, %b, %b, %b}; "
+     "cp.async.ca.shared.global [%s], [%i], <4|8|16>, %p; cp.async.wait_all; ld.shared.v4.b32 {%t, "
+     "%u, %t, %u}, [%s]; MIX_PAIR",
+     "b32 b64*2 b32"},
+    {".reg .b8 %e0, %e1, %e2, %e3; mov.b32 {%e0, %e1, %e2, %e3}, %a; mov.b32 %d, {%e3, %e1, %e0, "
+     "%e2};",
+     "b32 b32"},
+    {".reg .b8 %e0, %e1, %e2, %e3; mov.b16 {%e0, %e1}, %a; mov.b16 %d, {%e1, %e0};", "b16 b16"},
+    {".reg .b16 %e0, %e1, %e2, %e3; mov.b64 {%e0, %e1, %e2, %e3}, %a; mov.b64 %d, {%e3, %e1, %e0, "
+     "%e2};",
+     "b64 b64"},
+    {"mov.b64 {_, %d}, %a;", "b32 b64"},
+    {"mov.u32 %d, "
+     "<%tid.x|%tid.y|%tid.z|%ntid.x|%ntid.y|%ntid.z|%ctaid.x|%ctaid.y|%ctaid.z|%nctaid.x|%nctaid.y|"
+     "%nctaid.z|%laneid|%lanemask_eq|%lanemask_le|%lanemask_lt|%lanemask_ge|%lanemask_gt|%dynamic_"
+     "smem_size>; add.u32 %d, %d, %a;",
+     "b32 b32"},
+    {"mov.u64 %x, %<clock64|globaltimer>; mov.u64 %y, %$1; setp.ge.u64 %p, %y, %x; selp.b32 %d, 1, "
+     "0, %p; mov.u32 %t, "
+     "%<clock|clock_hi|globaltimer_lo|globaltimer_hi|warpid|nwarpid|smid|nsmid>; add.u32 %d, %d, "
+     "%a;",
+     "b32 b32"},
+    {"mov.u64 %x, %gridid; mov.u32 %t, %total_smem_size; mov.u32 %u, %aggr_smem_size; setp.ge.u32 "
+     "%p, %u, %t; selp.b32 %d, 1, 0, %p; add.u32 %d, %d, %a;",
+     "b32 b32"},
+    {"st.shared.v4.b32 [%s], {%a, %b, %a, %b}; mov.u32 %t, %nsmid; mov.u32 %u, %smid; setp.lt.u32 "
+     "%p, %u, %t; selp.b32 %d, 1, 0, %p; mov.u32 %t, %nwarpid; mov.u32 %u, %warpid; setp.lt.u32 "
+     "%p, %u, %t; selp.b32 %t, 1, 0, %p; MIX",
+     "b32 b32 b32"},
+    {"stmatrix.sync.aligned.m8n8.x2<|.trans>.shared.b16 [%rs], {%a0, %a1}; bar.warp.sync -1; "
+     "mov.u32 %t, %laneid; setp.lt.u32 %p, %t, 16; @!%p mov.b32 %d0, 0; @!%p mov.b32 %d1, 0; @!%p "
+     "mov.b32 %d2, 0; @!%p mov.b32 %d3, 0; @%p ld.shared.v4.b32 {%d0, %d1, %d2, %d3}, [%rs]; "
+     "bar.warp.sync -1;",
+     "b32*4 b32*4"},
+    {"stmatrix.sync.aligned.m8n8.x1<|.trans>.shared.b16 [%rs], {%a2}; bar.warp.sync -1; mov.u32 "
+     "%t, %laneid; setp.lt.u32 %p, %t, 8; @!%p mov.b32 %d0, 0; @!%p mov.b32 %d1, 0; @!%p mov.b32 "
+     "%d2, 0; @!%p mov.b32 %d3, 0; @%p ld.shared.v4.b32 {%d0, %d1, %d2, %d3}, [%rs]; bar.warp.sync "
+     "-1;",
+     "b32*4 b32*4"},
+    {"ldmatrix.sync.aligned.x4.m8n8.shared::cta.b16 {%d0, %d1, %d2, %d3}, [%rw]; bar.warp.sync -1;",
+     "b32*4 b32*4"},
+    {"isspacep.param::entry %p, %x; selp.b32 %d, 1, 0, %p; add.u32 %d, %d, %a;", "b32 b32"},
+    {"mov.b32 %d, 0; cvta.param.u64 %x, memory; "
+     "{{param|param::entry|const|global|shared|local=>isspacep.# %p, %x; selp.b32 %t, 1, 0, %p; "
+     "MIX }} ld.u64 %y, [%x]; ld.param.u64 %x, [memory]; sub.u64 %x, %x, %y; cvt.u32.u64 %t, %x; "
+     "MIX add.u32 %d, %d, %a;",
+     "b32 b32"},
+
     // --- 9.7.9.25 Copies that wait for nothing ---
     {"mov.b32 %d, 0; {{ca.shared.global|ca.shared::cta.global|ca.shared.global.L2::64B|"
      "ca.shared.global.L2::128B|ca.shared.global.L2::256B=>"
@@ -749,6 +815,148 @@ constexpr Row kRows[] = {
      "wmma.store.d.sync.aligned.<col>.$2.shared.f64 [%rw+4096], R2, 32; bar.warp.sync -1; "
      "READ_SUMS",
      "b32*4 f64i*2 f64i*2 f64i*2"},
+    // The rest of the layouts.
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.f16.f16 R4, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.f32.f16 R8, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.f16.f32 R4, F8, V8, R8; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.bf16 "
+     "F4, [%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.bf16 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.f32.bf16.bf16.f32 R8, F4, V4, R8; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.s8 F2, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.s8 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.s32.s8.s8.s32 R8, F2, V2, R8; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k16.shared.u8 F2, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k16.shared.u8 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k16.s32.u8.u8.s32 R8, F2, V2, R8; "
+     "wmma.store.d.sync.aligned.$2.m16n16k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.f16.f16 R4, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.f32.f16 R8, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.f16.f32 R4, F8, V8, R8; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.bf16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.bf16 V2, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.f32.bf16.bf16.f32 R8, F8, V2, R8; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.s8 F4, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.s8 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.s32.s8.s8.s32 R8, F4, V1, R8; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m32n8k16.shared.u8 F4, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m32n8k16.shared.u8 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m32n8k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m32n8k16.s32.u8.u8.s32 R8, F4, V1, R8; "
+     "wmma.store.d.sync.aligned.$2.m32n8k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.f16.f16 R4, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.f16 R4, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.f32.f16 R8, F8, V8, R4; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f16x2i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.f16 F8, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.f16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.f16.f32 R4, F8, V8, R8; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.f16 [%rw+4096], R4, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.bf16 F2, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.bf16 V8, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.f32.bf16.bf16.f32 R8, F2, V8, R8; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 bf16x2i*4 bf16x2i*4 f32i*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.s8 F1, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.s8 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.s32.s8.s8.s32 R8, F1, V4, R8; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m8n32k16.shared.u8 F1, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m8n32k16.shared.u8 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n32k16.shared.s32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n32k16.s32.u8.u8.s32 R8, F1, V4, R8; "
+     "wmma.store.d.sync.aligned.$2.m8n32k16.shared.s32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 b32*4 b32*4 b32*4"},
+    {"FILL_FACTORS FILL_SUMS REGISTERS wmma.load.a.sync.aligned.<row|col>.m16n16k8.shared.tf32 F4, "
+     "[%rw], 32; wmma.load.b.sync.aligned.<row|col>.m16n16k8.shared.tf32 V4, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m16n16k8.shared.f32 R8, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m16n16k8.f32.tf32.tf32.f32 R8, F4, V4, R8; "
+     "wmma.store.d.sync.aligned.$2.m16n16k8.shared.f32 [%rw+4096], R8, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f32i*4 f32i*4 f32i*4"},
+    {"FILL_DOUBLES .reg .b64 %f0, %v0, %r0, %r1; bar.warp.sync -1; "
+     "wmma.load.a.sync.aligned.<row|col>.m8n8k4.shared.f64 F1, [%rw], 32; "
+     "wmma.load.b.sync.aligned.<row|col>.m8n8k4.shared.f64 V1, [%rw+2048], 32; "
+     "wmma.load.c.sync.aligned.$1.m8n8k4.shared.f64 R2, [%rw+4096], 32; bar.warp.sync -1; "
+     "wmma.mma.sync.aligned.$1.$2.m8n8k4.f64.f64.f64.f64 R2, F1, V1, R2; "
+     "wmma.store.d.sync.aligned.$2.m8n8k4.shared.f64 [%rw+4096], R2, 32; bar.warp.sync -1; "
+     "READ_SUMS",
+     "b32*4 f64i*2 f64i*2 f64i*2"},
     // Through generic addresses, and into global memory.
     {"FILL_FACTORS FILL_SUMS REGISTERS "
      "cvta.shared.u64 %x, %rw; add.u64 %y, %x, 2048; "
@@ -761,213 +969,6 @@ constexpr Row kRows[] = {
      "bar.warp.sync -1; mad.wide.u32 %y, %t, 16, %x; "
      "ld.global.v4.b32 {%d0, %d1, %d2, %d3}, [%y+<0|512>]; bar.warp.sync -1;",
      "b32*4 f16x2i*4 f16x2i*4 f32i*4"},
-    // --- 9.7.11, 9.7.12 Textures and surfaces ---
-    // Without most linear filters, which round in a way that no document tells, and without integer
-    // coordinates of arrays with layers or one dimension.
-    {"tex.1d.v4.f32.f32 QUAD, [@1d.<f32x1|f32x2|f32x4|f16x1|f16x2|f16x4>.<clamp|border>, {%a}];",
-     "f32*4 at:texels"},
-    {"tex.1d.v4.u32.f32 QUAD, "
-     "[@1d.<u8x1|u8x2|u8x4|u16x1|u16x2|u16x4|u32x1|u32x2|u32x4>.<clamp|border>, {%a}];",
-     "b32*4 at:texels"},
-    {"tex.1d.v4.s32.f32 QUAD, "
-     "[@1d.<s8x1|s8x2|s8x4|s16x1|s16x2|s16x4|s32x1|s32x2|s32x4>.<clamp|border>, {%a}];",
-     "b32*4 at:texels"},
-    {"tex.1d.v4.f32.f32 QUAD, [@1d.<f32x1|f32x4>.linear.clamp, {%a}];", "f32*4 at:texels"},
-    {"tex.1d.v4.f32.f32 QUAD, [@1d.<u8x1|u8x4|u16x2|s8x2|s16x4>.unorm.<clamp|border>, {%a}];",
-     "f32*4 at:texels"},
-    {"tex.1d.v4.f32.f32 QUAD, [@1d.<f32x1|f32x4>.<nearest>.<clamp|wrap|mirror|border>.norm, "
-     "{%a}];",
-     "f32*4 at:parts"},
-    {"tex.1d.v4.f32.f32 QUAD, [@1d.<f32x1|f32x4>.<linear>.<clamp|wrap|mirror>.norm, {%a}];",
-     "f32*4 at:parts"},
-    {"tex.1d.v4.u32.f32 QUAD, [@1d.<u8x4|u32x1>.<clamp|wrap|mirror|border>.norm, {%a}];",
-     "b32*4 at:parts"},
-    {"tex.2d.v4.f32.f32 QUAD, [@2d.<f32x1|f32x2|f32x4|f16x1|f16x2|f16x4>.<clamp|border>, {%a, "
-     "%b}];",
-     "f32*4 at:texels at:texels"},
-    {"tex.2d.v4.u32.f32 QUAD, [@2d.<u8x4|u16x2|u32x1|u32x4>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:texels at:texels"},
-    {"tex.2d.v4.s32.f32 QUAD, [@2d.<s8x1|s16x4|s32x2>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:texels at:texels"},
-    {"tex.2d.v4.f32.f32 QUAD, [@2d.<u8x1|u8x4|u16x2|s8x2|s16x4>.unorm.<clamp|border>, {%a, "
-     "%b}];",
-     "f32*4 at:texels at:texels"},
-    {"tex.2d.v4.f32.f32 QUAD, [@2d.<f32x1|f32x4>.<nearest>.<clamp|wrap|mirror|border>.norm, "
-     "{%a, %b}];",
-     "f32*4 at:parts at:parts"},
-    {"tex.2d.v4.u32.f32 QUAD, [@2d.<u8x4|u32x1>.<clamp|wrap|mirror|border>.norm, {%a, %b}];",
-     "b32*4 at:parts at:parts"},
-    {"tex.2d.v4.f32.s32 QUAD, [@2d.<f32x1|f32x4>.<clamp|border>, {%a, %b}];",
-     "f32*4 at:index at:index"},
-    {"tex.2d.v4.u32.s32 QUAD, [@2d.<u8x4|u16x2>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:index at:index"},
-    {"tex.3d.v4.f32.f32 QUAD, [@3d.<f32x1|f32x4|f16x2>.<clamp|border>, {%a, %b, %c, %c}];",
-     "f32*4 at:texels at:texels at:texels"},
-    {"tex.3d.v4.u32.f32 QUAD, [@3d.<u8x4|u32x1>.<clamp|border>, {%a, %b, %c, %c}];",
-     "b32*4 at:texels at:texels at:texels"},
-    {"tex.3d.v4.s32.f32 QUAD, [@3d.<s16x2>.<clamp|border>, {%a, %b, %c, %c}];",
-     "b32*4 at:texels at:texels at:texels"},
-    {"tex.3d.v4.f32.f32 QUAD, [@3d.<u8x1|u8x4|u16x2|s8x2|s16x4>.unorm.<clamp|border>, {%a, %b, "
-     "%c, %c}];",
-     "f32*4 at:texels at:texels at:texels"},
-    {"tex.3d.v4.f32.f32 QUAD, [@3d.<f32x1|f32x4>.<nearest>.<clamp|wrap|mirror|border>.norm, "
-     "{%a, %b, %c, %c}];",
-     "f32*4 at:parts at:parts at:parts"},
-    {"tex.3d.v4.u32.f32 QUAD, [@3d.<u8x4|u32x1>.<clamp|wrap|mirror|border>.norm, {%a, %b, %c, "
-     "%c}];",
-     "b32*4 at:parts at:parts at:parts"},
-    {"tex.3d.v4.f32.s32 QUAD, [@3d.<f32x1|f32x4>.<clamp|border>, {%a, %b, %c, %c}];",
-     "f32*4 at:index at:index at:index"},
-    {"tex.3d.v4.u32.s32 QUAD, [@3d.<u8x4|u16x2>.<clamp|border>, {%a, %b, %c, %c}];",
-     "b32*4 at:index at:index at:index"},
-    {"tex.a1d.v4.f32.f32 QUAD, [@a1d.<f32x1|f32x4|f16x4>.<clamp|border>, {%a, %b}];",
-     "f32*4 at:layer at:texels"},
-    {"tex.a1d.v4.u32.f32 QUAD, [@a1d.<u8x4|u32x2>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:layer at:texels"},
-    {"tex.a1d.v4.s32.f32 QUAD, [@a1d.<s16x1>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:layer at:texels"},
-    {"tex.a1d.v4.f32.f32 QUAD, [@a1d.<f32x1|f32x4>.linear.<clamp|border>, {%a, %b}];",
-     "f32*4 at:layer at:texels"},
-    {"tex.a2d.v4.f32.f32 QUAD, [@a2d.<f32x1|f32x4|f16x4>.<clamp|border>, {%a, %b, %c, %c}];",
-     "f32*4 at:layer at:texels at:texels"},
-    {"tex.a2d.v4.u32.f32 QUAD, [@a2d.<u8x4|u32x2>.<clamp|border>, {%a, %b, %c, %c}];",
-     "b32*4 at:layer at:texels at:texels"},
-    {"tex.a2d.v4.s32.f32 QUAD, [@a2d.<s16x1>.<clamp|border>, {%a, %b, %c, %c}];",
-     "b32*4 at:layer at:texels at:texels"},
-    {"tex.2d.v4.f32.f32 QUAD, [@pitch.<f32x1|f32x4>.<clamp|border>, {%a, %b}];",
-     "f32*4 at:texels at:texels"},
-    {"tex.2d.v4.u32.f32 QUAD, [@pitch.<u8x4>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:texels at:texels"},
-    {"tex.2d.v4.s32.f32 QUAD, [@pitch.<s16x2>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:texels at:texels"},
-    {"tex.1d.v4.f32.s32 QUAD, [@line.<f32x1|f32x2|f32x4|f16x4>, {%a}];", "f32*4 at:index"},
-    {"tex.1d.v4.<u32|s32>.s32 QUAD, [@line.<u8x4|u16x1|u32x4>, {%a}];", "b32*4 at:index"},
-    {"tex.cube.v4.f32.f32 QUAD, [@cube.<f32x1|f32x4>.nearest, {%a, %b, %c, %c}];",
-     "f32*4 at:direction at:direction at:direction"},
-    {"tex.cube.v4.u32.f32 QUAD, [@cube.u8x4, {%a, %b, %c, %c}];",
-     "b32*4 at:direction at:direction at:direction"},
-    {"tex.acube.v4.f32.f32 QUAD, [@acube.<f32x1|f32x4>.nearest, {%a, %b, %c, %e}];",
-     "f32*4 at:layer at:direction at:direction at:direction"},
-    {"tex.level.<1d>.v4.f32.f32 QUAD, [@$1.f32x4.<nearest|linear>, {%a}], 0f00000000;",
-     "f32*4 at:texels"},
-    {"tex.level.<2d>.v4.f32.f32 QUAD, [@$1.f32x4.<nearest>, {%a, %b}], 0f00000000;",
-     "f32*4 at:texels at:texels"},
-    {"tex.level.<3d>.v4.f32.f32 QUAD, [@$1.f32x4.<nearest>, {%a, %b, %c, %c}], 0f00000000;",
-     "f32*4 at:texels at:texels at:texels"},
-    {"mov.b32 %t, 0; tex.grad.2d.v4.f32.f32 QUAD, [@2d.f32x4.<nearest>, {%a, %b}], {%t, %t}, "
-     "{%t, %t};",
-     "f32*4 at:texels at:texels"},
-    {"tld4.<r|g|b|a>.2d.v4.f32.f32 QUAD, [@2d.<f32x1|f32x4>.<clamp|border>, {%a, %b}];",
-     "f32*4 at:texels at:texels"},
-    {"tld4.<r|a>.2d.v4.<u32|s32>.f32 QUAD, [@2d.<u8x4>.<clamp|border>, {%a, %b}];",
-     "b32*4 at:texels at:texels"},
-    {"tld4.<r|b>.2d.v4.f32.f32 QUAD, [@2d.f32x4.<wrap|mirror>.norm, {%a, %b}];",
-     "f32*4 at:parts at:parts"},
-    {"tld4.<r|g>.a2d.v4.f32.f32 QUAD, [@a2d.f32x4.<clamp|border>, {%a, %b, %c, %c}];",
-     "f32*4 at:layer at:texels at:texels"},
-    {"txq.<width>.b32 %d, [@<1d|2d|3d|a1d|a2d|cube>.f32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"txq.<height>.b32 %d, [@<2d|3d|a2d|cube>.f32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"txq.<depth>.b32 %d, [@3d.f32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"suq.<width>.b32 %d, [@surf.<1d|2d|3d|a2d>.u32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"suq.<height>.b32 %d, [@surf.<2d|3d>.u32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"suq.depth.b32 %d, [@surf.3d.u32x1]; add.u32 %d, %d, %a;", "b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 1; rem.u32 %u, %b, 10; "
-     "suld.b.2d.b8.<trap|clamp|zero> %h, [@surf.2d.<u8x1|s8x1>, {%t, %u}]; cvt.u32.u16 %d, %h;",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 2; rem.u32 %u, %b, 10; "
-     "suld.b.2d.b16.<trap|clamp|zero> %h, [@surf.2d.<u16x1|f16x1|u8x2>, {%t, %u}]; cvt.u32.u16 "
-     "%d, %h;",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; rem.u32 %u, %b, 10; "
-     "suld.b.2d.b32.<trap|clamp|zero> %d, [@surf.2d.<u32x1|u8x4|f32x1|u16x2>, {%t, %u}];",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 8; rem.u32 %u, %b, 10; "
-     "suld.b.2d.b64.<trap|clamp|zero> %d, [@surf.2d.<u32x2|u16x4>, {%t, %u}];",
-     "b64 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 2; rem.u32 %u, %b, 10; "
-     "suld.b.2d.v2.b8.<trap|clamp|zero> {%h, %k}, [@surf.2d.<u8x2>, {%t, %u}]; mov.b32 %d, "
-     "{%h, %k};",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; rem.u32 %u, %b, 10; "
-     "suld.b.2d.v2.b16.<trap|clamp|zero> {%h, %k}, [@surf.2d.<u16x2|f16x2>, {%t, %u}]; mov.b32 "
-     "%d, {%h, %k};",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 8; rem.u32 %u, %b, 10; "
-     "suld.b.2d.v2.b32.<trap|clamp|zero> {%d0, %d1}, [@surf.2d.<u32x2|f32x2|s16x4>, {%t, %u}];",
-     "b32*2 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 16; rem.u32 %u, %b, 10; "
-     "suld.b.2d.v4.b32.<trap|clamp|zero> QUAD, [@surf.2d.<u32x4|f32x4>, {%t, %u}];",
-     "b32*4 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 16; rem.u32 %u, %b, 10; "
-     "suld.b.2d.v2.b64.<trap|clamp|zero> {%d0, %d1}, [@surf.2d.<u32x4>, {%t, %u}];",
-     "b64*2 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; suld.b.1d.b32.<trap|clamp|zero> %d, "
-     "[@surf.1d.u32x1, {%t}];",
-     "b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; rem.u32 %u, %b, 10; rem.u32 %narrow, %c, 5; "
-     "suld.b.3d.b32.<trap|clamp|zero> %d, [@surf.3d.<u32x1|u8x4>, {%t, %u, %narrow, %narrow}];",
-     "b32 b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; rem.u32 %u, %b, 3; "
-     "suld.b.a1d.b32.<trap|clamp|zero> %d, [@surf.a1d.u32x1, {%u, %t}];",
-     "b32 b32 b32"},
-    {"rem.u32 %t, %a, 12; mul.lo.u32 %t, %t, 4; rem.u32 %u, %b, 10; rem.u32 %narrow, %c, 3; "
-     "suld.b.a2d.b32.<trap|clamp|zero> %d, [@surf.a2d.<u32x1|u8x4>, {%narrow, %t, %u, %u}];",
-     "b32 b32 b32 b32"},
-    {"mul.lo.u32 %t, %a, 4; suld.b.1d.b32.<clamp|zero> %d, [@surf.1d.u32x1, {%t}];",
-     "b32 at:index"},
-    {"mul.lo.u32 %t, %a, <4>; suld.b.2d.b32.<clamp|zero> %d, [@surf.2d.<u32x1|u8x4>, {%t, %b}];",
-     "b32 at:index at:index"},
-    {"mul.lo.u32 %t, %a, 8; suld.b.2d.v2.b32.<clamp|zero> {%d0, %d1}, [@surf.2d.u32x2, {%t, "
-     "%b}];",
-     "b32*2 at:index at:index"},
-    {"mul.lo.u32 %t, %a, 4; suld.b.3d.b32.<clamp|zero> %d, [@surf.3d.u32x1, {%t, %b, %c, %c}];",
-     "b32 at:index at:index at:index"},
-    {"mul.lo.u32 %t, %b, 4; suld.b.a2d.b32.<clamp|zero> %d, [@surf.a2d.u32x1, {%a, %t, %c, "
-     "%c}];",
-     "b32 at:layer at:index at:index"},
-    {"OWN 4; sust.b.2d.b32.<trap|clamp|zero> [@surf.own.<u32x1|u8x4|f32x1>, {%t, %u}], %a; "
-     "suld.b.2d.b32.trap %d, [@surf.own.$2, {%t, %u}];",
-     "b32 b32"},
-    {"OWN 8; sust.b.2d.b64.<trap|clamp|zero> [@surf.own.<u32x2|u16x4>, {%t, %u}], %a; "
-     "suld.b.2d.b64.trap %d, [@surf.own.$2, {%t, %u}];",
-     "b64 b64"},
-    {"OWN 8; sust.b.2d.v2.b32.<trap|clamp|zero> [@surf.own.<u32x2|f32x2>, {%t, %u}], {%a, %b}; "
-     "suld.b.2d.v2.b32.trap {%d0, %d1}, [@surf.own.$2, {%t, %u}];",
-     "b32*2 b32 b32"},
-    {"OWN 16; sust.b.2d.v4.b32.<trap|clamp|zero> [@surf.own.<u32x4|f32x4>, {%t, %u}], {%a, %b, "
-     "%c, %e}; suld.b.2d.v4.b32.trap QUAD, [@surf.own.$2, {%t, %u}];",
-     "b32*4 b32 b32 b32 b32"},
-    {"OWN 16; sust.b.2d.v2.b64.<trap|clamp|zero> [@surf.own.<u32x4>, {%t, %u}], {%a, %b}; "
-     "suld.b.2d.v2.b64.trap {%d0, %d1}, [@surf.own.$2, {%t, %u}];",
-     "b64*2 b64 b64"},
-    {"OWN 2; sust.b.2d.b16.<trap|clamp|zero> [@surf.own.<u16x1|f16x1|u8x2>, {%t, %u}], %a; "
-     "suld.b.2d.b16.trap %d, [@surf.own.$2, {%t, %u}];",
-     "b16 b16"},
-    {"OWN 4; sust.b.2d.v2.b16.<trap|clamp|zero> [@surf.own.<u16x2|f16x2>, {%t, %u}], {%a, %b}; "
-     "suld.b.2d.b32.trap %d, [@surf.own.$2, {%t, %u}];",
-     "b32 b16 b16"},
-    {"OWN 1; cvt.u16.u32 %h, %a; sust.b.2d.b8.<trap|clamp|zero> [@surf.own.<u8x1|s8x1>, {%t, "
-     "%u}], %h; suld.b.2d.b8.trap %k, [@surf.own.$2, {%t, %u}]; cvt.u32.u16 %d, %k;",
-     "b32 b32"},
-    {"OWN 4; add.u32 %t, %t, 256; mov.b32 %d, %a; sust.b.2d.b32.zero [@surf.own.u32x1, {%t, "
-     "%u}], %b;",
-     "b32 b32 b32"},
-    {"OWN 4; sust.b.2d.b32.trap [@surf.own.u32x1, {%t, %u}], %a; "
-     "sured.b.<add>.2d.<u32|s32>.<trap|clamp|zero> [@surf.own.u32x1, {%t, %u}], %b; "
-     "suld.b.2d.b32.trap %d, [@surf.own.u32x1, {%t, %u}];",
-     "b32 b32 b32"},
-    {"OWN 4; sust.b.2d.b32.trap [@surf.own.u32x1, {%t, %u}], %a; "
-     "sured.b.<min|max>.2d.<u32|s32>.<trap|clamp|zero> [@surf.own.u32x1, {%t, %u}], %b; "
-     "suld.b.2d.b32.trap %d, [@surf.own.u32x1, {%t, %u}];",
-     "b32 b32 b32"},
-    {"OWN 4; sust.b.2d.b32.trap [@surf.own.u32x1, {%t, %u}], %a; "
-     "sured.b.<and|or>.2d.<b32>.<trap|clamp|zero> [@surf.own.u32x1, {%t, %u}], %b; "
-     "suld.b.2d.b32.trap %d, [@surf.own.u32x1, {%t, %u}];",
-     "b32 b32 b32"},
-    {"OWN 8; sust.b.2d.b64.trap [@surf.own.u32x2, {%t, %u}], %a; "
-     "sured.b.add.2d.u64.<trap|clamp|zero> [@surf.own.u32x2, {%t, %u}], %b; suld.b.2d.b64.trap "
-     "%d, [@surf.own.u32x2, {%t, %u}];",
-     "b64 b64 b64"},
     // --- mma of parts of bytes, and of mixed signs ---
     {"mma.sync.aligned.m8n8k32.row.col<|.satfinite>.s32.<u4|s4>.<u4|s4>.s32 {%d0, %d1}, {%a}, "
      "{%b}, {%c0, %c1};",

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/ptx/effect_rows.h"
+#include "tests/ptx/image_rows.h"
 
 namespace consort::ptx_suite {
 namespace {
@@ -104,6 +105,9 @@ constexpr Row kRows[] = {
     {"<popc|clz>.<b32|b64>", "u32 T"},
     {"bfind<|.shiftamt>.<u32|u64|s32|s64>", "u32 T"},
     {"brev.<b32|b64>", "T T"},
+    {"fns.b32 %d, %a, %b, %c;", "b32 b32 n8 s8"},
+    {"and.b32 %t, %b, 31; and.b32 %u, %c, 15; sub.u32 %u, %u, 7; fns.b32 %d, %a, %t, %u;",
+     "b32 b32 b32 b32"},
     {"bfe.<u32|u64|s32|s64>", "T T n8 n8"},
     {"bfi.<b32|b64>", "T T T n8 n8"},
     {"bmsk.<clamp|wrap>.b32", "b32 n8 n8"},
@@ -336,6 +340,23 @@ constexpr Row kRows[] = {
     {"cvt.rn.satfinite<|.relu>.<e4m3x2|e5m2x2>.f32 %d, %a, %b;", "b16 f32 f32"},
     {"cvt.rn.satfinite<|.relu>.<e4m3x2|e5m2x2>.f16x2 %d, %a;", "b16 f16x2"},
     {"cvt.rn<|.relu>.f16x2.<e4m3x2|e5m2x2> %d, %a;", "f16x2 b16"},
+    {"cvt.<rn|rz|rm|rp>.f16.<u8|s8>", "S T"},
+    {"cvt.<rn|rz|rm|rp>.sat.f16.<u8|u16|u32|u64|s8|s16|s32|s64>", "S T"},
+    {"cvt.<rz|rm|rp>.sat.<f32|f64>.<u8|u16|u32|u64|s8|s16|s32|s64>", "S T"},
+    {"cvt.rn.sat.<f32|f64>.<u8|u16|u64|s8|s16|s64>", "S T"},
+    {"cvt.<rni|rzi|rmi|rpi>.sat.<u8|u16|u32|u64|s8|s16|s32|s64>.f16", "S T"},
+    {"cvt.<rni|rzi|rmi|rpi>.ftz.sat.<u8|u16|u32|u64|s8|s16|s32|s64>.f32", "S T"},
+    {"cvt.<rni|rzi|rmi|rpi>.ftz.<u8|u16|u64|s8|s16>.f32", "S T"},
+    {"cvt.<rni|rzi|rmi|rpi>.sat.<f16>.f16", "S T"},
+    {"cvt.sat.<f16.f16|f32.f32|f64.f64>", "S T"},
+    {"cvt.<ftz|ftz.sat>.f32.f32", "S T"},
+    {"cvt.<rn|rz|rm|rp>.sat.<f16>.f64", "S T"},
+    {"cvt.sat.f64.f16", "S T"},
+    {"cvt.ftz.f32.bf16", "S T"},
+    {"cvt.<rm|rp>.bf16.f32", "S T"},
+    {"cvt.<rn|rz|rm|rp>.ftz.bf16.f32", "S T"},
+    {"cvt.<rn|rz|rm|rp>.f16.bf16", "S T"},
+    {"cvt.f64.bf16", "S T"},
     {"cvt.pack.sat.<u16|s16>.s32 %d, %a, %b;", "b32 s32 s32"},
     {"cvt.pack.sat.<u8|s8|u4|s4|u2|s2>.s32.b32 %d, %a, %b, %c;", "b32 s32 s32 b32"},
     // Memory keeps what it is given, of every width; loads extend as their type says.
@@ -665,7 +686,7 @@ std::vector<Instance> InstancesOf(const Row& row) {
 
 std::vector<Instance> Instances() {
   std::vector<Instance> instances;
-  for (const std::span<const Row> rows : {std::span<const Row>(kRows), EffectRows()}) {
+  for (const std::span<const Row> rows : {std::span<const Row>(kRows), EffectRows(), ImageRows()}) {
     for (const Row& row : rows) {
       for (Instance& instance : InstancesOf(row)) instances.push_back(std::move(instance));
     }

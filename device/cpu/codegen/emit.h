@@ -24,6 +24,7 @@ void EmitPackedAdd(Step& step);
 void EmitBitCount(Step& step);
 void EmitBitReverse(Step& step);
 void EmitFindHighBit(Step& step);
+void EmitFindNthSet(Step& step);
 void EmitBitFieldExtract(Step& step);
 void EmitBitFieldInsert(Step& step);
 void EmitBitMask(Step& step);
@@ -65,6 +66,7 @@ void EmitAtomic(Step& step);
 void EmitReduction(Step& step);
 void EmitFence(Step& step);
 void EmitPrefetch(Step& step);
+void EmitCreatePolicy(Step& step);
 void EmitCopyAsync(Step& step);
 void EmitCopyAsyncWait(Step& step);
 

@@ -57,6 +57,44 @@ void EmitFindHighBit(Step& step) {
   step.Write(0, Type::kU32, ir.CreateSelect(none, ir.getInt32(0xFFFFFFFF), position));
 }
 
+// The place of the |offset|-th set bit from `base` on, upwards or downwards; of offset 0 `base` if
+// it is set.
+void EmitFindNthSet(Step& step) {
+  llvm::IRBuilder<>& ir = step.ir();
+  Value* const mask = step.Read(1);
+  Value* const base = step.Read(2, Type::kU32);
+  Value* const offset = step.Read(3, Type::kS32);
+  Value* const zero = ir.getInt32(0);
+  Value* const is_inside = ir.CreateICmpULT(base, ir.getInt32(32));
+  Value* const is_down = ir.CreateICmpSLT(offset, zero);
+  Value* const is_here = ir.CreateIsNull(offset);
+  // Downwards is upwards in the mirror.
+  Value* const first = ir.CreateSelect(
+      is_inside, ir.CreateSelect(is_down, ir.CreateSub(ir.getInt32(31), base), base), zero);
+  Value* const turned =
+      ir.CreateSelect(is_down, ir.CreateUnaryIntrinsic(llvm::Intrinsic::bitreverse, mask), mask);
+  Value* const from = ir.CreateSelect(is_here, ir.CreateShl(ir.getInt32(1), first),
+                                      ir.CreateShl(ir.getInt32(0xFFFFFFFF), first));
+  Value* const bits = ir.CreateSelect(is_inside, ir.CreateAnd(turned, from), zero);
+  Value* wanted = ir.CreateSelect(is_down, ir.CreateNeg(offset), offset);
+  wanted = ir.CreateSelect(is_here, ir.getInt32(1), wanted);
+  Value* const is_there =
+      ir.CreateICmpULE(wanted, ir.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, bits));
+  // By halves: into the upper one if the lower has too few.
+  Value* place = zero;
+  for (uint32_t width = 16; width != 0; width /= 2) {
+    Value* const low = ir.CreateAnd(ir.CreateLShr(bits, place), (uint64_t{1} << width) - 1);
+    Value* const count = ir.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, low);
+    Value* const is_above = ir.CreateICmpUGT(wanted, count);
+    wanted = ir.CreateSub(wanted, ir.CreateSelect(is_above, count, zero));
+    place = ir.CreateAdd(place, ir.CreateSelect(is_above, ir.getInt32(width), zero));
+  }
+  // Beyond the last bit it is not there, but is no number to shift by.
+  place = ir.CreateAnd(place, 31);
+  place = ir.CreateSelect(is_down, ir.CreateSub(ir.getInt32(31), place), place);
+  step.Write(ir.CreateSelect(is_there, place, ir.getInt32(0xFFFFFFFF)));
+}
+
 void EmitBitFieldExtract(Step& step) {
   llvm::IRBuilder<>& ir = step.ir();
   const Type type = step.type();

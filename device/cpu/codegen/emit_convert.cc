@@ -223,7 +223,7 @@ void EmitCvt(Step& step) {
   }
   Value* value = step.Read(1, from);
   // .ftz is about floats of 32 bits alone, and not where they become halves.
-  if (step.Has("ftz") && from == Type::kF32 && ptx::TypeBits(to) != 16) {
+  if (step.Has("ftz") && from == Type::kF32 && to != Type::kF16) {
     value = FlushSubnormal(step, value);
   }
   Value* result = nullptr;

@@ -227,6 +227,7 @@ void EmitStore(Step& step) {
 }
 
 void EmitAtomic(Step& step) {
+  if (step.types.size() != 1) return step.Unsupported();
   if (IsVector(step)) return EmitVectorAdd(step, 1);
   Value* old = EmitReadModifyWrite(step, 1);
   if (old == nullptr) return;
@@ -234,7 +235,7 @@ void EmitAtomic(Step& step) {
 }
 
 void EmitReduction(Step& step) {
-  if (!step.OneOf("cas exch").empty()) return step.Unsupported();
+  if (step.types.size() != 1 || !step.OneOf("cas exch").empty()) return step.Unsupported();
   if (IsVector(step)) return EmitVectorAdd(step, 0);
   EmitReadModifyWrite(step, 0);
 }
@@ -244,6 +245,16 @@ void EmitFence(Step& step) { step.ir().CreateFence(AtomicOrdering::SequentiallyC
 void EmitPrefetch(Step& step) {
   // A hint; the address is still checked for form.
   step.f.Pointer(step.operand(0), step.space());
+}
+
+// A policy is a hint to caches; what its bits are is nobody's business.
+void EmitCreatePolicy(Step& step) {
+  const bool is_range = step.Has("range");
+  if (is_range) step.f.Pointer(step.operand(1), step.space());
+  for (size_t i = is_range ? 2 : 1; i < step.operand_count(); ++i) {
+    step.Read(i, step.Has("fractional") ? Type::kF32 : step.Has("cvt") ? Type::kU64 : Type::kU32);
+  }
+  step.Write(step.ir().getInt64(0));
 }
 
 // cp.async copies at once, which every order of the asynchronous copy allows.
@@ -257,9 +268,13 @@ void EmitCopyAsync(Step& step) {
   Value* to = step.f.Access(step.operand(0), ptx::Space::kShared, AccessKind::kWrite, bytes);
   Value* from = step.f.Pointer(step.operand(1), ptx::Space::kGlobal);
   if (step.operand_count() == 4) {
-    // Only src-size bytes are read; the rest of the destination becomes zero.
-    Value* source_bytes = ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, step.Read(3, Type::kU32),
-                                                   ir.getInt32(bytes));
+    // Only src-size bytes are read, or none if the source is to be ignored; the rest of the
+    // destination becomes zero.
+    Value* const all = ir.getInt32(bytes);
+    Value* const source_bytes =
+        step.f.IsPredicate(step.operand(3))
+            ? ir.CreateSelect(step.Read(3, Type::kPred), ir.getInt32(0), all)
+            : ir.CreateBinaryIntrinsic(llvm::Intrinsic::umin, step.Read(3, Type::kU32), all);
     // Byte by byte: any number of them may be wanted.
     for (uint32_t i = 0; step.f.shared().check_accesses && i < bytes; ++i) {
       step.f.CheckAccess(ir.CreateConstGEP1_64(ir.getInt8Ty(), from, i), ptx::Space::kGlobal,

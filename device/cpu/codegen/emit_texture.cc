@@ -87,10 +87,41 @@ Value* At(Step& step, Value* buffer, uint32_t offset) {
   return step.ir().CreateConstGEP1_64(step.ir().getInt8Ty(), buffer, offset);
 }
 
+// Four channels, or two pairs of halves.
+void WriteTexel(Step& step, const ptx::Operand& to, Value* texel) {
+  const bool is_halves = step.type() == Type::kF16x2;
+  if (to.kind != ptx::OperandKind::kVector || to.elements.size() != (is_halves ? 2 : 4)) {
+    return step.f.FailSyntax(is_halves ? "a vector of two is wanted"
+                                       : "a vector of four is wanted");
+  }
+  llvm::IRBuilder<>& ir = step.ir();
+  auto channel = [&](uint64_t i) { return ir.CreateExtractElement(texel, i); };
+  if (!is_halves) {
+    for (size_t i = 0; i < 4; ++i) {
+      step.f.Write(to.elements[i], step.type(),
+                   step.f.Cast(channel(i), step.f.IrType(step.type())));
+    }
+    return;
+  }
+  Value* pairs[2];
+  for (size_t i = 0; i < 2; ++i) {
+    Value* pair = ir.getInt32(0);
+    for (size_t k = 0; k < 2; ++k) {
+      Value* const half =
+          ir.CreateFPTrunc(step.f.Cast(channel(2 * i + k), ir.getFloatTy()), ir.getHalfTy());
+      Value* const bits = ir.CreateZExt(ir.CreateBitCast(half, ir.getInt16Ty()), ir.getInt32Ty());
+      pair = ir.CreateOr(pair, ir.CreateShl(bits, 16 * k));
+    }
+    pairs[i] = pair;
+  }
+  for (size_t i = 0; i < 2; ++i) step.f.Write(to.elements[i], Type::kB32, pairs[i]);
+}
+
 void EmitFetch(Step& step, uint32_t flags) {
   const GeometryRow* const row = GeometryOf(step);
   const bool is_integer = step.types[1] == Type::kS32;
-  if (row == nullptr || step.types[0] == Type::kF16 || step.types[1] == Type::kU32 ||
+  const bool is_halves = step.types[0] == Type::kF16x2;
+  if (row == nullptr || step.types[0] == Type::kF16 || step.Has("v2") != is_halves ||
       (!is_integer && step.types[1] != Type::kF32)) {
     return step.Unsupported();
   }
@@ -99,17 +130,13 @@ void EmitFetch(Step& step, uint32_t flags) {
       step.f.context(), step.ir().getInt32(flags | static_cast<uint32_t>(row->geometry))};
   if (!ReadPlace(step, step.operand(1), *row, &arguments)) return;
   CheckObject(step, arguments[2], /*is_surface=*/false);
-  const ptx::Operand& to = step.operand(0);
-  if (to.kind != ptx::OperandKind::kVector || to.elements.size() != 4) {
-    return step.f.FailSyntax("a vector of four is wanted");
-  }
   Value* const texel = step.f.CallRuntime(
       "consort_rt_texture", llvm::FixedVectorType::get(step.f.IntType(32), 4), arguments);
-  for (uint32_t i = 0; i < 4; ++i) {
-    step.f.Write(to.elements[i], step.type(),
-                 step.f.Cast(step.ir().CreateExtractElement(texel, uint64_t{i}),
-                             step.f.IrType(step.type())));
-  }
+  const ptx::Operand& to = step.operand(0);
+  if (to.kind != ptx::OperandKind::kPair) return WriteTexel(step, to, texel);
+  // The predicate says whether the texels are there, which they always are: no array is sparse.
+  WriteTexel(step, to.elements[0], texel);
+  step.f.Write(to.elements[1], Type::kPred, step.ir().getTrue());
 }
 
 uint32_t BoundsOf(const Step& step) {
@@ -152,7 +179,6 @@ void EmitTextureGather(Step& step) {
   constexpr std::string_view kChannels[] = {"r", "g", "b", "a"};
   for (uint32_t channel = 0; channel < 4; ++channel) {
     if (!step.Has(kChannels[channel])) continue;
-    if (!step.Has("2d") && !step.Has("a2d")) return step.Unsupported();
     return EmitFetch(step, kTextureGather | channel << kTextureChannelShift);
   }
   step.Unsupported();

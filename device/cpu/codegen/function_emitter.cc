@@ -413,13 +413,15 @@ void FunctionEmitter::EmitInstruction(const ptx::Instruction& instruction) {
          absl::StrCat("instruction `", InstructionText(instruction), "` is not supported"));
     return;
   }
+  Step step(*this, instruction);
   const size_t operands = instruction.operands.size();
-  if (operands < row->operands_min || operands > row->operands_max) {
+  const size_t hints = operands - step.operand_count();
+  if (operands < row->operands_min + hints || operands > row->operands_max + hints) {
     FailSyntax(absl::StrCat("instruction `", InstructionText(instruction), "` does not take ",
                             operands, " operands"));
     return;
   }
-  Step step(*this, instruction);
+  if (hints != 0) step.Read(operands - 1, ptx::Type::kU64);
   if (step.types.size() < row->types_min) {
     FailSyntax(absl::StrCat("instruction `", InstructionText(instruction), "` lacks a type"));
     return;
@@ -691,6 +693,12 @@ llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
   }
   if (operand.negated) value = builder_.CreateNot(value);
   return Cast(builder_.CreateZExtOrTrunc(value, IntType(bits)), ir_type);
+}
+
+bool FunctionEmitter::IsPredicate(const Operand& operand) const {
+  if (operand.kind != OperandKind::kSymbol) return false;
+  const Symbol& symbol = function_.symbols[operand.symbol];
+  return symbol.space == Space::kRegister && symbol.type == Type::kPred;
 }
 
 void FunctionEmitter::FailNoComponent(const Operand& operand) {

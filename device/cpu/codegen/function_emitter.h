@@ -78,6 +78,8 @@ class FunctionEmitter {
 
   // The operand's value as `type`: a wider register is cut, a narrower one extended with zeros.
   llvm::Value* Read(const ptx::Operand& operand, ptx::Type type);
+  // A register of one bit.
+  bool IsPredicate(const ptx::Operand& operand) const;
   // Writes a value of IrType(type) to a register, extending by the type's signedness. A sink `_`
   // takes anything.
   void Write(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);

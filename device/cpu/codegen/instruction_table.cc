@@ -37,15 +37,16 @@ constexpr string_view kLoadModifiers =
     "sys "
     "entry func ca cg cs lu cv v2 v4 L1::evict_normal L1::evict_unchanged L1::evict_first "
     "L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B shared::cta unified param::entry "
-    "param::func L2::evict_last L2::evict_normal L2::evict_first";
+    "param::func L2::evict_last L2::evict_normal L2::evict_first L2::cache_hint";
 constexpr string_view kStoreModifiers =
     "global shared local param generic weak volatile relaxed release mmio cta cluster gpu sys func "
     "wb "
     "cg cs wt v2 v4 L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
-    "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first";
+    "L1::no_allocate shared::cta param::func L2::evict_last L2::evict_normal L2::evict_first "
+    "L2::cache_hint";
 constexpr string_view kAtomicModifiers =
     "global shared generic shared::cta relaxed acquire release acq_rel cta cluster gpu sys add min "
-    "max inc dec exch cas and or xor noftz v2 v4 v8";
+    "max inc dec exch cas and or xor noftz v2 v4 v8 L2::cache_hint";
 constexpr string_view kAtomicTypes =
     "b16 b32 b64 b128 u32 u64 s32 s64 f16 f16x2 bf16 bf16x2 f32 f64";
 
@@ -84,6 +85,7 @@ constexpr InstructionRow kRows[] = {
     {"popc", kNoModifiers, kBits32, 1, 2, 2, EmitBitCount},
     {"clz", kNoModifiers, kBits32, 1, 2, 2, EmitBitCount},
     {"bfind", "shiftamt", kFields, 1, 2, 2, EmitFindHighBit},
+    {"fns", kNoModifiers, "b32", 1, 4, 4, EmitFindNthSet},
     {"brev", kNoModifiers, kBits32, 1, 2, 2, EmitBitReverse},
     {"bfe", kNoModifiers, kFields, 1, 4, 4, EmitBitFieldExtract},
     {"bfi", kNoModifiers, kBits32, 1, 5, 5, EmitBitFieldInsert},
@@ -145,8 +147,12 @@ constexpr InstructionRow kRows[] = {
     {"prefetch", "global local L1 L2 L2::evict_last L2::evict_normal", kNoTypes, 0, 1, 1,
      EmitPrefetch},
     {"prefetchu", "L1", kNoTypes, 0, 1, 1, EmitPrefetch},
-    {"cp", "async ca cg shared shared::cta global L2::64B L2::128B L2::256B", kNoTypes, 0, 3, 4,
-     EmitCopyAsync},
+    {"createpolicy",
+     "fractional range cvt L2 global L2::evict_last L2::evict_normal L2::evict_first "
+     "L2::evict_unchanged",
+     "b64", 1, 1, 4, EmitCreatePolicy},
+    {"cp", "async ca cg shared shared::cta global L2::64B L2::128B L2::256B L2::cache_hint",
+     kNoTypes, 0, 3, 4, EmitCopyAsync},
     {"cp", "async commit_group wait_group wait_all", kNoTypes, 0, 0, 1, EmitCopyAsyncWait},
     // 9.7.10, 9.7.11 Video
     {"vadd", kVideoModifiers, kInts32, 3, 3, 4, EmitVideo},
@@ -174,9 +180,9 @@ constexpr InstructionRow kRows[] = {
     {"vset4", kVideoCompares, kInts32, 2, 4, 4, EmitVideoParts},
     {"cp", "async mbarrier arrive noinc shared shared::cta", "b64", 1, 1, 1, EmitCopyAsyncArrive},
     // Textures and surfaces
-    {"tex", "1d 2d 3d a1d a2d cube acube v4 level grad base", "u32 s32 f32 f16", 2, 2, 4,
+    {"tex", "1d 2d 3d a1d a2d cube acube v2 v4 level grad base", "u32 s32 f32 f16 f16x2", 2, 2, 4,
      EmitTexture},
-    {"tld4", "r g b a 2d a2d v4", "u32 s32 f32", 2, 2, 2, EmitTextureGather},
+    {"tld4", "r g b a 2d a2d cube acube v4", "u32 s32 f32", 2, 2, 2, EmitTextureGather},
     {"txq", "width height depth", "b32", 1, 2, 2, EmitTextureQuery},
     {"suq", "width height depth", "b32", 1, 2, 2, EmitTextureQuery},
     {"suld", "b 1d 2d 3d a1d a2d v2 v4 trap clamp zero ca cg cs cv", "b8 b16 b32 b64", 1, 2, 2,

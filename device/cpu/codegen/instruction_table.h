@@ -30,7 +30,10 @@ struct Step {
   bool Has(std::string_view modifier) const;
   // The first of the space-separated `names` that is a modifier here; empty if none is.
   std::string_view OneOf(std::string_view names) const;
-  size_t operand_count() const { return instruction.operands.size(); }
+  // Without a cache policy, which is the last one: a hint that nothing here needs.
+  size_t operand_count() const {
+    return instruction.operands.size() - (Has("L2::cache_hint") ? 1 : 0);
+  }
   const ptx::Operand& operand(size_t index) const { return instruction.operands[index]; }
   llvm::Value* Read(size_t index, ptx::Type as) { return f.Read(operand(index), as); }
   llvm::Value* Read(size_t index) { return Read(index, type()); }

@@ -379,5 +379,12 @@ TEST(MemoryInstructions, KernelInfoSaysWhatTheDriverNeeds) {
   EXPECT_EQ((*program)->kernels()[1].threads_max, 1024u);
 }
 
+TEST(MemoryInstructions, ReductionsHaveOneType) {
+  EXPECT_EQ(LoadError(".reg .b64 %rd; .reg .b16 %h;\n"
+                      "red.release.f64.global.add.noftz.f16 [%rd], %h;")
+                .message(),
+            "line 7: instruction `red.release.f64.global.add.noftz.f16` is not supported");
+}
+
 }  // namespace
 }  // namespace consort::cpu

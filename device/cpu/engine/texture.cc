@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "device/cpu/engine/half.h"
 #include "device/cpu/engine/texture_rules.h"
 
 namespace consort::cpu {
@@ -88,16 +89,12 @@ Table& GlobalTable() {
 
 // --- Texels ---
 
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
-  const uint32_t exponent = half >> 10 & 0x1F;
-  const uint32_t mantissa = half & 0x3FF;
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -value : value;
-  }
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F80'0000u | mantissa << 13);
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+// The half nearest to `value`, of two the one that is farther from zero.
+float NearestHalf(float value) {
+  const float half = WidenHalf(NarrowToHalfBits(value));
+  const float other = half + 2 * (value - half);
+  const bool is_tie = other != half && WidenHalf(NarrowToHalfBits(other)) == other;
+  return is_tie && std::fabs(other) > std::fabs(half) ? other : half;
 }
 
 float SrgbToLinear(float value) {
@@ -138,8 +135,7 @@ Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z)
   for (uint32_t channel = 0; channel < grid.channels; ++channel, at += grid.channel_bytes) {
     const uint32_t raw = RawChannel(grid, at);
     if (grid.kind == ChannelKind::kFloat) {
-      texel[channel] =
-          grid.channel_bytes == 2 ? Bits(HalfToFloat(static_cast<uint16_t>(raw))) : raw;
+      texel[channel] = grid.channel_bytes == 2 ? Bits(WidenHalf(static_cast<uint16_t>(raw))) : raw;
     } else if (object.normalised_reads) {
       const bool is_byte = grid.channel_bytes == 1;
       float value = 0;
@@ -184,6 +180,7 @@ struct Point {
   std::array<int64_t, 3> index = {};  // instead of `at`, where coordinates are integers
   int64_t slice = 0;
   bool integers = false;  // `index` counts
+  bool outside = false;   // wherever it is
   bool clamps = false;    // whatever the object says: faces of a cube
 };
 
@@ -234,8 +231,11 @@ Point PointOf(const TextureObject& object, const TextureQuery& query) {
     const int64_t layers = static_cast<int64_t>(is_cube ? grid.slices / 6 : grid.slices);
     // Layers have no sign: -1 is beyond the last.
     point.slice = std::min<int64_t>(query.bits[0], std::max<int64_t>(layers - 1, 0));
+    point.outside = query.integers && query.bits[0] >= layers;
     first = 1;
   }
+  // Integers find a line in linear memory alone (seen on an H200).
+  if (query.integers && query.geometry == Geometry::k1D) point.outside = !object.is_buffer;
   switch (query.geometry) {
     case Geometry::k1D:
     case Geometry::kLayered1D:
@@ -270,16 +270,20 @@ Point PointOf(const TextureObject& object, const TextureQuery& query) {
   return point;
 }
 
+AddressMode ModeIn(const TextureObject& object, const Point& point, uint32_t dimension) {
+  return point.clamps ? AddressMode::kClamp : ModeOf(object, dimension, point.integers);
+}
+
 // The texel at these indices, after addressing.
 Texel Fetch(const TextureObject& object, const Point& point, std::array<int64_t, 3> index) {
+  if (point.outside) return Border(object);
   const std::array<uint64_t, 3> size = SizeOf(object.grid);
   for (uint32_t i = 0; i < point.dimensions; ++i) {
     if (object.is_buffer) {
       if (index[i] < 0 || static_cast<uint64_t>(index[i]) >= size[i]) return {};
       continue;
     }
-    const AddressMode mode = point.clamps ? AddressMode::kClamp : ModeOf(object, i, point.integers);
-    index[i] = Place(mode, index[i], static_cast<int64_t>(size[i]));
+    index[i] = Place(ModeIn(object, point, i), index[i], static_cast<int64_t>(size[i]));
     if (index[i] < 0) return Border(object);
   }
   if (point.dimensions < 3) index[2] = point.slice;
@@ -288,13 +292,87 @@ Texel Fetch(const TextureObject& object, const Point& point, std::array<int64_t,
                    static_cast<uint64_t>(index[2]));
 }
 
-// The lower texel of a linear fetch, and the part of the upper one, which has 8 bits of fraction.
-int64_t Between(float at, float* part) {
+// The lower texel of a linear fetch, and the upper one's parts of kMixParts.
+int64_t Between(float at, int32_t* parts) {
   const float shifted = at - 0.5f;
   const int64_t lower = Floor(shifted);
   const float fraction = shifted - static_cast<float>(lower);
-  *part = std::isfinite(fraction) ? std::floor(fraction * 256 + 0.5f) / 256 : 0;
+  // Beyond the integers there are no fractions.
+  const bool is_part = fraction >= 0 && fraction <= 1;
+  *parts = is_part ? static_cast<int32_t>(fraction * kMixParts + 0.5f) : 0;
   return lower;
+}
+
+// parts of kMixParts of `whole`, rounded.
+int32_t PartsOf(int32_t whole, int32_t parts) {
+  return (whole * parts + kMixParts / 2) / kMixParts;
+}
+
+// The parts of a cell's corners, of those that the texels on the upper side of each dimension have:
+// corner 1 is on that of the first dimension, 2 of the second, 4 of the third. Slices are divided
+// first, then columns (seen on an H200).
+std::array<int32_t, 8> PartsOfCorners(const std::array<int32_t, 3>& upper) {
+  const int32_t slices[] = {kMixParts - upper[2], upper[2]};
+  std::array<int32_t, 8> parts = {};
+  for (size_t slice = 0; slice < 2; ++slice) {
+    const int32_t right = PartsOf(slices[slice], upper[0]);
+    const int32_t left = slices[slice] - right;
+    int32_t* const corner = &parts[4 * slice];
+    corner[0] = PartsOf(left, kMixParts - upper[1]);
+    corner[2] = left - corner[0];
+    corner[3] = PartsOf(right, upper[1]);
+    corner[1] = right - corner[3];
+  }
+  return parts;
+}
+
+// A mix of integers, of kMixParts parts, as a float.
+float FloatOfMix(const TextureObject& object, float sum) {
+  const auto parts = static_cast<int32_t>(sum);
+  int32_t mix = (parts + kMixParts / 2) >> 8;
+  if (OneWhileMixed(object) != OneOfMix(object)) {
+    // Bytes become numbers of 16 bits with what is cut off (found by comparing with an H200).
+    const int32_t high = parts >> 4;
+    mix = parts + ((high + (high >> 8) + 4) >> 3);
+  }
+  return static_cast<float>(mix) / OneOfMix(object);
+}
+
+// The mix of the texels around a point.
+Texel Mix(const TextureObject& object, const Point& point) {
+  std::array<int64_t, 3> lower = {};
+  std::array<int32_t, 3> upper = {};
+  for (uint32_t i = 0; i < point.dimensions; ++i) {
+    lower[i] = Between(point.at[i], &upper[i]);
+    // Beyond an edge that clamps there is the texel at the edge alone.
+    const int64_t last = static_cast<int64_t>(SizeOf(object.grid)[i]) - 1;
+    const bool is_inside = lower[i] >= 0 && lower[i] < last;
+    if (ModeIn(object, point, i) == AddressMode::kClamp && !is_inside) upper[i] = 0;
+  }
+  const std::array<int32_t, 8> parts = PartsOfCorners(upper);
+  const float one = OneWhileMixed(object);
+  std::array<float, 4> sum = {};
+  for (uint32_t corner = 0; corner < 1u << point.dimensions; ++corner) {
+    if (parts[corner] == 0) continue;
+    std::array<int64_t, 3> index = lower;
+    for (uint32_t i = 0; i < point.dimensions; ++i) index[i] += corner >> i & 1;
+    const Texel texel = Fetch(object, point, index);
+    const auto weight = static_cast<float>(parts[corner]);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const float value = Float(texel[i]);
+      sum[i] += one != 0 ? weight * std::floor(value * one + 0.5f) : weight / kMixParts * value;
+    }
+  }
+  Texel mix;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    if (one != 0) {
+      sum[i] = FloatOfMix(object, sum[i]);
+    } else if (object.grid.kind == ChannelKind::kFloat && object.grid.channel_bytes == 2) {
+      sum[i] = NearestHalf(sum[i]);
+    }
+    mix[i] = Bits(sum[i]);
+  }
+  return mix;
 }
 
 // What most fetches are, without the detours of the others: the nearest texel of 32-bit floats,
@@ -332,34 +410,19 @@ const TextureObject* FindTexture(uint64_t handle) { return GlobalTable().Find(ha
 std::array<uint32_t, 4> SampleTexture(const TextureObject& object, const TextureQuery& query) {
   Texel inside;
   if (FetchInside(object, query, &inside)) return inside;
-  const Point point = PointOf(object, query);
+  Point point = PointOf(object, query);
   if (query.integers) return Fetch(object, point, point.index);
   if (!object.linear_filter || !GivesFloats(object)) {
     return Fetch(object, point, {Floor(point.at[0]), Floor(point.at[1]), Floor(point.at[2])});
   }
-  std::array<int64_t, 3> lower = {};
-  std::array<float, 3> part = {};
-  for (uint32_t i = 0; i < point.dimensions; ++i) lower[i] = Between(point.at[i], &part[i]);
-  std::array<float, 4> sum = {};
-  for (uint32_t corner = 0; corner < 1u << point.dimensions; ++corner) {
-    std::array<int64_t, 3> index = lower;
-    float weight = 1;
-    for (uint32_t i = 0; i < point.dimensions; ++i) {
-      const bool upper = (corner >> i & 1) != 0;
-      index[i] += upper ? 1 : 0;
-      weight *= upper ? part[i] : 1 - part[i];
-    }
-    if (weight == 0) continue;
-    const Texel texel = Fetch(object, point, index);
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * Float(texel[i]);
-  }
-  return {Bits(sum[0]), Bits(sum[1]), Bits(sum[2]), Bits(sum[3])};
+  if (MixesAsPlane(object, query.geometry)) point.dimensions = 2;
+  return Mix(object, point);
 }
 
 std::array<uint32_t, 4> GatherTexture(const TextureObject& object, const TextureQuery& query,
                                       uint32_t channel) {
   const Point point = PointOf(object, query);
-  float unused = 0;
+  int32_t unused = 0;
   const int64_t x = Between(point.at[0], &unused);
   const int64_t y = Between(point.at[1], &unused);
   return {Fetch(object, point, {x, y + 1, 0})[channel],

@@ -46,6 +46,7 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
     return false;
   }
   if (object.is_buffer && !queries.integers) return false;
+  if (queries.integers && queries.geometry == Geometry::k1D && !object.is_buffer) return false;
   constexpr uint64_t kReach = uint64_t{1} << 31;
   const uint64_t size_max = object.is_buffer ? kReach : uint64_t{kCoordinateMax};
   if (grid.width >= size_max || grid.height >= size_max || grid.pitch >= kReach) return false;
@@ -144,46 +145,73 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
   }
 }
 
+// Parts of kMixParts and numbers of 16 bits are rounded so.
+[[gnu::target("avx512f")]] __m512 Rounded(__m512 value) {
+  return _mm512_roundscale_ps(_mm512_add_ps(value, _mm512_set1_ps(0.5f)),
+                              _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+// A mix of integers, of kMixParts parts, as a float; see texture.cc.
+[[gnu::target("avx512f")]] __m512 FloatOfMix(const TextureObject& object, __m512 sum) {
+  const __m512i parts = _mm512_cvttps_epi32(sum);
+  __m512i mix = _mm512_srai_epi32(_mm512_add_epi32(parts, _mm512_set1_epi32(kMixParts / 2)), 8);
+  if (OneWhileMixed(object) != OneOfMix(object)) {
+    const __m512i high = _mm512_srai_epi32(parts, 4);
+    const __m512i more =
+        _mm512_add_epi32(_mm512_add_epi32(high, _mm512_srai_epi32(high, 8)), _mm512_set1_epi32(4));
+    mix = _mm512_add_epi32(parts, _mm512_srai_epi32(more, 3));
+  }
+  return _mm512_div_ps(_mm512_cvtepi32_ps(mix), _mm512_set1_ps(OneOfMix(object)));
+}
+
 // The mix of the 2 or 4 texels around `at`, which are coordinates in texels.
 [[gnu::target("avx512f")]] void Mix(const Source& from, const __m512 (&at)[2], __mmask16 here,
                                     __m512i (&texels)[4]) {
-  const __m512 one = _mm512_set1_ps(1);
   const __m512 half = _mm512_set1_ps(0.5f);
-  const __m512 steps = _mm512_set1_ps(256);
+  const __m512 all = _mm512_set1_ps(kMixParts);
   constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   Places places[2][2];  // of a dimension, the lower and the upper texel
-  __m512 parts[2][2];
+  __m512 upper[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   places[1][0] = {_mm512_setzero_si512(), 0};
   for (uint32_t i = 0; i < from.dimensions; ++i) {
     const __m512 shifted = _mm512_sub_ps(at[i], half);
     const __m512 lower = _mm512_roundscale_ps(shifted, kDown);
-    const __m512 fraction = _mm512_sub_ps(shifted, lower);
-    const __m512 rounded =
-        _mm512_roundscale_ps(_mm512_add_ps(_mm512_mul_ps(fraction, steps), half), kDown);
-    parts[i][1] = _mm512_div_ps(rounded, steps);
-    parts[i][0] = _mm512_sub_ps(one, parts[i][1]);
+    upper[i] = Rounded(_mm512_mul_ps(_mm512_sub_ps(shifted, lower), all));
     const __m512i index = _mm512_cvttps_epi32(lower);
+    if (from.axes[i].mode == AddressMode::kClamp) {
+      // Below zero counts as far above; beyond an edge there is the texel at the edge alone.
+      const __mmask16 inside =
+          _mm512_cmplt_epu32_mask(index, _mm512_set1_epi32(from.axes[i].size - 1));
+      upper[i] = _mm512_maskz_mov_ps(inside, upper[i]);
+    }
     places[i][0] = Place(from.axes[i], index);
     places[i][1] = Place(from.axes[i], _mm512_add_epi32(index, _mm512_set1_epi32(1)));
   }
+  const __m512 far = Rounded(_mm512_div_ps(_mm512_mul_ps(upper[0], upper[1]), all));
+  const __m512 right = _mm512_sub_ps(upper[0], far), below = _mm512_sub_ps(upper[1], far);
+  const __m512 near = _mm512_sub_ps(_mm512_sub_ps(all, upper[0]), below);
+  const __m512 parts[4] = {near, right, below, far};
+  const float one = OneWhileMixed(from.object);
+  const __m512 ones = _mm512_set1_ps(one);
   __m512 sums[4];
   for (__m512& sum : sums) sum = _mm512_setzero_ps();
   for (uint32_t corner = 0; corner < 1u << from.dimensions; ++corner) {
-    const uint32_t right = corner & 1, lower = corner >> 1;
-    const __m512 weight =
-        from.dimensions == 1 ? parts[0][right] : _mm512_mul_ps(parts[0][right], parts[1][lower]);
     // What has no weight does not count, be it infinite.
     const __mmask16 counts =
-        _mm512_mask_cmp_ps_mask(here, weight, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+        _mm512_mask_cmp_ps_mask(here, parts[corner], _mm512_setzero_ps(), _CMP_NEQ_UQ);
     if (counts == 0) continue;
+    const __m512 weight = one != 0 ? parts[corner] : _mm512_div_ps(parts[corner], all);
     __m512i texel[4];
-    Read(from, places[0][right], places[1][lower], counts, texel);
+    Read(from, places[0][corner & 1], places[1][corner >> 1], counts, texel);
     for (uint32_t channel = 0; channel < 4; ++channel) {
-      const __m512 value = _mm512_mul_ps(weight, _mm512_castsi512_ps(texel[channel]));
-      sums[channel] = _mm512_mask_add_ps(sums[channel], counts, sums[channel], value);
+      __m512 value = _mm512_castsi512_ps(texel[channel]);
+      if (one != 0) value = Rounded(_mm512_mul_ps(value, ones));
+      sums[channel] =
+          _mm512_mask_add_ps(sums[channel], counts, sums[channel], _mm512_mul_ps(weight, value));
     }
   }
   for (uint32_t channel = 0; channel < 4; ++channel) {
+    if (one != 0) sums[channel] = FloatOfMix(from.object, sums[channel]);
     texels[channel] = _mm512_castps_si512(sums[channel]);
   }
 }
@@ -200,13 +228,15 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
                   {ModeOf(object, 1, queries.integers), static_cast<int32_t>(grid.height)}}};
   if (object.is_buffer) from.axes[0].mode = AddressMode::kBorder;
   const bool mixes = object.linear_filter && GivesFloats(object) && !queries.integers;
+  const uint32_t coordinates = from.dimensions;
+  if (mixes && MixesAsPlane(object, queries.geometry)) from.dimensions = 2;
   for (uint32_t first = 0; first < 32; first += kTogether) {
     const auto mask = static_cast<__mmask16>(here >> first);
     if (mask == 0) continue;
-    __m512 at[2];
+    __m512 at[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     Places places[2];
     places[1] = {_mm512_setzero_si512(), 0};
-    for (uint32_t i = 0; i < from.dimensions; ++i) {
+    for (uint32_t i = 0; i < coordinates; ++i) {
       const __m512i bits = _mm512_maskz_loadu_epi32(mask, queries.bits[i] + first);
       __mmask16 near = mask;
       __m512i index = bits;

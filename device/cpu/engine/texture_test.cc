@@ -356,15 +356,21 @@ TEST(TextureInstructionTest, FetchesOfManyThreads) {
       EXPECT_EQ(out[4 * i + 3], 0);
     }
   }
-  // Integer coordinates, a level that is ignored, and a query; half of the threads only.
+  // Integer coordinates, which reach lines in linear memory only, a level that is ignored, and a
+  // query; half of the threads only.
+  const uint64_t buffer = AddTexture({.grid = FloatGrid(texels, 64), .is_buffer = true});
   std::vector<uint32_t> out(64 * 4);
+  const std::string buffer_text = std::to_string(buffer);
   EXPECT_EQ(RunKernel(".reg .pred %p<2>;"
                       "and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 1; @%p1 bra OUT;"
-                      "tex.1d.v4.u32.s32 {%r3, %r4, %r5, %r6}, [%rd1, {%r1}];"
-                      "tex.level.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}], %f1;"
-                      "txq.width.b32 %r7, [%rd1];"
-                      "st.global.u32 [%rd3], %r3; st.global.f32 [%rd3+4], %f2;"
-                      "st.global.u32 [%rd3+8], %r7; OUT:",
+                      "tex.1d.v4.u32.s32 {%r10, %r4, %r5, %r6}, [%rd1, {%r1}]; mov.u64 %rd4, " +
+                          buffer_text +
+                          "; tex.1d.v4.u32.s32 {%r3, %r4, %r5, %r6}, [%rd4, {%r1}];"
+                          "or.b32 %r3, %r3, %r10;"
+                          "tex.level.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}], %f1;"
+                          "txq.width.b32 %r7, [%rd1];"
+                          "st.global.u32 [%rd3], %r3; st.global.f32 [%rd3+4], %f2;"
+                          "st.global.u32 [%rd3+8], %r7; OUT:",
                       handle, out.data(), 64),
             LaunchFault::kNone);
   for (uint32_t i = 0; i < 64; ++i) {
