@@ -100,7 +100,7 @@ TEST(Tenants, ErrorsSayWhereAndWhatToDo) {
               HasSubstr("t.toml:3:1: unknown key colour"));
   EXPECT_THAT(ErrorOf("[tenant]\nname = \"a\"\n"), HasSubstr("[[tenant]]"));
   EXPECT_THAT(ErrorOf("scheduler = \"fairest\"\n"),
-              HasSubstr("t.toml:1:13: there is no scheduler fairest; known: none, tfs, las"));
+              HasSubstr("t.toml:1:13: there is no scheduler fairest; known: none, tfs, slowdown"));
   EXPECT_THAT(ErrorOf("[[tenant]]\nname = \"a\"\n[[tenant]]\nname = \"a\"\n"),
               HasSubstr("t.toml:4:8: there are two tenants a"));
   EXPECT_THAT(ErrorOf("[[tenant]]\nname = \"a\"\nsocket = \"relative\"\n"),

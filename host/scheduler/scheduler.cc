@@ -171,6 +171,7 @@ void Scheduler::SetActive(Id id, bool active) {
 void Scheduler::CountActive() {
   const auto active = std::count_if(members_.begin(), members_.end(),
                                     [](const auto& member) { return member->active; });
+  crowded_.store(active > 1, std::memory_order_relaxed);
   contended_.store(policy_ != nullptr && active > 1, std::memory_order_relaxed);
 }
 
@@ -244,15 +245,14 @@ void Scheduler::Finish(Id id, Nanos now) {
   if (policy_ != nullptr) policy_->Finish(id, now);
 }
 
-Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin,
-                                     ShareMeter::Speed speed) {
+Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin) {
   absl::MutexLock lock(&mutex_);
-  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin, speed);
+  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
 }
 
-void Scheduler::Ended(Interval interval, Nanos end, std::optional<ShareMeter::Speed> speed) {
+void Scheduler::Ended(Interval interval, Nanos end, std::optional<Nanos> alone) {
   absl::MutexLock lock(&mutex_);
-  meter_.End(interval, end, speed);
+  meter_.End(interval, end, alone);
 }
 
 void Scheduler::Poll(Id id, Nanos known_until, Nanos now) {
@@ -271,10 +271,10 @@ void Scheduler::Settle(Nanos now, Nanos patience) {
   horizon = std::max(horizon, now - kSchedulerLag);
   charges_.clear();
   meter_.Advance(horizon, &charges_, patience);
-  for (const auto& [owner, nanos] : charges_) {
-    const Id id = owner / schedule::kPhases;
-    members_[id]->usage.device_time[owner % schedule::kPhases] += nanos;
-    if (policy_ != nullptr) policy_->Charge(id, nanos, now);
+  for (const ShareMeter::Charge& charge : charges_) {
+    const Id id = charge.owner / schedule::kPhases;
+    members_[id]->usage.device_time[charge.owner % schedule::kPhases] += charge.time;
+    if (policy_ != nullptr) policy_->Charge(id, {charge.time, charge.alone}, now);
   }
 }
 

@@ -100,6 +100,8 @@ class Scheduler {
   void SetActive(Id id, bool active) ABSL_LOCKS_EXCLUDED(mutex_);
   // More than one application is active: turns must be asked for.
   bool contended() const { return contended_.load(std::memory_order_relaxed); }
+  // Likewise whatever the policy: so what is measured then is not of one alone.
+  bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
   // Batches should hold work of one phase each.
   bool tells_phases_apart() const { return tells_phases_apart_.load(std::memory_order_relaxed); }
 
@@ -114,11 +116,10 @@ class Scheduler {
   void Finish(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Work of the application ran on the device from `begin`; with several streams there are several
-  // such intervals at once. `speed`: of such work beside others' of late.
-  Interval Began(Id id, schedule::Phase phase, Nanos begin,
-                 ShareMeter::Speed speed = ShareMeter::kFullSpeed) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `speed`: what that was, if it is known.
-  void Ended(Interval interval, Nanos end, std::optional<ShareMeter::Speed> speed = std::nullopt)
+  // such intervals at once.
+  Interval Began(Id id, schedule::Phase phase, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `alone`: what it would have taken if no other application had had work, if that is known.
+  void Ended(Interval interval, Nanos end, std::optional<Nanos> alone = std::nullopt)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
   // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.
@@ -149,6 +150,7 @@ class Scheduler {
 
   // Relaxed: a session that sees it late has its next batch measured, not this one.
   std::atomic<bool> contended_{false};
+  std::atomic<bool> crowded_{false};
   std::atomic<bool> tells_phases_apart_{false};
 
   absl::Mutex mutex_;

@@ -4,36 +4,119 @@
 #include <algorithm>
 
 namespace consort::host {
+namespace {
 
-ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time, Speed speed) {
+// However slow its work is beside others', an owner is charged for that much of it.
+constexpr double kSpeedLeast = 1.0 / 64;
+
+// Work overlaps if all speeds add up to more than this: what is taken for the time alone is off by
+// several parts of a hundred.
+constexpr double kOverlapLeast = 1.15;
+
+// Time beside others after which half of what was known of an owner's speed is forgotten.
+constexpr double kSpeedHalf = 2.0 * kMillisecond;
+
+// Of what took `beside` beside others and would have taken `alone` by itself.
+double SpeedOf(double alone, double beside) { return std::clamp(alone / beside, kSpeedLeast, 1.0); }
+
+}  // namespace
+
+ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time) {
   const Interval interval = next_++;
-  told_.emplace(interval, Told{owner, speed, time});
+  told_.emplace(interval, Told{owner, time, {}, {}});
   open_.insert({time, interval});
   ahead_.insert({std::max(time, horizon_), {interval, true}});
   return interval;
 }
 
-void ShareMeter::End(Interval interval, Nanos time, std::optional<Speed> speed) {
+void ShareMeter::End(Interval interval, Nanos time, std::optional<Nanos> alone) {
   const auto told = told_.find(interval);
   if (told == told_.end()) return;  // forgotten
   open_.erase({told->second.begin, interval});
-  if (speed.has_value()) told->second.speed = *speed;
-  ahead_.insert({std::max(time, horizon_), {interval, false}});
+  told->second.end = std::max(time, horizon_);
+  told->second.alone = alone;
+  ahead_.insert({*told->second.end, {interval, false}});
 }
 
 void ShareMeter::MoveTo(Nanos time) {
-  if (speeds_ != 0) {
-    clock_ += static_cast<double>(time - horizon_) / static_cast<double>(speeds_);
+  if (!running_.empty()) {
+    const auto passed = static_cast<double>(time - horizon_);
+    clock_ += passed / speeds_;
+    alone_clock_ += passed / std::min(speeds_, kOverlapLeast);
+    OwnerState& owner = owners_[running_.begin()->second.owner];
+    if (owner.running == running_.size()) {
+      owner.solo.time += passed;
+      owner.solo.work += passed / owner.running;
+    }
   }
   horizon_ = time;
 }
 
-void ShareMeter::Charge(Running* running, Charges* charges) {
+ShareMeter::Solo ShareMeter::SoloAhead(const Told& told) const {
+  Solo solo;
+  const auto state = owners_.find(told.owner);
+  uint64_t own = state == owners_.end() ? 1 : state->second.running + 1;
+  uint64_t all = running_.size() + 1;
+  Nanos at = horizon_;
+  const auto until = [&](Nanos time) {
+    if (own == all) {
+      solo.time += static_cast<double>(time - at);
+      solo.work += static_cast<double>(time - at) / static_cast<double>(own);
+    }
+    at = time;
+  };
+  for (const auto& [time, boundary] : ahead_) {
+    if (time >= *told.end) break;
+    const auto of = told_.find(boundary.interval);
+    if (of == told_.end()) continue;  // forgotten
+    until(time);
+    const bool is_own = of->second.owner == told.owner;
+    all += boundary.begins ? 1 : -1;
+    if (is_own) own += boundary.begins ? 1 : -1;
+  }
+  until(*told.end);
+  return solo;
+}
+
+void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
+  double speed = owners_[told.owner].speed;
+  if (told.end.has_value() && told.alone.has_value()) {
+    const Solo solo = SoloAhead(told);
+    const double beside = static_cast<double>(*told.end - horizon_) - solo.time;
+    if (beside >= 1) speed = SpeedOf(static_cast<double>(*told.alone) - solo.work, beside);
+  }
+  OwnerState& owner = owners_[told.owner];
+  running_[interval] = {told.owner, speed, clock_, alone_clock_, horizon_, owner.solo};
+  ++owner.running;
+  speeds_ += speed;
+}
+
+void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, const Told& told) {
+  const Running& ended = running->second;
+  OwnerState& owner = owners_[ended.owner];
+  const double beside =
+      static_cast<double>(horizon_ - ended.begin) - (owner.solo.time - ended.solo_from.time);
+  if (told.alone.has_value() && beside >= 1) {
+    const double work = owner.solo.work - ended.solo_from.work;
+    const double seen = SpeedOf(static_cast<double>(*told.alone) - work, beside);
+    owner.speed += (seen - owner.speed) * beside / (beside + kSpeedHalf);
+  }
+  --owner.running;
+  speeds_ -= ended.speed;
+  running_.erase(running);
+  if (running_.empty()) speeds_ = 0;  // of what rounding left
+}
+
+void ShareMeter::Settle(Running* running, Charges* charges) {
   // What is less than a nanosecond stays for the next time.
-  const auto speed = static_cast<double>(running->told.speed);
-  const auto nanos = static_cast<Nanos>((clock_ - running->charged_to) * speed);
-  running->charged_to += static_cast<double>(nanos) / speed;
-  if (nanos > 0) charges->emplace_back(running->told.owner, nanos);
+  const auto take = [running](double clock, double* to) {
+    const auto nanos = static_cast<Nanos>((clock - *to) * running->speed);
+    *to += static_cast<double>(nanos) / running->speed;
+    return nanos;
+  };
+  const Nanos time = take(clock_, &running->charged_to);
+  const Nanos alone = take(alone_clock_, &running->alone_to);
+  if (time > 0 || alone > 0) charges->push_back({running->owner, time, alone});
 }
 
 void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
@@ -48,33 +131,31 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
     const auto told = told_.find(boundary.interval);
     if (told == told_.end()) continue;  // forgotten
     if (boundary.begins) {
-      running_[boundary.interval] = {told->second, clock_};
-      speeds_ += told->second.speed;
+      BeginAtHorizon(boundary.interval, told->second);
       continue;
     }
+    // One whose beginning is told to be after its end has not run.
     const auto running = running_.find(boundary.interval);
-    if (running == running_.end()) {
-      // Its beginning is told to be after its end: nothing ran.
-      told_.erase(told);
-      continue;
+    if (running != running_.end()) {
+      Settle(&running->second, charges);
+      EndAtHorizon(running, told->second);
     }
-    Charge(&running->second, charges);
-    speeds_ -= running->second.told.speed;
-    running_.erase(running);
     told_.erase(told);
   }
   MoveTo(horizon);
-  for (auto& [interval, running] : running_) Charge(&running, charges);
+  for (auto& [interval, running] : running_) Settle(&running, charges);
 }
 
 void ShareMeter::Forget(Owner owner) {
   std::erase_if(open_, [&](const auto& open) { return told_.at(open.second).owner == owner; });
   std::erase_if(told_, [owner](const auto& told) { return told.second.owner == owner; });
   std::erase_if(running_, [&](const auto& running) {
-    if (running.second.told.owner != owner) return false;
-    speeds_ -= running.second.told.speed;
+    if (running.second.owner != owner) return false;
+    speeds_ -= running.second.speed;
     return true;
   });
+  if (running_.empty()) speeds_ = 0;
+  owners_.erase(owner);
 }
 
 }  // namespace consort::host

@@ -5,8 +5,14 @@
 // to be known, which may be in any order. Up to the horizon, before which nothing new will be told,
 // every moment is split between the intervals that cover it, by their speeds: how fast each went on
 // beside the others, as part of how fast it goes on alone. So what an owner pays is what it got,
-// whatever its work waited for, and all charges add up to the time in which anything ran. Pure;
-// thread compatible. A boundary is O(log boundaries ahead of the horizon), Advance O(running) more.
+// whatever its work waited for, and all charged time adds up to that in which anything ran. Each
+// charge says too how long that would have taken alone: no less than what it pays, and where it is
+// more somewhat less (kOverlapLeast), as estimates are no better.
+//
+// A speed follows from what the interval would have taken alone, less what it got done while no
+// other owner had any: so it is known at its end. Of one that is charged before, what the owner's
+// intervals of late did beside others is taken. Pure; thread compatible. A boundary is O(log
+// boundaries ahead of the horizon), an interval O(boundaries within it), Advance O(running) more.
 #ifndef CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 #define CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 
@@ -25,17 +31,19 @@ class ShareMeter {
  public:
   using Owner = uint32_t;
   using Interval = uint64_t;
-  using Charges = std::vector<std::pair<Owner, Nanos>>;
+  struct Charge {
+    Owner owner;
+    Nanos time;
+    Nanos alone;
+    bool operator==(const Charge&) const = default;
+  };
+  using Charges = std::vector<Charge>;
 
-  // How fast work goes on beside other work, in parts of how fast it does alone.
-  using Speed = uint32_t;
-  static constexpr Speed kFullSpeed = 1024;
-
-  // Times before the horizon count as the horizon: they were told too late. `speed`, not 0: as far
-  // as it is known, or for all the same.
-  Interval Begin(Owner owner, Nanos time, Speed speed = kFullSpeed);
-  // `speed`: what it was. Counts if the horizon has not come to the interval's beginning.
-  void End(Interval interval, Nanos time, std::optional<Speed> speed = std::nullopt);
+  // Times before the horizon count as the horizon: they were told too late.
+  Interval Begin(Owner owner, Nanos time);
+  // `alone`: how long what ran in it would have taken if nobody else had had work. Not known: it is
+  // taken to have gone on at full speed, or as others of its owner did.
+  void End(Interval interval, Nanos time, std::optional<Nanos> alone = std::nullopt);
 
   // Moves the horizon to `horizon`, if that is later, and appends what each owner is charged. So
   // that speeds are known it stays at the beginning of what has no end yet, at most for `patience`.
@@ -47,19 +55,39 @@ class ShareMeter {
  private:
   struct Told {
     Owner owner;
-    Speed speed;
     Nanos begin;
+    std::optional<Nanos> end;
+    std::optional<Nanos> alone;
+  };
+  // Time in which only one owner's intervals ran, and what each of them got done in it: they are
+  // taken to share the device evenly.
+  struct Solo {
+    double time = 0;
+    double work = 0;
   };
   struct Running {
-    Told told;
+    Owner owner;
+    double speed;
     double charged_to;  // of clock_
+    double alone_to;    // of alone_clock_
+    Nanos begin;
+    Solo solo_from;  // of its owner's
+  };
+  struct OwnerState {
+    uint32_t running = 0;
+    Solo solo;
+    double speed = 1;  // beside others, of late
   };
   struct Boundary {
     Interval interval;
     bool begins;
   };
   void MoveTo(Nanos time);
-  void Charge(Running* running, Charges* charges);
+  void BeginAtHorizon(Interval interval, const Told& told);
+  void EndAtHorizon(std::map<Interval, Running>::iterator running, const Told& told);
+  // What `told`, which begins at the horizon, will have got by itself until its end.
+  Solo SoloAhead(const Told& told) const;
+  void Settle(Running* running, Charges* charges);
 
   std::set<std::pair<Nanos, Interval>> open_;  // beginnings of what has no end yet
   std::map<Interval, Told> told_;
@@ -67,9 +95,12 @@ class ShareMeter {
   std::map<Interval, Running> running_;   // at the horizon
   Interval next_ = 1;
   Nanos horizon_ = 0;
-  uint64_t speeds_ = 0;  // of all that run
+  std::map<Owner, OwnerState> owners_;
+  double speeds_ = 0;  // of all that run
   // What one interval of speed 1 that ran all the time would have been charged.
   double clock_ = 0;
+  // Likewise, of what it would have taken alone.
+  double alone_clock_ = 0;
 };
 
 }  // namespace consort::host

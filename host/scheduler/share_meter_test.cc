@@ -12,7 +12,7 @@ std::map<ShareMeter::Owner, Nanos> Advance(ShareMeter* meter, Nanos horizon) {
   ShareMeter::Charges charges;
   meter->Advance(horizon, &charges);
   std::map<ShareMeter::Owner, Nanos> sums;
-  for (const auto& [owner, nanos] : charges) sums[owner] += nanos;
+  for (const ShareMeter::Charge& charge : charges) sums[charge.owner] += charge.time;
   return sums;
 }
 
@@ -56,15 +56,50 @@ TEST(ShareMeter, TwoStreamsOfOneOwnerAreTwoShares) {
 
 TEST(ShareMeter, WhatIsSlowedMoreByOthersPaysLess) {
   ShareMeter meter;
+  // Both run for 600; the first gets done in it what takes 600 alone, the other one 300.
   const auto full = meter.Begin(1, 0);
-  const auto half = meter.Begin(2, 0, ShareMeter::kFullSpeed / 2);
-  EXPECT_EQ(Advance(&meter, 300), (Sums{{1, 200}, {2, 100}}));
-  meter.End(full, 600);
+  const auto half = meter.Begin(2, 0);
+  meter.End(full, 600, 600);
+  meter.End(half, 600, 300);
+  EXPECT_EQ(Advance(&meter, 600), (Sums{{1, 400}, {2, 200}}));
   // What runs alone pays for all of it, however slow.
-  meter.End(half, 1000);
-  EXPECT_EQ(Advance(&meter, 1000), (Sums{{1, 200}, {2, 500}}));
-  meter.Begin(3, 1000);
-  EXPECT_EQ(Advance(&meter, 1100), (Sums{{3, 100}}));
+  meter.End(meter.Begin(2, 600), 1000, 100);
+  EXPECT_EQ(Advance(&meter, 1000), (Sums{{2, 400}}));
+}
+
+TEST(ShareMeter, WhatItDidByItselfSaysNothingOfItsSpeedBesideOthers) {
+  ShareMeter meter;
+  // 800 by itself, then 100 done in 400 beside the other one.
+  const auto first = meter.Begin(1, 0);
+  const auto second = meter.Begin(2, 800);
+  meter.End(first, 1200, 900);
+  meter.End(second, 1200, 300);
+  EXPECT_EQ(Advance(&meter, 1200), (Sums{{1, 800 + 100}, {2, 300}}));
+}
+
+TEST(ShareMeter, StreamsOfOneOwnerShareWhatItGetsByItself) {
+  ShareMeter meter;
+  // Two at once for 400, each of which gets done what takes 200; then 25 each beside another for
+  // 100.
+  for (int i = 0; i < 2; ++i) meter.End(meter.Begin(1, 0), 500, 225);
+  meter.End(meter.Begin(2, 400), 500, 50);
+  EXPECT_EQ(Advance(&meter, 500), (Sums{{1, 450}, {2, 50}}));
+}
+
+TEST(ShareMeter, SpeedsOfLateHoldForWhatHasNotEnded) {
+  ShareMeter meter;
+  // Alone or beside others, the first does everything and the second a quarter of it.
+  const Nanos ms = kMillisecond;
+  meter.End(meter.Begin(1, 0), 1000 * ms, 1000 * ms);
+  meter.End(meter.Begin(2, 0), 1000 * ms, 250 * ms);
+  Advance(&meter, 1000 * ms);
+  meter.End(meter.Begin(2, 1000 * ms), 3000 * ms, 2000 * ms);  // by itself: says nothing
+  Advance(&meter, 3000 * ms);
+  meter.Begin(1, 3000 * ms);
+  meter.Begin(2, 3000 * ms);
+  const Sums sums = Advance(&meter, 3100 * ms);
+  EXPECT_NEAR(static_cast<double>(sums.at(1)), 80.0 * ms, 0.5 * ms);
+  EXPECT_NEAR(static_cast<double>(sums.at(2)), 20.0 * ms, 0.5 * ms);
 }
 
 TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
@@ -74,10 +109,10 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   ShareMeter::Charges charges;
   meter.Advance(300, &charges, 1000);
   EXPECT_TRUE(charges.empty());
-  meter.End(first, 300, ShareMeter::kFullSpeed / 2);
-  meter.End(second, 300, ShareMeter::kFullSpeed / 4);
+  meter.End(first, 300, 150);
+  meter.End(second, 300, 75);
   meter.Advance(400, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200}, {2, 100}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 200}, {2, 100, 100}}));
 }
 
 TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
@@ -85,11 +120,26 @@ TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
   const auto interval = meter.Begin(1, 0);
   ShareMeter::Charges charges;
   meter.Advance(1500, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 500}}));
   charges.clear();
-  meter.End(interval, 1500, ShareMeter::kFullSpeed / 4);
+  meter.End(interval, 1500, 400);
   meter.Advance(1500, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 1000}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 1000, 1000}}));
+}
+
+TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
+  ShareMeter meter;
+  // They hinder each other little: 1.65 s of work a second, of which a tenth of one may be a
+  // mistake.
+  meter.End(meter.Begin(1, 0), 690, 690);
+  meter.End(meter.Begin(2, 0), 690, 897 / 2);
+  ShareMeter::Charges charges;
+  meter.Advance(690, &charges);
+  ASSERT_EQ(charges.size(), 2u);
+  EXPECT_NEAR(static_cast<double>(charges[0].time), 690 / 1.65, 2);
+  EXPECT_NEAR(static_cast<double>(charges[0].alone), 690 / 1.15, 2);
+  EXPECT_NEAR(static_cast<double>(charges[1].time), 690 * 0.65 / 1.65, 2);
+  EXPECT_NEAR(static_cast<double>(charges[1].alone), 690 * 0.65 / 1.15, 2);
 }
 
 TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {
@@ -99,12 +149,12 @@ TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {
   meter.Forget(1);
   ShareMeter::Charges charges;
   meter.Advance(100, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 100}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 100, 100}}));
 }
 
 TEST(ShareMeter, TheSpeedOfWhatIsForgottenCountsNoMore) {
   ShareMeter meter;
-  meter.Begin(1, 0, ShareMeter::kFullSpeed / 8);
+  meter.End(meter.Begin(1, 0), 100, 10);
   meter.Begin(2, 0);
   meter.Forget(2);
   EXPECT_EQ(Advance(&meter, 100), (Sums{{1, 100}}));

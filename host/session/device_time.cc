@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/device_time.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace consort::host {
@@ -15,75 +16,105 @@ uint64_t DeviceTime::Kernel::AloneNanos(uint64_t threads) const {
 void DeviceTime::Kernel::LearnAlone(uint64_t threads, uint64_t nanos) {
   for (Alone& known : alone) {
     if (known.threads != threads) continue;
-    known.nanos = (3 * known.nanos + nanos) / 4;
+    known.samples = std::min(known.samples + 1, kAloneSamples);
+    known.nanos = (known.nanos * (known.samples - 1) + nanos) / known.samples;
     return;
   }
-  alone[alone_next++ % alone.size()] = {threads, nanos};
+  alone[alone_next++ % alone.size()] = {threads, nanos, 1};
 }
 
 DeviceTime::~DeviceTime() {
-  if (current_begin_ != nullptr) events_.Return(current_begin_);
-  for (const Sample& sample : in_flight_) ReturnEvents(sample);
+  Interrupt();
+  for (Sample& sample : in_flight_) ReturnEvents(&sample);
 }
 
-void DeviceTime::ReturnEvents(const Sample& sample) {
-  events_.Return(sample.begin);
-  events_.Return(sample.end);
+CUevent DeviceTime::Record(CUstream stream) {
+  CUevent event = nullptr;
+  if (events_.Take(&event) != CUDA_SUCCESS) return nullptr;
+  if (driver_.cuEventRecord(event, stream) != CUDA_SUCCESS) {
+    events_.Return(std::exchange(event, nullptr));
+  }
+  return event;
+}
+
+void DeviceTime::ReturnEvents(Sample* sample) {
+  for (CUevent* event : {&sample->before, &sample->begin, &sample->end}) {
+    if (*event != nullptr) events_.Return(std::exchange(*event, nullptr));
+  }
+}
+
+void DeviceTime::Interrupt() {
+  if (!taken_.has_value()) return;
+  nanos_ += taken_->launches * taken_->kernel->latest_nanos;
+  taken_->kernel->singles_left = kSingleSamples;
+  ReturnEvents(&*taken_);
+  taken_.reset();
+}
+
+std::optional<uint64_t> DeviceTime::NanosBetween(CUevent begin, CUevent end) {
+  float milliseconds = 0;
+  if (driver_.cuEventElapsedTime(&milliseconds, begin, end) != CUDA_SUCCESS) return std::nullopt;
+  return static_cast<uint64_t>(milliseconds * 1e6);
 }
 
 void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream,
                              uint64_t threads, bool may_sample, uint32_t beside) {
+  const bool follows = taken_.has_value() && taken_->launches != 0 && taken_->kernel == kernel &&
+                       taken_->stream == stream && taken_->threads == threads && may_sample;
   current_ = kernel;
   current_threads_ = threads;
-  current_beside_ = beside;
+  if (follows) return;
+  Interrupt();
   if (!may_sample || !SamplesNext(*kernel) || in_flight_.size() >= kSamplesInFlightMax) return;
-  CUevent begin = current_begin_;
-  current_begin_ = nullptr;
-  if (begin == nullptr && events_.Take(&begin) != CUDA_SUCCESS) return;
-  if (driver_.cuEventRecord(begin, stream) == CUDA_SUCCESS) {
-    current_begin_ = begin;
-  } else {
-    events_.Return(begin);
+  const bool single = kernel->singles_left != 0;
+  if (single) --kernel->singles_left;
+  Sample sample = {kernel, nullptr, nullptr, nullptr,
+                   stream, threads, beside,  single ? 1 : kSampleLaunches};
+  if (gaps_ < kGapSamples) sample.before = Record(stream);
+  sample.begin = Record(stream);
+  if (sample.begin == nullptr) {
+    ReturnEvents(&sample);
+    return;
   }
+  taken_ = std::move(sample);
 }
 
 void DeviceTime::EndLaunch(CUstream stream) {
   ++launches_;
   ++current_->launches;
   alone_nanos_ = current_->AloneNanos(current_threads_);
-  const CUevent begin = std::exchange(current_begin_, nullptr);
-  if (begin == nullptr) {
+  if (!taken_.has_value()) {
     nanos_ += current_->latest_nanos;
     return;
   }
-  CUevent end = nullptr;
-  if (events_.Take(&end) != CUDA_SUCCESS) {
-    events_.Return(begin);
+  if (++taken_->launches < taken_->launches_most) return;
+  taken_->end = Record(stream);
+  if (taken_->end == nullptr) {
+    Interrupt();
     return;
   }
-  const Sample sample{current_, begin, end, current_threads_, current_beside_};
-  if (driver_.cuEventRecord(end, stream) == CUDA_SUCCESS) {
-    in_flight_.push_back(sample);
-  } else {
-    ReturnEvents(sample);
-  }
+  in_flight_.push_back(*std::exchange(taken_, std::nullopt));
 }
 
 void DeviceTime::Poll(bool alone) {
+  Interrupt();
   while (!in_flight_.empty()) {
-    const Sample& sample = in_flight_.front();
+    Sample& sample = in_flight_.front();
     const CUresult state = driver_.cuEventQuery(sample.end);
     if (state == CUDA_ERROR_NOT_READY) return;
-    float milliseconds = 0;
-    if (state == CUDA_SUCCESS &&
-        driver_.cuEventElapsedTime(&milliseconds, sample.begin, sample.end) == CUDA_SUCCESS) {
-      sample.kernel->latest_nanos = static_cast<uint64_t>(milliseconds * 1e6);
-      nanos_ += sample.kernel->latest_nanos;
+    const auto took = state == CUDA_SUCCESS ? NanosBetween(sample.begin, sample.end) : std::nullopt;
+    if (took.has_value()) {
+      const auto gap =
+          sample.before != nullptr ? NanosBetween(sample.before, sample.begin) : std::nullopt;
+      if (gap.has_value()) gap_nanos_ = gaps_++ == 0 ? *gap : std::min(gap_nanos_, *gap);
+      const uint64_t nanos = (*took - std::min(gap_nanos_, *took)) / sample.launches;
+      sample.kernel->latest_nanos = nanos;
+      nanos_ += nanos * sample.launches;
       if (alone && sample.beside != 0) {
-        sample.kernel->LearnAlone(sample.threads, sample.kernel->latest_nanos / sample.beside);
+        sample.kernel->LearnAlone(sample.threads, nanos / sample.beside);
       }
     }
-    ReturnEvents(sample);
+    ReturnEvents(&sample);
     in_flight_.pop_front();
   }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/device_time.h: how long a session's kernels ran, measured on the device by samples.
 //
-// Two events around a launch cost as much as the launch, so of each kernel the first launch and
-// then one in kLaunchesPerSample is measured; each launch in between counts as long as the latest
-// measured one. Time in which a kernel shares the device with others counts in full, and so does
-// time between the events in which the device did something else: this is occupation, not use.
-// Owned by the session loop; calls need the worker's context.
+// Two events around a launch cost as much as the launch, so of each kernel the first launch is
+// measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
+// where they do not; each launch in between counts as long as the latest measured one. Time in
+// which a kernel shares the device with others counts in full, and so does time between the events
+// in which the device did something else: this is occupation, not use. Owned by the session loop;
+// calls need the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
 #define CONSORT_HOST_SESSION_DEVICE_TIME_H_
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "gen/device/driver_table.h"
@@ -23,8 +25,16 @@ namespace consort::host {
 class DeviceTime {
  public:
   static constexpr uint64_t kLaunchesPerSample = 32;
+  // Launches of one sample, so that what events add is little beside short kernels.
+  static constexpr uint32_t kSampleLaunches = 4;
+  // A kernel whose launches did not follow each other is measured one by one so many times.
+  static constexpr uint32_t kSingleSamples = 8;
   // Samples whose kernels have not finished; beyond it launches are not measured.
   static constexpr size_t kSamplesInFlightMax = 16;
+  // Launches whose mean is what a kernel takes alone; later ones count like the last of them.
+  static constexpr uint32_t kAloneSamples = 16;
+  // Samples that also say how far apart two events are that have nothing between them.
+  static constexpr uint32_t kGapSamples = 8;
 
   // What is known of one kernel. Shared: a sample may end after the kernel was unloaded.
   struct Kernel {
@@ -36,9 +46,11 @@ class DeviceTime {
     struct Alone {
       uint64_t threads = 0;
       uint64_t nanos = 0;
+      uint32_t samples = 0;  // up to kAloneSamples
     };
     std::array<Alone, 8> alone = {};
     size_t alone_next = 0;
+    uint32_t singles_left = 1;  // samples of one launch, before several are tried again
 
     // 0: not known.
     uint64_t AloneNanos(uint64_t threads) const;
@@ -62,7 +74,12 @@ class DeviceTime {
                    bool may_sample, uint32_t beside);
   void EndLaunch(CUstream stream);
 
+  // Something else than a launch comes: what is launched after it does not follow directly on what
+  // was launched before. Gives up a sample that waits for that.
+  void Interrupt();
+
   // Takes in samples that are finished. `alone`: no other application has had work since.
+  // Interrupts.
   void Poll(bool alone);
 
   // How long the kernel of the latest launch runs, as far as known; 0: not at all.
@@ -77,23 +94,33 @@ class DeviceTime {
  private:
   struct Sample {
     std::shared_ptr<Kernel> kernel;
+    CUevent before;  // `begin`, with nothing between; null: none
     CUevent begin;
-    CUevent end;
+    CUevent end;  // null: more launches are to come
+    CUstream stream;
     uint64_t threads;
     uint32_t beside;
+    uint32_t launches_most;
+    uint32_t launches = 0;
   };
-  void ReturnEvents(const Sample& sample);
+  // Records a new event; null if that fails.
+  CUevent Record(CUstream stream);
+  void Return(CUevent* event);
+  // From one to the other; nothing if that is not known.
+  std::optional<uint64_t> NanosBetween(CUevent begin, CUevent end);
+  void ReturnEvents(Sample* sample);
 
   const device::DriverTable& driver_;
   EventPool events_;  // with timing
   std::deque<Sample> in_flight_;
   std::shared_ptr<Kernel> current_;
-  CUevent current_begin_ = nullptr;  // null: the launch is not measured
   uint64_t current_threads_ = 0;
-  uint32_t current_beside_ = 0;
+  std::optional<Sample> taken_;  // of the current kernel
   uint64_t alone_nanos_ = 0;
   uint64_t launches_ = 0;
   uint64_t nanos_ = 0;
+  uint32_t gaps_ = 0;       // measured
+  uint64_t gap_nanos_ = 0;  // the least of them: what events add to what is between them
 };
 
 }  // namespace consort::host

@@ -58,15 +58,74 @@ Streams::Context* Streams::FindContext(uint32_t context) {
   return contexts_.size() < kContextsPerSession ? &contexts_[context] : nullptr;
 }
 
-CUresult Streams::NewStream(uint32_t context, uint64_t id, int priority,
+Streams::Context* Streams::GroupOf(const Stream& stream) {
+  if (stream.green == 0) return FindContext(stream.context);
+  const auto it = greens_.find(stream.green);
+  return it == greens_.end() ? nullptr : &it->second.streams;
+}
+
+bool Streams::FindGreen(uint64_t green, std::shared_ptr<GreenContext>* found) const {
+  const auto it = greens_.find(green);
+  if (it == greens_.end()) return false;
+  *found = it->second.multiprocessors;
+  return true;
+}
+
+CUresult Streams::CreateGreen(uint32_t context, uint64_t green, std::shared_ptr<GreenContext> made,
+                              uint64_t default_stream) {
+  if (green == 0 || greens_.contains(green) || default_stream <= kPerThreadStreamId ||
+      by_id_.contains(default_stream)) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (greens_.size() >= kGreenContextsPerSession || by_id_.size() >= kHandlesPerKind) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Green& entry = greens_[green];
+  entry = {context, std::move(made), {}};
+  std::shared_ptr<Stream> stream;
+  const CUresult result = NewStream(context, default_stream, {.green = green}, &stream);
+  if (result != CUDA_SUCCESS) {
+    greens_.erase(green);
+    return result;
+  }
+  stream->blocking = true;
+  entry.streams.default_stream = stream;
+  by_id_.emplace(default_stream, std::move(stream));
+  return CUDA_SUCCESS;
+}
+
+std::vector<uint64_t> Streams::StreamsOfGreen(uint64_t green) const {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, stream] : by_id_) {
+    if (stream->green == green) ids.push_back(id);
+  }
+  return ids;
+}
+
+CUresult Streams::DestroyGreen(uint64_t green) {
+  const auto it = greens_.find(green);
+  if (it == greens_.end()) return CUDA_ERROR_INVALID_CONTEXT;
+  for (const uint64_t id : StreamsOfGreen(green)) {
+    const auto named = by_id_.find(id);
+    nameless_.push_back(std::move(named->second));
+    by_id_.erase(named);
+  }
+  greens_.erase(it);
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
                             std::shared_ptr<Stream>* stream) {
   auto made = std::make_shared<Stream>();
   made->id = id;
   made->context = context;
-  const int mapped = StreamPriority(level_, priority, least_, greatest_);
+  made->green = wanted.green;
+  made->multiprocessors = partition_;
+  if (wanted.green != 0) FindGreen(wanted.green, &made->multiprocessors);
+  const int mapped = StreamPriority(level_, wanted.priority, least_, greatest_);
   const CUresult result =
-      partition_ != nullptr
-          ? partition_->CreateStream(mapped, &made->driver)
+      made->multiprocessors != nullptr
+          ? made->multiprocessors->CreateStream(mapped, &made->driver)
           : driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, mapped);
   if (result != CUDA_SUCCESS) return result;
   if (set_output_ != nullptr) set_output_(made->driver, &DeviceOutput::Write, output_);
@@ -75,19 +134,24 @@ CUresult Streams::NewStream(uint32_t context, uint64_t id, int priority,
   return CUDA_SUCCESS;
 }
 
-CUresult Streams::Create(uint32_t context, uint64_t id, unsigned int flags, int priority) {
+CUresult Streams::Create(uint32_t context, uint64_t id, const Wanted& wanted) {
   if (id <= kPerThreadStreamId || by_id_.contains(id)) return CUDA_ERROR_INVALID_HANDLE;
-  if ((flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
+  if ((wanted.flags & ~static_cast<unsigned int>(CU_STREAM_NON_BLOCKING)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (by_id_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
-  Context* owner = FindContext(context);
-  if (owner == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (FindContext(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (wanted.green != 0) {
+    const auto green = greens_.find(wanted.green);
+    if (green == greens_.end() || green->second.context != context) {
+      return CUDA_ERROR_INVALID_CONTEXT;
+    }
+  }
   std::shared_ptr<Stream> stream;
-  const CUresult result = NewStream(context, id, priority, &stream);
+  const CUresult result = NewStream(context, id, wanted, &stream);
   if (result != CUDA_SUCCESS) return result;
-  stream->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-  if (stream->blocking) owner->order.Add(id);
+  stream->blocking = (wanted.flags & CU_STREAM_NON_BLOCKING) == 0;
+  if (stream->blocking) GroupOf(*stream)->order.Add(id);
   by_id_.emplace(id, std::move(stream));
   return CUDA_SUCCESS;
 }
@@ -95,14 +159,15 @@ CUresult Streams::Create(uint32_t context, uint64_t id, unsigned int flags, int 
 CUresult Streams::Destroy(uint64_t id) {
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  Context* context = GroupOf(*it->second);
+  if (context->default_stream == it->second) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream = std::move(it->second);
   by_id_.erase(it);
-  Context* context = FindContext(stream->context);
   CUresult result = CUDA_SUCCESS;
   if (stream->blocking && context->order.Remove(id) && stream->busy()) {
     // The default stream's next work comes after the work that is still in flight.
     if (context->default_stream == nullptr) {
-      result = NewStream(stream->context, 0, 0, &context->default_stream);
+      result = NewStream(stream->context, 0, {}, &context->default_stream);
     }
     if (result == CUDA_SUCCESS) result = WaitFor(context->default_stream.get(), stream.get());
   }
@@ -130,7 +195,12 @@ std::optional<HeldWork::StreamName> Streams::NameOf(uint32_t context, uint64_t i
   if (id == 0 || id == kLegacyStreamId) return HeldWork::StreamName{context, 0, true};
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return std::nullopt;
-  return HeldWork::StreamName{it->second->context, id, it->second->blocking};
+  const Stream& stream = *it->second;
+  // A green context's default stream is named as its context's, which holds more than it would.
+  if (stream.green != 0 && greens_.at(stream.green).streams.default_stream == it->second) {
+    return HeldWork::StreamName{stream.context, 0, true};
+  }
+  return HeldWork::StreamName{stream.context, id, stream.blocking};
 }
 
 CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
@@ -143,7 +213,7 @@ CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
   Context* context = FindContext(context_id);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (context->default_stream == nullptr) {
-    const CUresult made = NewStream(context_id, 0, 0, &context->default_stream);
+    const CUresult made = NewStream(context_id, 0, {}, &context->default_stream);
     if (made != CUDA_SUCCESS) return made;
   }
   *stream = context->default_stream.get();
@@ -151,14 +221,14 @@ CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
 }
 
 CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
-  const bool is_default = id == 0 || id == kLegacyStreamId;
+  bool is_default = id == 0 || id == kLegacyStreamId;
   Stream* found = nullptr;
   Context* context = nullptr;
   if (is_default) {
     context = FindContext(context_id);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (context->default_stream == nullptr) {
-      const CUresult made = NewStream(context_id, 0, 0, &context->default_stream);
+      const CUresult made = NewStream(context_id, 0, {}, &context->default_stream);
       if (made != CUDA_SUCCESS) return made;
     }
     found = context->default_stream.get();
@@ -171,7 +241,10 @@ CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
       return CUDA_SUCCESS;
     }
     // A stream belongs to the context that it was made in, whichever is current.
-    if (found->blocking) context = FindContext(found->context);
+    if (found->blocking) {
+      context = GroupOf(*found);
+      is_default = context->default_stream == it->second;
+    }
   }
   if (context != nullptr) {
     wait_for_.clear();
@@ -250,6 +323,7 @@ CUresult Streams::FenceAll(std::shared_ptr<Fence>* fence) {
 }
 
 void Streams::DestroyContext(uint32_t context) {
+  std::erase_if(greens_, [&](const auto& green) { return green.second.context == context; });
   for (auto it = by_id_.begin(); it != by_id_.end();) {
     if (it->second->context == context) {
       nameless_.push_back(std::move(it->second));

@@ -20,8 +20,8 @@
 #include "gen/device/driver_table.h"
 #include "host/session/device_output.h"
 #include "host/session/event_pool.h"
+#include "host/session/green_context.h"
 #include "host/session/held_work.h"
-#include "host/session/partition.h"
 #include "host/session/stream_order.h"
 #include "host/session/stream_priority.h"
 
@@ -31,6 +31,9 @@ namespace consort::host {
 struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t id = 0;       // the guest's; 0 for a context's default stream
   uint32_t context = 0;  // the guest's
+  uint64_t green = 0;    // the guest's green context; 0: none
+  // Where its kernels run, and lives as long; null: anywhere.
+  std::shared_ptr<GreenContext> multiprocessors;
   bool blocking = false;
   CUstream driver = nullptr;        // null: destroyed, after all its work
   bool recording = false;           // its work becomes part of a graph (graphs.h)
@@ -92,12 +95,27 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
+  struct Wanted {
+    unsigned int flags = 0;
+    int priority = 0;
+    uint64_t green = 0;  // 0: of no green context
+  };
   // Makes a stream of `context`. CUDA_ERROR_INVALID_HANDLE: `id` is taken or reserved.
+  // CUDA_ERROR_INVALID_CONTEXT: no such green context of `context`.
   // CUDA_ERROR_OUT_OF_MEMORY: kHandlesPerKind are there.
-  CUresult Create(uint32_t context, uint64_t id, unsigned int flags, int priority);
+  CUresult Create(uint32_t context, uint64_t id, const Wanted& wanted);
   // Takes the name away; the driver stream goes when its work has finished (CollectDestroyed).
   // CUDA_ERROR_INVALID_HANDLE.
   CUresult Destroy(uint64_t id);
+
+  // Makes a green context of `context`, with its default stream. CUDA_ERROR_INVALID_HANDLE: a name
+  // is taken or reserved. CUDA_ERROR_OUT_OF_MEMORY: kGreenContextsPerSession are there.
+  CUresult CreateGreen(uint32_t context, uint64_t green, std::shared_ptr<GreenContext> made,
+                       uint64_t default_stream);
+  // Takes its name and those of its streams away. CUDA_ERROR_INVALID_CONTEXT.
+  CUresult DestroyGreen(uint64_t green);
+  bool FindGreen(uint64_t green, std::shared_ptr<GreenContext>* found) const;
+  std::vector<uint64_t> StreamsOfGreen(uint64_t green) const;
 
   // The stream for a piece of work that is submitted next, after what it must wait for by the rules
   // of the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when
@@ -127,8 +145,8 @@ class Streams {
   }
   // How many have work now, `next`, which gets some, included. Asks the driver of each.
   uint32_t CountAtWork(CUstream next) const;
-  // Where kernels of streams made from now on run, for this object's life; null: anywhere.
-  void set_partition(Partition* partition) { partition_ = partition; }
+  // Where kernels of streams made from now on run that have no green context; null: anywhere.
+  void set_partition(std::shared_ptr<GreenContext> partition) { partition_ = std::move(partition); }
   // Who gets what kernels of streams made from now on print; borrowed for this object's life. A
   // null `set`: the driver cannot tell streams apart.
   void set_output(device::SetStreamOutput* set, DeviceOutput* output) {
@@ -148,9 +166,18 @@ class Streams {
     StreamOrder order;
     std::shared_ptr<Stream> default_stream;  // null until used
   };
+  // Streams of a green context are ordered among each other, with the green one's default stream.
+  struct Green {
+    uint32_t context = 0;
+    std::shared_ptr<GreenContext> multiprocessors;
+    Context streams;
+  };
   // The context's entry, made when first used; null beyond kContextsPerSession.
   Context* FindContext(uint32_t context);
-  CUresult NewStream(uint32_t context, uint64_t id, int priority, std::shared_ptr<Stream>* stream);
+  // Of the context, or of its green one: where its default stream is.
+  Context* GroupOf(const Stream& stream);
+  CUresult NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
+                     std::shared_ptr<Stream>* stream);
   CUresult WaitFor(Stream* waiter, Stream* awaited);
   CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
   void DropDriverStream(Stream* stream);
@@ -161,13 +188,14 @@ class Streams {
   const PriorityLevel level_;
   const int least_;     // priorities of the driver
   const int greatest_;  // a lower number
-  Partition* partition_ = nullptr;
+  std::shared_ptr<GreenContext> partition_;
   device::SetStreamOutput* set_output_ = nullptr;
   DeviceOutput* output_ = nullptr;
   WorkObserver* observer_ = nullptr;
   // Shared: a fence keeps its streams' counters alive after the names are gone.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;
   std::map<uint32_t, Context> contexts_;
+  std::map<uint64_t, Green> greens_;
   std::vector<std::shared_ptr<Stream>> all_;  // with default streams and those without a name
   std::vector<std::shared_ptr<Stream>> nameless_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use

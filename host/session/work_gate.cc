@@ -14,11 +14,6 @@ namespace {
 // Looking costs some driver calls.
 constexpr Nanos kLookEvery = 10 * kMicrosecond;
 
-// However slow its work is beside others', an application is charged for that much of it.
-constexpr Nanos kSpeedLeast = ShareMeter::kFullSpeed / 64;
-
-size_t IndexOf(schedule::Phase phase) { return static_cast<size_t>(phase); }
-
 }  // namespace
 
 schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
@@ -39,7 +34,6 @@ schedule::Phase WorkGate::PhaseOf(RequestCost cost) {
 WorkGate::WorkGate(const device::DriverTable& driver, Scheduler* scheduler, RateLimit* rate,
                    Streams* streams)
     : driver_(driver), scheduler_(scheduler), rate_(rate), streams_(streams), events_(driver, 0) {
-  speeds_.fill(ShareMeter::kFullSpeed);
   streams_->set_observer(this);
 }
 
@@ -156,8 +150,7 @@ void WorkGate::Count(Nanos estimate, Nanos alone) {
   }
   ++batch_->requests;
   batch_->estimate += estimate == 0 ? kBatchTime : estimate;
-  if (batch_->requests >= kBatchRequestsMax || batch_->estimate >= kBatchTime)
-    Close(MonotonicNow());
+  if (batch_->requests >= requests_max_ || batch_->estimate >= kBatchTime) Close(MonotonicNow());
 }
 
 void WorkGate::BeforeEnd(Stream* stream) {
@@ -201,6 +194,7 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     if (part.end == nullptr) return;
     part.phase = PhaseOf(latest_);
     part.interval = scheduler_->Began(*id_, part.phase, now);
+    part.began = now;
     batch.parts.push_back(std::move(part));
   });
   if (batch.parts.empty()) return;
@@ -239,18 +233,6 @@ bool WorkGate::Passed(Part* part, CUevent* event, Nanos* time) {
   return true;
 }
 
-std::optional<ShareMeter::Speed> WorkGate::LearnSpeed(const Part& part, Nanos end) {
-  if (part.began == 0 || end <= part.began || part.alone == 0 || !part.alone_known) {
-    return std::nullopt;
-  }
-  const auto seen = static_cast<ShareMeter::Speed>(
-      std::clamp<Nanos>(ShareMeter::kFullSpeed * part.alone / (end - part.began), kSpeedLeast,
-                        ShareMeter::kFullSpeed));
-  ShareMeter::Speed& speed = speeds_[IndexOf(part.phase)];
-  speed = (3 * speed + seen) / 4;
-  return seen;
-}
-
 bool WorkGate::LookAt(Batch* batch) {
   bool all = true;
   for (Part& part : batch->parts) {
@@ -261,7 +243,7 @@ bool WorkGate::LookAt(Batch* batch) {
         all = false;
         continue;
       }
-      part.interval = scheduler_->Began(*id_, part.phase, time, speeds_[IndexOf(part.phase)]);
+      part.interval = scheduler_->Began(*id_, part.phase, time);
       part.began = last_progress_ = time;
     }
     if (part.end != nullptr && !Passed(&part, &part.end, &time)) {
@@ -270,11 +252,23 @@ bool WorkGate::LookAt(Batch* batch) {
     }
     if (!part.closed) continue;
     const Nanos end = std::max(time, part.not_before);
-    scheduler_->Ended(part.interval, end, LearnSpeed(part, end));
+    const bool knows_alone = part.alone_known && part.alone != 0;
+    scheduler_->Ended(part.interval, end, knows_alone ? std::optional(part.alone) : std::nullopt);
     part.ended = true;
+    batch->took = std::max(batch->took, end - part.began);
     last_progress_ = std::max(last_progress_, time);
   }
   return all;
+}
+
+void WorkGate::AdaptTo(const Batch& batch) {
+  if (batch.requests == 0) return;  // of work that was let through: nobody counted
+  if (batch.took > kBatchTookMax) {
+    const auto fits = static_cast<uint32_t>(batch.requests * kBatchTookMax / batch.took);
+    requests_max_ = std::clamp(fits, 1u, kBatchRequestsMax);
+  } else {
+    requests_max_ = std::min(2 * requests_max_, kBatchRequestsMax);
+  }
 }
 
 bool WorkGate::Look(Nanos now) {
@@ -284,6 +278,7 @@ bool WorkGate::Look(Nanos now) {
   uint32_t finished = 0;
   for (auto it = in_flight_.begin(); it != in_flight_.end();) {
     if (LookAt(&*it)) {
+      AdaptTo(*it);
       estimate_in_flight_ -= it->estimate;
       it = in_flight_.erase(it);
       ++finished;
@@ -308,9 +303,8 @@ void WorkGate::FinishLast(Nanos now) {
 }
 
 bool WorkGate::TurnActive(bool quiet, bool awaited) {
-  const bool idle =
-      in_flight_.empty() && !batch_.has_value() && !waiting_ && !last_ended_.has_value();
-  if (idle && !quiet && !finished_ && (!untracked_ || !scheduler_->contended())) return false;
+  if (HasNoBatch() && !quiet && !finished_ && (!untracked_ || !scheduler_->contended()))
+    return false;
   const Nanos now = MonotonicNow();
   if (last_ended_.has_value()) {
     if (now - *last_ended_ > kAnticipation) FinishLast(now);
@@ -328,7 +322,7 @@ bool WorkGate::TurnActive(bool quiet, bool awaited) {
     Close(now);
   }
   if (batch_.has_value() || !in_flight_.empty()) finished_ = Look(now);
-  if (idle && quiet && now - last_work_ > kActiveFor) GoIdle(now);
+  if (HasNoBatch() && quiet && now - last_work_ > kActiveFor) GoIdle(now);
   return finished_;
 }
 

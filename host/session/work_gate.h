@@ -28,6 +28,7 @@
 
 #include "gen/device/driver_table.h"
 #include "gen/host/handlers.h"
+#include "host/limits.h"
 #include "host/scheduler/scheduler.h"
 #include "host/scheduler/timeline.h"
 #include "host/session/event_pool.h"
@@ -77,7 +78,7 @@ class WorkGate final : public WorkObserver {
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
   // No other application has work.
-  bool alone() const { return !batch_.has_value() && !scheduler_->contended(); }
+  bool alone() const { return !batch_.has_value() && !scheduler_->crowded(); }
   void BeforeWork(Stream* stream) override;
   void BeforeEnd(Stream* stream) override;
 
@@ -122,6 +123,7 @@ class WorkGate final : public WorkObserver {
     uint32_t requests = 0;
     Nanos estimate = 0;
     Nanos opened = 0;
+    Nanos took = 0;  // the longest of its parts that have ended
   };
 
   static schedule::Phase PhaseOf(RequestCost cost);
@@ -131,16 +133,20 @@ class WorkGate final : public WorkObserver {
   // Puts the event behind a part. Its stream may have another one after it.
   void ClosePart(Part* part);
   bool HasRoom(Nanos now) const;
+  // None is open, asked for or in flight, as far as the scheduler knows.
+  bool HasNoBatch() const {
+    return in_flight_.empty() && !batch_.has_value() && !waiting_ && !last_ended_.has_value();
+  }
   bool TurnActive(bool quiet, bool awaited);
   void Count(Nanos estimate, Nanos alone);
-  // How fast a part was that has ended, if that is known; learns from it.
-  std::optional<ShareMeter::Speed> LearnSpeed(const Part& part, Nanos end);
   void Close(Nanos now);
   void TrackWhatIsBusy(Nanos now);
   // True: a batch has finished.
   bool Look(Nanos now);
   // True: every part has ended.
   bool LookAt(Batch* batch);
+  // Makes the next batches longer or shorter, by what one took.
+  void AdaptTo(const Batch& batch);
   // Whether the device has passed `*event`, and when. The event is given back then.
   bool Passed(Part* part, CUevent* event, Nanos* time);
   // Tells the scheduler of the last batch that ended, if that was put off (kAnticipation).
@@ -162,11 +168,10 @@ class WorkGate final : public WorkObserver {
   bool in_request_ = false;
   RequestCost latest_ = RequestCost::kNone;         // let through
   schedule::Phase phase_ = schedule::Phase::kNone;  // of the request that is carried out
-  bool finished_ = false;       // a batch, and the scheduler has given no turns since
-  std::optional<Batch> batch_;  // open
-  std::optional<size_t> part_;  // of it, that the present request uses
-  // By phase, of the work beside others' of late.
-  std::array<ShareMeter::Speed, schedule::kPhases> speeds_;
+  bool finished_ = false;  // a batch, and the scheduler has given no turns since
+  uint32_t requests_max_ = kBatchRequestsMax;  // of a batch
+  std::optional<Batch> batch_;                 // open
+  std::optional<size_t> part_;                 // of it, that the present request uses
   std::deque<Batch> in_flight_;
   std::optional<Nanos> last_ended_;  // a batch, of which the scheduler does not know yet
   Nanos estimate_in_flight_ = 0;

@@ -50,8 +50,8 @@ class BatchOrder : public Policy {
     roster_.Finish(id);
     OnFinish(id, now);
   }
-  void Charge(ApplicationId id, Nanos device_time, Nanos now) final {
-    OnCharge(id, device_time, now);
+  void Charge(ApplicationId id, const Service& service, Nanos now) final {
+    OnCharge(id, service.device_time, now);
   }
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) final {
     if (roster_.waiting() == 0) return std::nullopt;

@@ -45,7 +45,7 @@ TEST_P(Conformance, OneAloneAlwaysRuns) {
     ASSERT_EQ(policy_->Choose(now_, false), 3u);
     policy_->Start(3, now_);
     now_ += 5 * kMillisecond;
-    policy_->Charge(3, 5 * kMillisecond, now_);
+    policy_->Charge(3, ServedAlone(5 * kMillisecond), now_);
     policy_->Finish(3, now_);
   }
 }
@@ -118,7 +118,8 @@ TEST_P(Conformance, ChoosesOnlyThoseThatWaitAndKeepsTheDeviceBusy) {
           break;
         default:
           if (one.in_flight != 0) {
-            policy->Charge(id, static_cast<Nanos>(random() % (4 * kMillisecond)), now_);
+            policy->Charge(id, ServedAlone(static_cast<Nanos>(random() % (4 * kMillisecond))),
+                           now_);
             policy->Finish(id, now_);
             --one.in_flight;
             --in_flight;
@@ -166,7 +167,7 @@ TEST_P(Conformance, StarvesNobody) {
     ASSERT_LT(now_ - waits_since[*chosen], 2 * kSecond) << *chosen;
     policy_->Start(*chosen, now_);
     now_ += length(*chosen);
-    policy_->Charge(*chosen, length(*chosen), now_);
+    policy_->Charge(*chosen, ServedAlone(length(*chosen)), now_);
     policy_->Finish(*chosen, now_);
     ++turns[*chosen];
     wait(*chosen);

@@ -16,10 +16,12 @@ void FairShare::Detach(TenantId id, const Tenant& tenant) {
 void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
   if (tenant->competes()) {
     if (!competed) {
-      // The clocks of the others went on at most so far meanwhile.
+      // The clocks of the others went on at most so far meanwhile: as the time did, or faster where
+      // their work overlapped.
       const Nanos idle = now - tenant->idle_since;
-      const Clock forgone =
-          static_cast<Clock>(idle) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
+      const Clock forgone = std::max(
+          static_cast<Clock>(idle) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1)),
+          passed_ - tenant->idle_from);
       const Nanos kept = idle > options_.memory ? options_.memory : kPausesKept * options_.memory;
       const Clock oldest = floor_ - static_cast<Clock>(kept) /
                                         static_cast<Clock>(competing_weight_ + tenant->weight);
@@ -29,6 +31,7 @@ void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
     competing_.insert({tenant->clock, id});
   } else if (competed) {
     tenant->idle_since = now;
+    tenant->idle_from = passed_;
   }
   if (!tenant->waiting.empty()) waiting_.insert({tenant->clock, id});
   if (!competing_.empty()) floor_ = competing_.begin()->first;
@@ -58,6 +61,7 @@ void FairShare::Join(const Application& application, Nanos now) {
   if (is_new) {
     tenant.clock = floor_;
     tenant.idle_since = now;
+    tenant.idle_from = passed_;
   }
   Change(application.tenant, now, [&](Tenant* changed) {
     changed->weight = application.weight;
@@ -111,12 +115,15 @@ void FairShare::Finish(ApplicationId id, Nanos now) {
   Change(TenantOf(id), now, [](Tenant* tenant) { --tenant->in_flight; });
 }
 
-void FairShare::Charge(ApplicationId id, Nanos device_time, Nanos now) {
+void FairShare::Charge(ApplicationId id, const Service& service, Nanos now) {
+  const Nanos served = shared_ == Shared::kDeviceTime ? service.device_time : service.alone_time;
+  passed_ +=
+      static_cast<Clock>(served) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
   Change(TenantOf(id), now, [&](Tenant* tenant) {
     const bool waits = tenant->waiting.erase({attained_[id], id}) != 0;
-    attained_[id] += device_time;
+    attained_[id] += served;
     if (waits) tenant->waiting.insert({attained_[id], id});
-    tenant->clock += static_cast<Clock>(device_time) / tenant->weight;
+    tenant->clock += static_cast<Clock>(served) / tenant->weight;
   });
 }
 

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// policies/schedule/fair_share.h: TFS, weighted fair shares of tenants, with history.
+// policies/schedule/fair_share.h: TFS and slowdown, weighted fair shares of tenants, with history.
 //
-// Each tenant has a clock that advances by device time / weight. Among tenants that compete (have a
-// batch waiting or in flight) the one whose clock is most behind goes first, and one may start work
-// only while it is at most `lead` of device time ahead of the one most behind. So over any time in
-// which a set of tenants competes without break, their device times stand as their weights, but for
-// the lead and the length of their batches; whoever overshot (a kernel cannot be stopped) waits
-// until the others have caught up, however long that takes; and what one does not use, the others
-// get by weight. A tenant that was idle forgoes what it would have had in that time, but for
-// `memory`: it hoards nothing. What it missed in pauses shorter than that (it looked at a result,
-// its thread was late) it may claim later, up to kPausesKept times as much. Applications of one
-// tenant share its part evenly. After: Sengupta et al., "Scheduling Multi-tenant Cloud Workloads on
-// Accelerator-based Systems" (SC 2014), section on the tenant fair-share policy; its epochs have
-// become a continuous account.
+// Each tenant has a clock that advances by service / weight: device time (TFS), or the time that
+// its work would have taken alone (slowdown). The latter slows all down alike where work overlaps
+// that leaves parts of the device to others; of those that fill the device both are the same. Among
+// tenants that compete (have a batch waiting or in flight) the one whose clock is most behind goes
+// first, and one may start work only while it is at most `lead` of service ahead of the one most
+// behind. So over any time in which a set of tenants competes without break, their services stand
+// as their weights, but for the lead and the length of their batches; whoever overshot (a kernel
+// cannot be stopped) waits until the others have caught up, however long that takes; and what one
+// does not use, the others get by weight. A tenant that was idle forgoes what it would have had in
+// that time, but for `memory`: it hoards nothing. What it missed in pauses shorter than that (it
+// looked at a result, its thread was late) it may claim later, up to kPausesKept times as much.
+// Applications of one tenant share its part evenly. After: Sengupta et al., "Scheduling
+// Multi-tenant Cloud Workloads on Accelerator-based Systems" (SC 2014), section on the tenant
+// fair-share policy; its epochs have become a continuous account.
 #ifndef CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_
 #define CONSORT_POLICIES_SCHEDULE_FAIR_SHARE_H_
 
@@ -28,7 +30,11 @@ namespace consort::schedule {
 
 class FairShare final : public Policy {
  public:
-  explicit FairShare(const Options& options) : options_(options) {}
+  // What is shared by weight; see Service.
+  enum class Shared { kDeviceTime, kAloneTime };
+
+  explicit FairShare(const Options& options, Shared shared = Shared::kDeviceTime)
+      : options_(options), shared_(shared) {}
 
   void Join(const Application& application, Nanos now) override;
   void Leave(ApplicationId id, Nanos now) override;
@@ -37,13 +43,13 @@ class FairShare final : public Policy {
   void Withdraw(ApplicationId id, Nanos now) override;
   void Start(ApplicationId id, Nanos now) override;
   void Finish(ApplicationId id, Nanos now) override;
-  void Charge(ApplicationId id, Nanos device_time, Nanos now) override;
+  void Charge(ApplicationId id, const Service& service, Nanos now) override;
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override;
 
  private:
   static constexpr int kPausesKept = 10;
 
-  // Device time over weight. A double holds it to a nanosecond for 100 days.
+  // Service over weight. A double holds it to a nanosecond for 100 days.
   using Clock = double;
   struct Tenant {
     uint32_t weight = 1;
@@ -54,6 +60,7 @@ class FairShare final : public Policy {
     std::set<std::pair<Nanos, ApplicationId>> waiting;
     Nanos floor = 0;       // what the application that went first had had; never goes back
     Nanos idle_since = 0;  // where it does not compete
+    Clock idle_from = 0;   // likewise, of passed_
     bool competes() const { return in_flight != 0 || !waiting.empty(); }
   };
   using Order = std::set<std::pair<Clock, TenantId>>;
@@ -67,13 +74,15 @@ class FairShare final : public Policy {
   TenantId TenantOf(ApplicationId id) { return roster_.at(id).application.tenant; }
 
   const Options options_;
+  const Shared shared_;
   Roster roster_;
   std::map<ApplicationId, Nanos> attained_;  // within the tenant; only the order matters
   std::map<TenantId, Tenant> tenants_;
   Order competing_;
   Order waiting_;
   uint64_t competing_weight_ = 0;
-  Clock floor_ = 0;  // of the one most behind that competes, or was the last to do so
+  Clock passed_ = 0;  // how far the clocks of those that compete went on, in the mean
+  Clock floor_ = 0;   // of the one most behind that competes, or was the last to do so
 };
 
 }  // namespace consort::schedule

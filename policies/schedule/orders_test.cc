@@ -19,7 +19,7 @@ ApplicationId RunOne(Policy* policy, Nanos length, Nanos* now) {
   EXPECT_TRUE(chosen.has_value());
   policy->Start(*chosen, *now);
   *now += length;
-  policy->Charge(*chosen, length, *now);
+  policy->Charge(*chosen, ServedAlone(length), *now);
   policy->Finish(*chosen, *now);
   return *chosen;
 }
@@ -97,8 +97,8 @@ TEST(LeastAttained, ServesWhoeverHadLessOfLate) {
   LeastAttained policy{Options{}};
   policy.Join({0, 0, 1}, 0);
   policy.Join({1, 1, 1}, 0);
-  policy.Charge(0, 4 * kMs, 0);
-  policy.Charge(1, 3 * kMs, 0);
+  policy.Charge(0, ServedAlone(4 * kMs), 0);
+  policy.Charge(1, ServedAlone(3 * kMs), 0);
   policy.Wait(0, {}, 0);
   policy.Wait(1, {}, 0);
   Nanos now = 0;
@@ -112,12 +112,12 @@ TEST(LeastAttained, ForgetsByTheDocumentedFactor) {
   LeastAttained policy{Options{}};
   policy.Join({0, 0, 1}, 0);
   policy.Join({1, 1, 1}, 0);
-  policy.Charge(0, 10 * kMs, 1 * kMs);  // epoch 0: CGS 8
-  policy.Charge(1, 1 * kMs, 11 * kMs);  // epoch 1: CGS 0.8 beside 1.6
+  policy.Charge(0, ServedAlone(10 * kMs), 1 * kMs);  // epoch 0: CGS 8
+  policy.Charge(1, ServedAlone(1 * kMs), 11 * kMs);  // epoch 1: CGS 0.8 beside 1.6
   policy.Wait(0, {}, 20 * kMs);
   policy.Wait(1, {}, 20 * kMs);
   EXPECT_EQ(policy.Choose(20 * kMs, false), 1u);
-  policy.Charge(1, Nanos{2} * kMs, 21 * kMs);  // epoch 2 open: 1.76 beside 0.32
+  policy.Charge(1, ServedAlone(Nanos{2} * kMs), 21 * kMs);  // epoch 2 open: 1.76 beside 0.32
   EXPECT_EQ(policy.Choose(21 * kMs, false), 0u);
 }
 
@@ -125,8 +125,8 @@ TEST(Credit, WhoHasUsedItsCreditComesAfterWhoHasNot) {
   Credit policy{Options{}};
   policy.Join({0, 0, 3}, 0);
   policy.Join({1, 1, 1}, 0);
-  policy.Charge(0, 7 * kMs, 10 * kMs);  // had 7.5 of the epoch
-  policy.Charge(1, 7 * kMs, 10 * kMs);  // had 2.5
+  policy.Charge(0, ServedAlone(7 * kMs), 10 * kMs);  // had 7.5 of the epoch
+  policy.Charge(1, ServedAlone(7 * kMs), 10 * kMs);  // had 2.5
   policy.Wait(1, {}, 10 * kMs);
   policy.Wait(0, {}, 10 * kMs);
   EXPECT_EQ(policy.Choose(10 * kMs, false), 0u);
@@ -197,7 +197,7 @@ TEST(FairShare, WhoOvershotWaitsUntilTheOthersHaveCaughtUp) {
   Nanos now = 0;
   policy.Start(0, now);
   now += 100 * kMs;  // a kernel that cannot be stopped
-  policy.Charge(0, 100 * kMs, now);
+  policy.Charge(0, ServedAlone(100 * kMs), now);
   policy.Finish(0, now);
   policy.Wait(0, {}, now);
   int turns = 0;
@@ -239,13 +239,13 @@ TEST(FairShare, OneAheadMayOverlapWithinItsLeadOnly) {
   policy.Join({0, 0, 1}, 0);
   policy.Join({1, 1, 1}, 0);
   policy.Start(1, 0);  // long in flight, nothing measured yet
-  policy.Charge(0, 1 * kMs, 0);
+  policy.Charge(0, ServedAlone(1 * kMs), 0);
   policy.Wait(0, {}, 0);
   EXPECT_EQ(policy.Choose(0, false), 0u);
-  policy.Charge(0, 4 * kMs, 0);
+  policy.Charge(0, ServedAlone(4 * kMs), 0);
   EXPECT_EQ(policy.Choose(0, false), std::nullopt);
   EXPECT_EQ(policy.Choose(0, true), 0u) << "what is in flight does not move";
-  policy.Charge(1, 4 * kMs, 0);
+  policy.Charge(1, ServedAlone(4 * kMs), 0);
   EXPECT_EQ(policy.Choose(0, false), 0u);
 }
 

@@ -50,6 +50,19 @@ struct Batch {
   Nanos estimate = 0;  // of its device time; 0: nothing is known
 };
 
+// What an application got of the device.
+struct Service {
+  // Of time in which the device had work: split between those whose work ran, so that all parts
+  // add up to it.
+  Nanos device_time = 0;
+  // How long what it got done would have taken if nobody else had had work; at least device_time.
+  // Of those that fill the device both are the same; where work overlaps that leaves parts of it to
+  // others, this is more.
+  Nanos alone_time = 0;
+};
+// Of a time in which nobody else had work.
+inline Service ServedAlone(Nanos time) { return {time, time}; }
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -69,9 +82,8 @@ class Policy {
   virtual void Start(ApplicationId id, Nanos now) = 0;
   // A batch of the application has left the device.
   virtual void Finish(ApplicationId id, Nanos now) = 0;
-  // Device time that was measured since the last call. Time in which several batches ran is split
-  // between them, so that all charges add up to the time in which the device had work.
-  virtual void Charge(ApplicationId id, Nanos device_time, Nanos now) = 0;
+  // What was measured since the last call.
+  virtual void Charge(ApplicationId id, const Service& service, Nanos now) = 0;
 
   // The application whose batch should be started now; the caller calls Start and asks again.
   // `stalled`: what is in flight has not moved for long (it may wait for something that is not the

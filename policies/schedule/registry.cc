@@ -9,6 +9,10 @@
 namespace consort::schedule {
 namespace {
 
+std::unique_ptr<Policy> MakeSlowdown(const Options& options) {
+  return std::make_unique<FairShare>(options, FairShare::Shared::kAloneTime);
+}
+
 template <class P>
 std::unique_ptr<Policy> Make(const Options& options) {
   return std::make_unique<P>(options);
@@ -23,6 +27,9 @@ struct Named {
 constexpr Named kPolicies[] = {
     {"tfs", Make<FairShare>,
      "Device time of tenants that compete follows their weights; who overshot pays later."},
+    {"slowdown", MakeSlowdown,
+     "Tenants that compete are slowed down alike, by weight, whatever part of the device they "
+     "use."},
     {"las", Make<LeastAttained>, "The application that was served least of late goes first."},
     {"ps", Make<PhaseSelection>, "Kernels and copies of different applications overlap."},
     {"fcfs", Make<FirstCome>, "Batches start in the order in which they were ready."},

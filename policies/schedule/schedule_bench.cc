@@ -23,7 +23,7 @@ void Turn(benchmark::State& state, std::string_view name) {
     const ApplicationId id = *policy->Choose(now, /*stalled=*/true);
     policy->Start(id, now);
     now += 100 * kMicrosecond;
-    policy->Charge(id, 100 * kMicrosecond, now);
+    policy->Charge(id, ServedAlone(100 * kMicrosecond), now);
     policy->Finish(id, now);
     policy->Wait(id, {Phase::kKernel, (1 + id % 5) * kMillisecond}, now);
   }

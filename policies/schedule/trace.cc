@@ -45,9 +45,10 @@ class Recorder final : public Policy {
     Write("finish %" PRId64 " %" PRIu32, now, id);
     policy_->Finish(id, now);
   }
-  void Charge(ApplicationId id, Nanos device_time, Nanos now) override {
-    Write("charge %" PRId64 " %" PRIu32 " %" PRId64, now, id, device_time);
-    policy_->Charge(id, device_time, now);
+  void Charge(ApplicationId id, const Service& service, Nanos now) override {
+    Write("charge %" PRId64 " %" PRIu32 " %" PRId64 " %" PRId64, now, id, service.device_time,
+          service.alone_time);
+    policy_->Charge(id, service, now);
   }
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override {
     const std::optional<ApplicationId> chosen = policy_->Choose(now, stalled);
@@ -180,9 +181,9 @@ class Player {
       --known->in_flight;
       return true;
     }
-    Nanos device_time = 0;
-    if (what != "charge" || !(*words >> device_time)) return false;
-    policy_->Charge(id, device_time, now);
+    Service service;
+    if (what != "charge" || !(*words >> service.device_time >> service.alone_time)) return false;
+    policy_->Charge(id, service, now);
     return true;
   }
 

@@ -32,7 +32,7 @@ std::string RecordWork(std::string_view name) {
     const auto id = static_cast<ApplicationId>(random() % states.size());
     State& state = states[id];
     if (state.in_flight != 0) {
-      policy->Charge(id, static_cast<Nanos>(random() % kMillisecond), now);
+      policy->Charge(id, ServedAlone(static_cast<Nanos>(random() % kMillisecond)), now);
       policy->Finish(id, now);
       --state.in_flight;
     }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "policies/sim/random.h"
+#include "policies/sim/service_meter.h"
 
 namespace consort::sim {
 namespace {
@@ -31,7 +32,7 @@ struct State {
   std::deque<Piece> in_flight;
   Nanos ready_at = 0;     // begins no batch before
   bool draining = false;  // the cycle is over: waits for what is in flight
-  double uncharged = 0;
+  ServiceMeter meter;
 };
 
 class Simulation {
@@ -153,11 +154,10 @@ class Simulation {
     const double done = std::min(piece.left, static_cast<double>(passed) * rate);
     piece.left -= done;
     result.work += static_cast<Nanos>(done);
-    state.uncharged += static_cast<double>(passed) / static_cast<double>(running);
-    const auto charge = static_cast<Nanos>(state.uncharged);
-    state.uncharged -= static_cast<double>(charge);
-    result.device_time += charge;
-    if (policy_ != nullptr) policy_->Charge(id, charge, now_);
+    const schedule::Service service =
+        state.meter.Take(static_cast<double>(passed) / static_cast<double>(running), done);
+    result.device_time += service.device_time;
+    if (policy_ != nullptr) policy_->Charge(id, service, now_);
     if (piece.left > 0) return;
     state.in_flight.pop_front();
     ++result.batches;

@@ -41,17 +41,16 @@ void SimulatedGpu::PassTo(Nanos now) {
   last_ = now;
   if (passed <= 0 || running_count_ == 0) return;
   busy_ += passed;
-  virtual_now_ += passed * Speed();
+  const double served = passed * Speed();
+  virtual_now_ += served;
   const double share = passed / static_cast<double>(running_count_);
-  for (const std::vector<Running>& engine : running_) {
-    for (const Running& each : engine) {
+  for (size_t engine = 0; engine < running_.size(); ++engine) {
+    const double alone = engine == kKernels ? served : passed;
+    for (const Running& each : running_[engine]) {
       GuestState& guest = guests_[each.guest];
       guest.device_time += share;
       if (policy_ == nullptr) continue;
-      guest.uncharged += share;
-      const auto charge = static_cast<Nanos>(guest.uncharged);
-      guest.uncharged -= static_cast<double>(charge);
-      policy_->Charge(each.guest, charge, now);
+      policy_->Charge(each.guest, guest.meter.Take(share, alone), now);
     }
   }
 }

@@ -16,6 +16,7 @@
 
 #include "base/units.h"
 #include "policies/schedule/policy.h"
+#include "policies/sim/service_meter.h"
 
 namespace consort::sim {
 
@@ -68,7 +69,7 @@ class SimulatedGpu {
   };
   struct GuestState {
     double device_time = 0;
-    double uncharged = 0;
+    ServiceMeter meter;
     Work work;  // waits, or is on its way
   };
   static constexpr int kKernels = 0;  // engines

@@ -37,10 +37,12 @@ import tempfile
 import threading
 import time
 
+from balance import Rates
 from compare import has_gpu
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE.parent / "experiments"), str(HERE.parent / "e2e")]
+import plots  # noqa: E402  pylint: disable=wrong-import-position
 import run as experiments  # noqa: E402  pylint: disable=wrong-import-position
 import workloads  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -68,48 +70,6 @@ class Ended:
     seconds: float  # from arrival to end
     worked: float   # of these, from when it was ready until its work was done
     device: int
-
-
-class Rates:
-    """What GPU 0 does when nothing else goes on."""
-
-    def __init__(self, options, launch):
-        self.rounds_per_us = {}
-        self._launch = launch
-        for program in options.programs:
-            key = kernel_of(program)
-            if key not in self.rounds_per_us:
-                words = self._ask(f"us=1000 blocks={key[0]} memory={key[1]}", "rounds")
-                self.rounds_per_us[key] = int(words[1]) / 1000
-        mib = options.copy_mib
-        self.mib_per_us = {}
-        for way in ("in", "out"):
-            self._ask(f"kernels=0 {way}={mib} depth=1", "work 2")
-            words = self._ask(f"kernels=0 {way}={mib} depth=1", "work 8")
-            self.mib_per_us[way] = 8 * mib / (float(words[2]) * 1e6)
-
-    def _ask(self, shape, line):
-        process = self._launch(shape.split())
-        output, _ = process.communicate(line + "\n", timeout=APPLICATION_SECONDS_MAX)
-        if process.returncode != 0:
-            raise RuntimeError(f"{shape}: ended with {process.returncode}")
-        return output.splitlines()[-1].split()
-
-    def shape(self, program, seconds, cycle_seconds):
-        """([KEY=VALUE], cycles) of sharing_bench that take about `seconds` alone."""
-        cycles = max(1, round(seconds / cycle_seconds))
-        scale = seconds / program.alone_seconds() * program.cycles / cycles
-        copy_us = 2**20 / (workloads.COPY_GIGABYTES_A_SECOND * 1e3) * scale  # a MiB
-        key = kernel_of(program)
-        rounds = max(1, round(program.kernel_ms * 1000 * scale * self.rounds_per_us[key]))
-        return [f"cpu={program.cpu_ms * 1000 * scale:.0f}", f"rounds={rounds}", f"blocks={key[0]}", f"memory={key[1]}",
-                f"in={program.to_device_mib * copy_us * self.mib_per_us['in']:.4f}",
-                f"out={program.to_host_mib * copy_us * self.mib_per_us['out']:.4f}", "depth=1"], cycles
-
-
-def kernel_of(program):
-    """(blocks, memory) of sharing_bench: as much of the GPU as the program fills, bound by what it is bound by."""
-    return 1056 * program.sms // 14, int(program.compute <= 0.5)
 
 
 class Bench:
@@ -141,7 +101,7 @@ class Bench:
         self._daemon = hosts.start(0, devices=devices, device="nvidia" if self.gpu else "cpu", verbose=0, arguments=[
             "--tenants", folder / "tenants.toml", "--scheduler", options.scheduler, "--pool-vgpus", "1"])
         hosts.wait_for_nodes(0)
-        self.rates = Rates(options, lambda shape: self._launch("static-packed", options.programs[0], 0, shape))
+        self.rates = Rates(options.programs, options.copy_mib, lambda shape: self._launch("static-packed", options.programs[0], 0, shape))
 
     def _launch(self, variant, program, index, shape):
         if variant == NATIVE:
@@ -257,13 +217,9 @@ def summary(rows, facts):
 
 
 def plot(rows, out):
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plots: python3-matplotlib is not installed", file=sys.stderr)
+    pyplot = plots.pyplot()
+    if pyplot is None:
         return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
     table = speedups(rows, BASE, lambda row: row.seconds)
     pairs = list(table[BASE])
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.5), constrained_layout=True, width_ratios=(2, 3))
@@ -275,11 +231,7 @@ def plot(rows, out):
     left.set_ylabel(f"speedup over {BASE}")
     left.set_title("mean, least and most of the pairs")
     shown = [variant for variant in table if variant != BASE and variant.endswith("-packed")]
-    for i, variant in enumerate(shown):
-        width = 0.84 / len(shown)
-        right.bar([j + (i - (len(shown) - 1) / 2) * width for j in range(len(pairs))],
-                  [table[variant][pair] for pair in pairs], width, label=variant)
-    right.set_xticks(range(len(pairs)), pairs, rotation=60, ha="right")
+    plots.grouped_bars(right, pairs, {variant: [table[variant][pair] for pair in pairs] for variant in shown})
     right.set_title("each pair")
     right.legend(fontsize="small", ncols=2)
     figure.savefig(out / "placement.png", dpi=80)

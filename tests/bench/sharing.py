@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bench/sharing.py: what tenants of one GPU get, through Consort: a short table each of
 
-  weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights
+  weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights; and shares of the work done
   eight        slowdowns of eight tenants of unequal shape and equal time alone: slowest/fastest, Jain, work/makespan
   interactive  latency of a kernel of 100 us every 10 ms beside a flood of 2 ms kernels, which leave nothing, half of each
                multiprocessor or half of the multiprocessors, and what the flood loses
-  pairs        weighted speedup of pairs of programs, under each policy, and as processes without Consort
+  pairs        weighted speedup (sum of speeds in parts of the speed alone, 1 in turns) of pairs of programs, as processes of their own
+               and packed under each policy; programs and pairs are those of tests/experiments/workloads.py
   partitions   speeds of two tenants with multiprocessors of their own, weights 1:3 (NVIDIA's driver only)
   gate         kernels a second of launch-bound code with and without a scheduler, alone and beside another
 
@@ -21,10 +22,17 @@ import json
 import os
 import pathlib
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from balance import Rates
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "experiments"))
+import plots  # noqa: E402  pylint: disable=wrong-import-position
+import workloads  # noqa: E402  pylint: disable=wrong-import-position
 
 READY_SECONDS = 60
 
@@ -39,18 +47,7 @@ EIGHT = {
     "deep": "us=60 depth=256",
     "sync": "us=60 depth=1",
 }
-# Cycles with the balance of Strings' Table I as far as a cycle has one: device time in kernels or copies, or bound by
-# the device's memory. (Its programs are the CUDA SDK's; ours only stand for their kinds.)
-KINDS = {
-    "compute": "us=1000 kernels=4 in=0.25 out=0.25 depth=1",
-    "transfer": "us=100 in=24 out=24 depth=1",
-    "bandwidth": "us=1000 memory=1 kernels=2 in=1 depth=1",
-    "small": "us=400 blocks=66 kernels=4 in=0.25 depth=1",
-    "short": "us=40 kernels=16 in=0.25 depth=1",
-}
-PAIRS = (("compute", "transfer"), ("transfer", "bandwidth"), ("compute", "bandwidth"), ("small", "compute"),
-         ("short", "transfer"), ("compute", "compute"))
-POLICIES = ("none", "tfs", "las", "ps")
+POLICIES = ("none", "tfs", "slowdown", "las", "ps")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -61,6 +58,11 @@ class UnixConnection(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(self._path)
+
+
+def start(options, shape, environment):
+    return subprocess.Popen([options.program, *shape.split()], env=environment, text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
 
 
 class Consort:
@@ -105,23 +107,29 @@ class Consort:
             if answer.status != 200:
                 raise RuntimeError(answer.read())
 
-    def program(self, tenant, shape):
+    def launch(self, tenant, shape):
         environment = dict(os.environ, CONSORT_ENDPOINT=f"unix:{self.sockets[tenant]}",
                            LD_LIBRARY_PATH=f"{self._options.build / 'lib'}:{self._options.guest_libraries}")
-        return Program(self._options, shape, environment)
+        return start(self._options, shape, environment)
+
+    def program(self, tenant, shape):
+        return Program(self.launch(tenant, shape))
 
     def device_seconds(self):
         return {session["tenant"]: session["device_seconds"] for session in self.status()["sessions"]}
 
 
 class Program:
-    def __init__(self, options, shape, environment):
-        self._process = subprocess.Popen([options.program, *shape.split()], env=environment, text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{shape}: did not start")
+    """A sharing_bench that was started. Ready once it is entered."""
+
+    def __init__(self, process):
+        self._process = process
 
     def __enter__(self):
+        if self._process.stdout.readline() != "ready\n":
+            self._process.kill()
+            self._process.wait()
+            raise RuntimeError("a program did not start")
         return self
 
     def __exit__(self, *_):
@@ -157,8 +165,10 @@ def rate(result):
 
 
 def native(options, shape):
-    return Program(options, shape, {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-                   | ({"LD_LIBRARY_PATH": options.guest_libraries} if options.guest_libraries else {}))
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    if options.guest_libraries:
+        environment["LD_LIBRARY_PATH"] = options.guest_libraries
+    return Program(start(options, shape, environment))
 
 
 def weights(options):
@@ -172,6 +182,7 @@ def weights(options):
                 Consort(options, {name: f"weight = {weight}" for name, weight in zip(names, given)}))
             programs = [stack.enter_context(consort.program(name, f"{first if i == 0 else others} depth=16"))
                         for i, name in enumerate(names)]
+            alone = [rate(program.run("time 0.3")) for program in programs]
             for program in programs:
                 program.begin(f"time {max(1, options.seconds) + 1.5}")
             time.sleep(1)  # until all are at it and reported
@@ -179,16 +190,18 @@ def weights(options):
             for _ in range(max(1, int(options.seconds))):
                 time.sleep(1)
                 samples.append(consort.device_seconds())
-            for program in programs:
-                program.end()
+            work = [rate(program.end()) / one for program, one in zip(programs, alone)]
 
-        def shares(before, after):
-            used = [after[name] - before[name] for name in names]
+        def shares(used):
             return [part / max(1e-9, sum(used)) * sum(given) / weight for part, weight in zip(used, given)]
-        whole = shares(samples[0], samples[-1])
-        windows = [value for before, after in zip(samples, samples[1:]) for value in shares(before, after)]
+
+        def between(before, after):
+            return shares([after[name] - before[name] for name in names])
+        whole = between(samples[0], samples[-1])
+        windows = [value for before, after in zip(samples, samples[1:]) for value in between(before, after)]
         print(f"  {':'.join(map(str, given)):8} {first:7} {others:8} "
-              f"{' '.join(f'{value:.3f}' for value in whole)}   worst {max(windows, key=lambda value: abs(value - 1)):.3f}",
+              f"{' '.join(f'{value:.3f}' for value in whole)}   worst {max(windows, key=lambda value: abs(value - 1)):.3f}   "
+              f"of work {' '.join(f'{value:.3f}' for value in shares(work))}",
               flush=True)
 
 
@@ -202,7 +215,7 @@ def eight(options):
         for name, program in programs.items():
             cycles[name] = max(1, int(rate(program.run("time 0.2")) * options.seconds / 3))
             alone[name] = program.run(f"work {cycles[name]}")[1]
-        for policy in ("none", "tfs"):
+        for policy in ("none", "tfs", "slowdown"):
             consort.set_policy(policy)
             begin = time.monotonic()
             for name, program in programs.items():
@@ -210,7 +223,7 @@ def eight(options):
             slow = {name: program.end()[1] / alone[name] for name, program in programs.items()}
             makespan = time.monotonic() - begin
             values = list(slow.values())
-            print(f"  {policy:5} slowest/fastest {max(values) / min(values):.2f}  slowest {max(values):.2f}  "
+            print(f"  {policy:8} slowest/fastest {max(values) / min(values):.2f}  slowest {max(values):.2f}  "
                   f"Jain {sum(values) ** 2 / (len(values) * sum(value ** 2 for value in values)):.3f}  "
                   f"work/makespan {sum(alone.values()) / makespan:.2f}   "
                   f"{' '.join(f'{name} {value:.2f}' for name, value in slow.items())}", flush=True)
@@ -237,24 +250,60 @@ def interactive(options):
 
 
 def pairs(options):
-    print(f"pairs: sum of speeds beside speeds alone without Consort\n  {'':22} {'processes':>9} "
-          + " ".join(f"{policy:>6}" for policy in POLICIES))
-    line = f"time {options.seconds / 3}"
-    for pair in PAIRS[:options.pairs]:
-        with contextlib.ExitStack() as stack:
-            bare = [stack.enter_context(native(options, KINDS[kind])) for kind in pair] if options.native else []
-            consort = stack.enter_context(Consort(options, {"first": "", "second": ""}))
-            programs = [stack.enter_context(consort.program(name, KINDS[kind]))
-                        for name, kind in zip(("first", "second"), pair)]
-            alone = [rate(program.run(line)) for program in bare or programs]
+    print("pairs: sum of speeds, each in parts of the speed alone without Consort where there is a GPU for that, else with it")
+    chosen = workloads.PAIRS[:options.pairs]
+    programs = list(dict.fromkeys(program for pair in chosen for program in pair))
+    line = f"time {options.seconds / 6}"
+    tenants = {f"{program.name}-{isolation}": f'isolation = "{isolation}"'
+               for program in programs for isolation in ("packed", "process")}
+    with contextlib.ExitStack() as stack:
+        consort = stack.enter_context(Consort(options, tenants))
+        rates = Rates(programs, options.copy_mib, lambda shape: consort.launch(f"{programs[0].name}-packed", " ".join(shape)))
+        cycle = options.cycle_ms / 1000
+        shapes = {program.name: " ".join(rates.shape(program, cycle, cycle)[0]) for program in programs}
+        started = {way: {name: stack.enter_context(native(options, shape) if way == "native" else consort.program(f"{name}-{way}", shape))
+                         for name, shape in shapes.items()}
+                   for way in (("native",) if options.native else ()) + ("process", "packed")}
+        for programs_of in started.values():
+            for program in programs_of.values():
+                program.run("work 2")
+        alone = {name: rate(program.run(line)) for name, program in started["native" if options.native else "packed"].items()}
+        table = {}
+        for pair in chosen:
+            names = [program.name for program in pair]
 
-            def speedup(group, alone=alone):
-                return sum(rate(result) / one for result, one in zip(together(group, line), alone))
-            cells = [f"{speedup(bare):9.2f}" if bare else f"{'-':>9}"]
+            def speedup(way, names=names):
+                return sum(rate(result) / alone[name]
+                           for name, result in zip(names, together([started[way][name] for name in names], line)))
+            row = {way: speedup(way) for way in started if way != "packed"}
             for policy in POLICIES:
                 consort.set_policy(policy)
-                cells.append(f"{speedup(programs):6.2f}")
-            print(f"  {'+'.join(pair):22} {' '.join(cells)}", flush=True)
+                row[policy] = speedup("packed")
+            table["-".join(names)] = row
+    columns = list(next(iter(table.values())))
+    print(f"  {'':7} " + " ".join(f"{column:>8}" for column in columns) + "   cycle in kernels, of each")
+    for pair, (name, row) in zip(chosen, table.items()):
+        parts = " ".join(f"{program.cycles * program.kernel_ms / 1000 / program.alone_seconds():4.2f}" for program in pair)
+        print(f"  {name:7} " + " ".join(f"{value:8.2f}" for value in row.values()) + f"   {parts}")
+    print(f"  {'mean':7} " + " ".join(f"{statistics.fmean(row[column] for row in table.values()):8.2f}" for column in columns), flush=True)
+    if options.plots:
+        plot_pairs(table, options.plots)
+
+
+def plot_pairs(table, folder):
+    pyplot = plots.pyplot()
+    if pyplot is None:
+        return
+    columns = list(next(iter(table.values())))
+    figure, axes = pyplot.subplots(figsize=(13, 4.5), constrained_layout=True)
+    plots.grouped_bars(axes, list(table), {column: [row[column] for row in table.values()] for column in columns})
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_ylabel("weighted speedup over running in turns")
+    axes.set_ylim(0, 1.12 * max(value for row in table.values() for value in row.values()))
+    axes.legend(ncols=len(columns), fontsize="small")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "sharing_pairs.png", dpi=80)
+    pyplot.close(figure)
 
 
 def partitions(options):
@@ -315,7 +364,10 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, help="default: bench/sharing_bench of the build")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=3, help="of the longest part of each scenario")
-    parser.add_argument("--pairs", type=int, default=len(PAIRS))
+    parser.add_argument("--pairs", type=int, default=len(workloads.PAIRS), help="so many of the experiments'")
+    parser.add_argument("--cycle-ms", type=float, default=10, help="of a pair's programs, alone")
+    parser.add_argument("--copy-mib", type=int, default=32, help="whose copies say how fast the pairs' are")
+    parser.add_argument("--plots", type=pathlib.Path, help="folder for a plot of the pairs")
     parser.add_argument("--guest-libraries", default="", help="more folders of the programs' library path")
     parser.add_argument("--native", action="store_true", help="the pairs without Consort too")
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for the lines of the tables, as JSON")

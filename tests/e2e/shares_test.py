@@ -88,7 +88,7 @@ class Shares(unittest.TestCase):
         self.assertEqual({line["queued_seconds"] for line in got.values()}, {0})
 
     def test_every_other_policy_serves_everybody(self):
-        for policy in ("las", "ps", "fcfs", "sjf", "credit", "idle"):
+        for policy in ("slowdown", "las", "ps", "fcfs", "sjf", "credit", "idle"):
             with self.subTest(policy):
                 got = run([Tenant("short", 1, 100_000), Tenant("long", 3, 2_000_000)], policy, seconds=1)
                 for line in got.values():

@@ -17,9 +17,9 @@ import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
+import plots
 import workloads
 
 CUDA = ("cuda", dict(packed=False, policy="static"))
@@ -148,23 +148,16 @@ def summary(table, fair):
 
 
 def plot(table, fair, out):
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plots: python3-matplotlib is not installed", file=sys.stderr)
+    pyplot = plots.pyplot()
+    if pyplot is None:
         return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
     for place in dict.fromkeys(place for place, _ in table):
         variants_here = [variant for where, variant in table if where == place]
         loads = sorted(table[(place, variants_here[0])])
         figure, axes = pyplot.subplots(figsize=(11, 4.5), constrained_layout=True)
-        width = 0.8 / len(loads)
-        for i, load in enumerate(loads):
-            axes.bar([j + (i - (len(loads) - 1) / 2) * width for j in range(len(variants_here))],
-                     [table[(place, variant)][load][0] for variant in variants_here], width, label=f"load {load:g}",
-                     yerr=[table[(place, variant)][load][1] for variant in variants_here])
-        axes.set_xticks(range(len(variants_here)), variants_here, rotation=60, ha="right")
+        means, spreads = ({f"load {load:g}": [table[(place, variant)][load][i] for variant in variants_here] for load in loads}
+                          for i in range(2))
+        plots.grouped_bars(axes, variants_here, means, spreads)
         axes.set_ylabel("speedup over CUDA")
         axes.set_title(place)
         axes.legend()

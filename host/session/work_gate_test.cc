@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/work_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "host/limits.h"
+#include "host/session/session_test_support.h"
+#include "vmsock/deadline.h"
+
+namespace consort::host {
+namespace {
+
+constexpr uint64_t kStream = 7;
+constexpr uint64_t kSession = 17;
+
+class WorkGateTest : public ::testing::Test {
+ protected:
+  WorkGateTest() {
+    EXPECT_EQ(driver_.cuCtxSetCurrent(CpuDevice().context()), CUDA_SUCCESS);
+    EXPECT_EQ(streams_.Create(1, kStream, {.flags = CU_STREAM_NON_BLOCKING}), CUDA_SUCCESS);
+    EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&over_), sizeof *over_, 0),
+              CUDA_SUCCESS);
+    *over_ = 0;
+    gate_.Join("one", 1, kSession);
+  }
+  ~WorkGateTest() override { EXPECT_EQ(driver_.cuMemFreeHost(over_), CUDA_SUCCESS); }
+
+  // A piece of work that takes until `over_` is not 0.
+  void Work() {
+    ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
+    gate_.BeginRequest(RequestCost::kKernel);
+    Stream* stream = nullptr;
+    ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
+    ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(over_),
+                                             1, CU_STREAM_WAIT_VALUE_GEQ),
+              CUDA_SUCCESS);
+    gate_.EndRequest(RequestCost::kKernel, 1, 0, 0);
+  }
+  void EndWork() {
+    std::atomic_ref(*over_).store(1);
+    ASSERT_EQ(driver_.cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  void TurnUntil(const std::function<bool()>& done) {
+    while (!done()) {
+      gate_.Turn(/*quiet=*/true, /*awaited=*/false);
+      absl::SleepFor(absl::Microseconds(100));
+    }
+  }
+  ApplicationState State() {
+    for (const ApplicationState& state : scheduler_.States()) {
+      if (state.session == kSession) return state;
+    }
+    ADD_FAILURE();
+    return {};
+  }
+
+  const device::DriverTable& driver_ = CpuDevice().driver();
+  Scheduler scheduler_{[] {
+    std::unique_ptr<schedule::Policy> policy;
+    EXPECT_TRUE(MakeSchedulerPolicy("tfs", &policy));
+    return policy;
+  }()};
+  EventPool events_{driver_, CU_EVENT_DISABLE_TIMING};
+  Streams streams_{driver_, &events_, PriorityLevel::kNormal, 0, 0};
+  uint32_t* over_ = nullptr;  // pinned
+  WorkGate gate_{driver_, &scheduler_, NoRate(), &streams_};
+};
+
+// What stays in flight for the scheduler holds up all others, so nobody may go to sleep with it.
+TEST_F(WorkGateTest, WhatIsTrackedWhenItGoesIdleIsFinishedFirst) {
+  Work();
+  gate_.Turn(/*quiet=*/true, /*awaited=*/false);
+  absl::SleepFor(2 * absl::Nanoseconds(kActiveFor));
+  gate_.Turn(/*quiet=*/true, /*awaited=*/false);  // it would go idle, but for its work
+  EndWork();
+  // Another one becomes active before this one has looked again.
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  TurnUntil([&] { return gate_.sleep_max() == WorkGate::kNoLimit; });
+  EXPECT_EQ(State().in_flight, 0u);
+  EXPECT_EQ(State().usage.batches, 0u) << "tracked, not admitted";
+}
+
+TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {
+  scheduler_.SetPolicy(kNoScheduler, nullptr, MonotonicNow());
+  Work();
+  EXPECT_TRUE(gate_.alone());
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  EXPECT_FALSE(gate_.alone());
+  EXPECT_FALSE(gate_.measures());
+  EndWork();
+}
+
+}  // namespace
+}  // namespace consort::host
