@@ -33,7 +33,19 @@ CUresult FindContext(CUcontext handle, Context** context) {
   return CUDA_SUCCESS;
 }
 
+CUresult FindHome(CUcontext handle, Context** context) {
+  const CUresult result = FindContext(handle, context);
+  if (result == CUDA_SUCCESS) *context = HomeOf(*context);
+  return result;
+}
+
 CUresult CurrentContext(Context** context) {
+  const CUresult result = CurrentOrGreenContext(context);
+  if (result == CUDA_SUCCESS) *context = HomeOf(*context);
+  return result;
+}
+
+CUresult CurrentOrGreenContext(Context** context) {
   // Only CUDA's own calls are forbidden in a host function, and they all come through here or
   // FindStream.
   if (Session::OnServiceThread()) return CUDA_ERROR_NOT_PERMITTED;
@@ -79,7 +91,17 @@ CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* re
     handle = default_stream == DefaultStream::kPerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   ref->handle = handle;
   if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-    if (CUresult result = CurrentContext(&ref->context); result != CUDA_SUCCESS) return result;
+    if (CUresult result = CurrentOrGreenContext(&ref->context); result != CUDA_SUCCESS)
+      return result;
+    if (ref->context->green_id != 0) {
+      const GreenContext* green = GetRuntime()->green_contexts.Find(ref->context->green_id);
+      if (green == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      if (handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+      ref->context = HomeOf(ref->context);
+      ref->id = green->default_stream;
+      ref->green_id = green->id;
+      return CUDA_SUCCESS;
+    }
     if (handle == CU_STREAM_PER_THREAD) return PerThreadStream(ref->context, ref);
     ref->id = kLegacyStreamId;
     return CUDA_SUCCESS;
@@ -90,8 +112,11 @@ CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* re
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Context* context = runtime->contexts.Find(stream->context_id);
   if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (stream->green_id != 0 && runtime->green_contexts.Find(stream->green_id) == nullptr)
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   ref->context = context;
   ref->id = stream->id;
+  ref->green_id = stream->green_id;
   ref->flags = stream->flags;
   ref->priority = stream->priority;
   return DeviceFailure(context);

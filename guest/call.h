@@ -24,6 +24,7 @@ inline constexpr uint64_t kLegacyStreamId = 1;
 struct StreamRef {
   Context* context = nullptr;
   uint64_t id = 0;  // on the wire: kLegacyStreamId or the stream's handle
+  uint64_t green_id = 0;
   uint32_t flags = 0;
   int priority = 0;
   CUstream handle = nullptr;  // what the program would call it: CU_STREAM_LEGACY for the default
@@ -35,18 +36,26 @@ struct EventRef {
 };
 
 // The calling thread's current context, whose session is open.
+// A green one counts as its device's primary one, whose objects it makes.
 // CUDA_ERROR_INVALID_CONTEXT: none. CUDA_ERROR_CONTEXT_IS_DESTROYED: it was destroyed, or is a
 // primary one that was reset or released. Else what has broken the device (Session::failure).
 CUresult CurrentContext(Context** context);
+// The same, where a green context is not taken for its primary one.
+CUresult CurrentOrGreenContext(Context** context);
 // The context behind a handle, whatever its state; null handle: the current one. Errors as above,
 // but for the last.
 CUresult FindContext(CUcontext handle, Context** context);
+// The same, where a green one counts as its primary one.
+CUresult FindHome(CUcontext handle, Context** context);
 
 // The stream that `handle` means; NULL is `default_stream`'s, 1 and 2 are CU_STREAM_LEGACY and
 // CU_STREAM_PER_THREAD. The per-thread stream is made at its first use. Errors of the device as in
 // CurrentContext; likewise below.
 CUresult FindStream(CUstream handle, DefaultStream default_stream, StreamRef* ref);
 CUresult FindEvent(CUevent handle, EventRef* ref);
+// Makes a stream of the context, and of its green one if `green_id` is not 0.
+CUresult CreateStream(Context* context, uint64_t green_id, uint32_t flags, int priority,
+                      CUstream* stream);
 CUresult FindKernel(CUfunction handle, Kernel** kernel);
 
 // CUDA_ERROR_INVALID_VALUE unless [address, address + bytes) lies in one range that the device

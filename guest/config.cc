@@ -14,6 +14,8 @@ namespace {
 constexpr const char* kFile = "/etc/consort/guest.toml";
 constexpr const char* kLocalSocket = "/run/consort/consortd.sock";
 constexpr const char* kHostVsock = "vsock:2:7000";
+constexpr uint32_t kConnectTimeoutMsMax = 600'000;
+constexpr uint32_t kResumeSecondsMax = 86'400;
 constexpr uint64_t kFileBytesMax = 16 * 1024;  // four short lines are expected
 
 Config config;
@@ -42,6 +44,15 @@ void SetLog(const char* text, Config* to) {
   to->log_errors = strcmp(text, "errors") == 0;
 }
 
+// A whole number from 1 to `most`. False if it is none.
+bool SetNumber(const char* text, uint32_t most, uint32_t* to) {
+  char* end = nullptr;
+  const unsigned long parsed = strtoul(text, &end, 10);
+  if (end == text || *end != '\0' || parsed == 0 || parsed > most) return false;
+  *to = static_cast<uint32_t>(parsed);
+  return true;
+}
+
 // One `key = value` line without its comment. False if it is none.
 bool ApplyLine(char* line, Config* to) {
   char* equals = strchr(line, '=');
@@ -59,10 +70,9 @@ bool ApplyLine(char* line, Config* to) {
   if (strcmp(line, "endpoint") == 0) {
     SetEndpoint(value, to);
   } else if (strcmp(line, "connect_timeout_ms") == 0) {
-    char* end = nullptr;
-    const unsigned long parsed = strtoul(value, &end, 10);
-    if (end == value || *end != '\0' || parsed == 0 || parsed > 600000) return false;
-    to->connect_timeout_ms = static_cast<uint32_t>(parsed);
+    return SetNumber(value, kConnectTimeoutMsMax, &to->connect_timeout_ms);
+  } else if (strcmp(line, "resume_seconds") == 0) {
+    return SetNumber(value, kResumeSecondsMax, &to->resume_seconds);
   } else if (strcmp(line, "channel") == 0) {
     return SetRings(value, to);
   } else if (strcmp(line, "log") == 0) {
@@ -91,8 +101,10 @@ void Read() {
   ReadFile(path != nullptr ? path : kFile);
   if (const char* value = getenv("CONSORT_ENDPOINT")) SetEndpoint(value, &config);
   if (const char* value = getenv("CONSORT_CONNECT_TIMEOUT_MS")) {
-    const unsigned long parsed = strtoul(value, nullptr, 10);
-    if (parsed > 0 && parsed <= 600000) config.connect_timeout_ms = static_cast<uint32_t>(parsed);
+    SetNumber(value, kConnectTimeoutMsMax, &config.connect_timeout_ms);
+  }
+  if (const char* value = getenv("CONSORT_RESUME_SECONDS")) {
+    SetNumber(value, kResumeSecondsMax, &config.resume_seconds);
   }
   if (const char* value = getenv("CONSORT_CHANNEL");
       value != nullptr && !SetRings(value, &config) && config.problem[0] == '\0') {
@@ -144,7 +156,7 @@ void ParseConfig(const char* text, uint64_t bytes, Config* to) {
     if (!ApplyLine(start, to) && to->problem[0] == '\0') {
       snprintf(to->problem, sizeof to->problem,
                "guest.toml line %u: \"%s\" is not endpoint = \"...\", connect_timeout_ms = NUMBER, "
-               "channel = \"auto|rings|stream\" or log = true|false",
+               "resume_seconds = NUMBER, channel = \"auto|rings|stream\" or log = true|false",
                number, copy);
     }
   }

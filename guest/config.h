@@ -5,11 +5,12 @@
 // /etc/consort/guest.toml, or the file named by CONSORT_GUEST_CONFIG:
 //   endpoint = "vsock:2:7000"       # or "unix:/run/consort/consortd.sock", "tcp:127.0.0.1:7000"
 //   connect_timeout_ms = 2000
+//   resume_seconds = 300            # how long calls wait while this machine is saved or moved
 //   channel = "auto"                # rings in shared memory where possible; "rings": nothing else;
 //                                   # "stream": always the stream itself
 //   log = true                      # false: nothing; "errors": also each call that fails
 // Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS,
-// CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off|errors.
+// CONSORT_RESUME_SECONDS, CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off|errors.
 #ifndef CONSORT_GUEST_CONFIG_H_
 #define CONSORT_GUEST_CONFIG_H_
 
@@ -24,6 +25,8 @@ struct Config {
   // vsock.
   char endpoint[256] = {};
   uint32_t connect_timeout_ms = 2000;
+  // What a session waits for a host that goes on with it, after it has left one with its machine.
+  uint32_t resume_seconds = 300;
   RingsWish rings = RingsWish::kWherePossible;
   bool log = true;
   bool log_errors = false;
@@ -35,7 +38,7 @@ struct Config {
   bool visible_set = false;
   char visible[512] = {};
   // A mistake in the file or environment, for a person; empty if none.
-  char problem[256] = {};
+  char problem[320] = {};
 };
 
 // Any thread; the first call reads file and environment.

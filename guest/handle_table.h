@@ -35,6 +35,8 @@ enum class HandleKind : uint8_t {
   kPhysicalMemory = 12,
   kArray = 13,
   kLink = 14,
+  kGreenContext = 15,
+  kResourceDescription = 16,
 };
 
 // T is default constructible; Create gives a fresh one, Destroy resets the slot's.

@@ -194,7 +194,16 @@ CUresult NewKernel(Library* library, const char* name, uint64_t* kernel_id) {
   return CUDA_SUCCESS;
 }
 
+bool MaySet(CUfunction_attribute attribute) {
+  return attribute >= CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+         attribute <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE;
+}
+
+// What is set already is not asked for again: cuBLAS sets an attribute before each launch.
 CUresult SendSetting(Session* session, Kernel* kernel, CUfunction_attribute attribute, int value) {
+  if (MaySet(attribute) && kernel->attributes[attribute].load(std::memory_order_relaxed) == value) {
+    return CUDA_SUCCESS;
+  }
   wire::FunctionSetAttributeRequest request;
   wire::FunctionSetAttributeReply reply;
   request.kernel = kernel->id;
@@ -321,7 +330,13 @@ CUresult SetKernelAttribute(Kernel* kernel, Device* device, CUfunction_attribute
   if (CUresult result = SendSetting(device->session, on_device, attribute, value);
       result != CUDA_SUCCESS)
     return result;
-  kernel->settings.push_back({attribute, value, device->ordinal});
+  bool known = false;
+  for (KernelSetting& setting : kernel->settings) {
+    if (setting.attribute != attribute || setting.device != device->ordinal) continue;
+    setting.value = value;
+    known = true;
+  }
+  if (!known) kernel->settings.push_back({attribute, value, device->ordinal});
   for (const Instance& instance : kernel->instances) {
     Kernel* other = runtime->kernels.Find(instance.id);
     const Context* context = runtime->contexts.Find(instance.context_id);

@@ -44,6 +44,13 @@ struct ContextLocal {
   void (*destructor)(CUcontext, void* key, void* value);
 };
 
+// A limit of a context as it was told last, so that it is asked for once.
+struct KnownLimit {
+  std::atomic<int> result{kUnknown};  // written last
+  std::atomic<size_t> value{0};
+  static constexpr int kUnknown = -1;
+};
+
 // A context: a group of objects on one device. Ids on the wire are the low 32 bits' index + 1; see
 // WireContext.
 struct Context {
@@ -51,9 +58,11 @@ struct Context {
   uint32_t wire_id = 0;  // unique in this process, never reused
   Device* device = nullptr;
   bool primary = false;
+  uint64_t green_id = 0;  // of the green context that this stands for; see green_context.h
   std::atomic<bool> active{false};  // primary: retained at least once since the last reset
   std::atomic<uint32_t> flags{0};
   std::atomic<int> cache_config{CU_FUNC_CACHE_PREFER_NONE};
+  KnownLimit limits[CU_LIMIT_MAX];
   // Launches of kernels that may print; and how many there were when the latest synchronisation of
   // the whole context began that has ended. See Completion::TellsAll.
   std::atomic<uint64_t> printing_launches{0};
@@ -63,9 +72,11 @@ struct Context {
 
   Context() = default;
   Context& operator=(const Context&) {  // a fresh slot is assigned Context()
-    id = 0, wire_id = 0, device = nullptr, primary = false, active = false, flags = 0;
+    id = 0, wire_id = 0, device = nullptr, primary = false, green_id = 0;
+    active = false, flags = 0;
     printing_launches = 0, printing_shown = 0, attach_count = 1;
     locals.clear();
+    for (KnownLimit& limit : limits) limit.result = KnownLimit::kUnknown;
     return *this;
   }
 };
@@ -73,6 +84,7 @@ struct Context {
 struct Stream {
   uint64_t id = 0;
   uint64_t context_id = 0;
+  uint64_t green_id = 0;  // of a green context: that one's context is the primary
   uint32_t flags = 0;
   int priority = 0;
 };
@@ -95,6 +107,19 @@ struct Event {
   bool polled = false;   // the program has asked for its state
   uint64_t signal = 0;   // what its word shows when the latest record is reached; 0: nothing does
   uint32_t queries = 0;  // that found it pending, since then
+};
+
+// See calls/coredump.cc. Guarded by Runtime's coredump mutex.
+struct CoredumpSettings {
+  uint64_t context_id = 0;  // 0: the process's
+  uint32_t set = 0;         // of a context: its own, a bit a CUcoredumpSettings
+  bool on_exception = false;
+  bool trigger_host = true;
+  bool lightweight = false;
+  bool user_trigger = false;
+  int flags = CU_COREDUMP_DEFAULT_FLAGS;
+  char file[1024] = {};
+  char pipe[1024] = {};
 };
 
 struct KernelParameter {

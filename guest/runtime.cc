@@ -246,13 +246,18 @@ Session* OpenDevice(Device* device, CUresult* result) {
     *result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     return nullptr;
   }
-  auto* session = new Session(std::move(channel), dialled.welcome);
+  auto* session = new Session(std::move(channel), dialled.welcome, Options(device->host_index),
+                              GetConfig().resume_seconds);
   if (!session->window_reserved()) {
     LogLine("device %d: addresses 0x%llx and up, which the device uses, are taken in this process",
             device->ordinal, static_cast<unsigned long long>(dialled.welcome.window_base));
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     delete session;
     return nullptr;
+  }
+  if (!dialled.welcome.resume_token.empty() && !session->StartStandby()) {
+    LogLine("device %d: no thread to be had; it cannot follow this machine when that is moved",
+            device->ordinal);
   }
   device->session = session;
   Session* none = nullptr;
@@ -297,17 +302,21 @@ void ForgetOpened(Context* context, uint64_t address) {
 
 }  // namespace
 
-CUresult EmptyContext(Context* context) {
-  Runtime* state = GetRuntime();
-  // Locals first: their destructors, in the runtimes that made them, may still look at the context.
+void EndLocals(Context* context) {
   std::vector<ContextLocal> locals;
   {
-    MutexLock lock(&state->locals_mutex);
+    MutexLock lock(&GetRuntime()->locals_mutex);
     locals.swap(context->locals);
   }
   for (const ContextLocal& local : locals) {
     if (local.destructor != nullptr) local.destructor(ToHandle(context), local.key, local.value);
   }
+}
+
+CUresult EmptyContext(Context* context) {
+  Runtime* state = GetRuntime();
+  // Locals first: their destructors, in the runtimes that made them, may still look at the context.
+  EndLocals(context);
   if (context->device->session == nullptr) return CUDA_SUCCESS;
   wire::ContextDestroyRequest request;
   wire::EmptyReply reply;
@@ -316,6 +325,7 @@ CUresult EmptyContext(Context* context) {
   context->wire_id = next_context_wire_id.fetch_add(1, std::memory_order_relaxed);
 
   std::vector<uint64_t> ids;
+  if (context->primary) ForgetGreenContexts(context->device);
   const uint64_t owner = context->id;
   state->streams.ForEach([&](Stream* stream, uint64_t id) {
     if (stream->context_id == owner) ids.push_back(id);

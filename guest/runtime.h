@@ -16,6 +16,7 @@
 
 #include "guest/allocations.h"
 #include "guest/graph.h"
+#include "guest/green_context.h"
 #include "guest/handle_table.h"
 #include "guest/objects.h"
 #include "guest/session.h"
@@ -49,9 +50,13 @@ struct Runtime {
   HandleTable<PhysicalMemory, HandleKind::kPhysicalMemory> physical_memory;
   HandleTable<Array, HandleKind::kArray> arrays;
   HandleTable<Link, HandleKind::kLink> links;
+  HandleTable<GreenContext, HandleKind::kGreenContext> green_contexts;
+  HandleTable<ResourceDescription, HandleKind::kResourceDescription> resource_descriptions;
   std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
   std::vector<HostReservation> host_reservations;   // likewise
   std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
+  CoredumpSettings coredump;                        // guarded by coredump_mutex
+  std::vector<CoredumpSettings> context_coredump;   // likewise
   // Guarded by graph_mutex.
   std::vector<Capture*> captures;  // that have begun and not ended; owned
   uint64_t last_capture_id = 0;
@@ -68,6 +73,8 @@ struct Runtime {
   Mutex device_mutex;      // Device's mutable members, contexts' life
   Mutex library_mutex;     // Library, Kernel::devices, Module
   Mutex stream_mutex;      // StreamAttributes
+  Mutex green_mutex;       // GreenContext
+  Mutex coredump_mutex;    // CoredumpSettings
   Mutex locals_mutex;      // Context::locals
   Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
@@ -92,6 +99,9 @@ Session* FirstSession();
 
 // Makes a context object on `device`; 0 if there are too many.
 uint64_t NewContext(Device* device, bool primary, uint32_t flags);
+
+// Ends what runtimes and libraries keep in the context, by their destructors.
+void EndLocals(Context* context);
 
 // Destroys everything in `context` on both sides: streams, events, modules, allocations, locals
 // (whose destructors run first). The context object itself stays; the caller ends or reuses it.

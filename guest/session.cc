@@ -48,8 +48,13 @@ void PrintedText::Show() {
   error.clear();
 }
 
-Session::Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome)
-    : channel_(std::move(channel)), welcome_(welcome), window_reserved_(ReserveWindow(welcome)) {}
+Session::Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome,
+                 const DialOptions& dial, uint32_t resume_seconds)
+    : channel_(std::move(channel)),
+      welcome_(welcome),
+      dial_(dial),
+      resume_seconds_(resume_seconds),
+      window_reserved_(ReserveWindow(welcome)) {}
 
 void Session::Fail(CUresult result) {
   CUresult none = CUDA_SUCCESS;
@@ -98,6 +103,8 @@ bool Session::FlushAll() {
         channel_->Wait(Channel::kWritable | Channel::kReadable, 0, kBlockedSenderWait);
         break;
       default:
+        // What it had to say is said; who receives sees how the stream ended.
+        if (MayEnd()) return true;
         Lost();
         return false;
     }
@@ -134,7 +141,7 @@ CUresult Session::WaitFor(ReplySlot* slot) {
       receive_mutex_.Unlock();
       return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    if (leader_) {
+    if (leader_ || leaving_ == Leaving::kAway) {
       received_.Wait(&receive_mutex_);
       continue;
     }
@@ -148,7 +155,7 @@ CUresult Session::WaitFor(ReplySlot* slot) {
       receive_mutex_.Lock();
     }
     leader_ = false;
-    if (!alive) Lost();
+    if (!alive) StreamEnded();
     received_.Broadcast();
   }
   const CUresult result = slot->result;
@@ -160,13 +167,13 @@ CUresult Session::WaitFor(ReplySlot* slot) {
 void Session::HelpReceive() {
   {
     MutexLock lock(&receive_mutex_);
-    if (leader_) return;
+    if (leader_ || leaving_ == Leaving::kAway) return;
     leader_ = true;
   }
   const bool alive = DrainReceived();
   MutexLock lock(&receive_mutex_);
   leader_ = false;
-  if (!alive) Lost();
+  if (!alive) StreamEnded();
   received_.Broadcast();
 }
 
@@ -216,6 +223,16 @@ void Session::Handle(const Frame& frame) {
     }
     case wire::Opcode::kDeviceOutput:
       HandleDeviceOutput(frame);
+      return;
+    case wire::Opcode::kSessionLeaves: {
+      wire::Decoder decoder(frame.body);
+      wire::SessionLeavesEvent event;
+      if (!standby_ || !event.Decode(decoder)) break;
+      HandleSessionLeaves(event.number);
+      return;
+    }
+    case wire::Opcode::kSessionStays:
+      HandleSessionStays();
       return;
     case wire::Opcode::kDeviceFailed: {
       wire::Decoder decoder(frame.body);
@@ -343,19 +360,21 @@ void Session::HandleDeviceOutput(const Frame& frame) {
 int Session::ReceiveDescriptor() { return channel_->ReceiveDescriptor(kDescriptorWait); }
 bool Session::SendDescriptor(int fd) { return channel_->SendDescriptor(fd); }
 
+bool Session::StartThread(void* (*main)(void* session)) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const int failed = pthread_create(&thread, &attributes, main, this);
+  pthread_attr_destroy(&attributes);
+  return failed == 0;
+}
+
 uint64_t Session::AddHostFunction(void (*function)(void*), void* argument, AfterFailure after) {
   MutexLock lock(&receive_mutex_);
   if (host_functions_.size() >= kHostFunctionsMax) return 0;
-  if (!service_started_) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int failed = pthread_create(&thread, &attributes, &Session::ServiceMain, this);
-    pthread_attr_destroy(&attributes);
-    if (failed != 0) return 0;
-    service_started_ = true;
-  }
+  if (!service_started_) service_started_ = StartThread(&Session::ServiceMain);
+  if (!service_started_) return 0;
   const uint64_t id = next_host_function_++;
   HostFunctionEntry entry;
   entry.id = id;
@@ -416,7 +435,7 @@ void Session::RunService() {
       continue;
     }
     if (lost_.load(std::memory_order_relaxed)) break;
-    if (leader_ || host_functions_.empty()) {
+    if (leader_ || leaving_ == Leaving::kAway || host_functions_.empty()) {
       service_waiting_ = true;
       received_.Wait(&receive_mutex_);
       service_waiting_ = false;
@@ -428,7 +447,7 @@ void Session::RunService() {
     const bool alive = DrainReceived();
     receive_mutex_.Lock();
     leader_ = false;
-    if (!alive) Lost();
+    if (!alive) StreamEnded();
     received_.Broadcast();
   }
   receive_mutex_.Unlock();

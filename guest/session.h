@@ -9,7 +9,9 @@
 // the program is in a call). A sender that finds the channel full drains the receiving direction
 // before it waits: the host may be unable to read on until it has got rid of copy results. Once the
 // channel is lost every call returns CUDA_ERROR_DEVICE_UNAVAILABLE, at once; once the device is
-// broken every call returns the error that broke it, and nothing is sent any more.
+// broken every call returns the error that broke it, and nothing is sent any more. Where the
+// session can leave its connection there is a second thread, from the beginning, which does that:
+// session_leaving.cc.
 #ifndef CONSORT_GUEST_SESSION_H_
 #define CONSORT_GUEST_SESSION_H_
 
@@ -27,6 +29,7 @@
 #include "gen/wire/requests.h"
 #include "guest/mutex.h"
 #include "vmsock/channel.h"
+#include "vmsock/dial.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::guest {
@@ -81,8 +84,12 @@ inline constexpr bool kLeavesIdle<wire::cuEventQueryRequest> = true;
 class Session {
  public:
   // Takes the channel; `welcome` is what the host agreed to. Reserves the address window in this
-  // process.
-  Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome);
+  // process. `dial` is how the channel was got, borrowed for good; a session that has left it waits
+  // so many seconds for another.
+  Session(std::unique_ptr<Channel> channel, const wire::Welcome& welcome, const DialOptions& dial,
+          uint32_t resume_seconds);
+  // Where the session can leave its connection. False: there is no thread to be had.
+  bool StartStandby();
 
   // False if the address window is taken by something else in this process.
   bool window_reserved() const { return window_reserved_; }
@@ -97,6 +104,7 @@ class Session {
   CUresult Post(uint32_t context, const Request& request) {
     if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
     MutexLock lock(&send_mutex_);
+    AwaitMaySend();
     return Send(context, 0, request);
   }
 
@@ -111,6 +119,7 @@ class Session {
     CUresult result;
     {
       MutexLock lock(&send_mutex_);
+      AwaitMaySend();
       result = Send(context, call, request);
     }
     if (result == CUDA_SUCCESS) result = WaitFor(slot);
@@ -227,10 +236,33 @@ class Session {
   void HandleTransferData(const Frame& frame);
   void HandleDeviceOutput(const Frame& frame);
   void RunService();
+  // Of this session's own; nobody waits for its end.
+  bool StartThread(void* (*main)(void* session));
   static void* ServiceMain(void* session);
+
+  // --- Leaving the connection. session_leaving.cc
+  enum class Leaving : uint8_t { kStays, kAsked, kReady, kAway };
+  static void* StandbyMain(void* session);
+  void RunStandby();
+  Leaving leaving();
+  void HandleSessionLeaves(uint64_t number);
+  void HandleSessionStays();
+  // send_mutex_ held, and released meanwhile.
+  void AwaitMaySend();
+  void LetSend();
+  // Whether the host may end the stream without anything being lost.
+  bool MayEnd();
+  // receive_mutex_ held: nothing more comes on this connection.
+  void StreamEnded();
+  void Leave();
+  void Return();
+  bool Reconnect();
 
   std::unique_ptr<Channel> channel_;
   const wire::Welcome welcome_;
+  const DialOptions dial_;
+  const uint32_t resume_seconds_;
+  bool standby_ = false;  // there is the thread; before the session is used
   bool window_reserved_ = false;
   std::atomic<bool> lost_{false};
   std::atomic<bool> told_{false};
@@ -238,6 +270,8 @@ class Session {
   std::atomic<CUresult> failure_{CUDA_SUCCESS};
 
   Mutex send_mutex_;
+  Condition sendable_;
+  bool may_send_ = true;  // guarded by send_mutex_; false: senders wait
   std::atomic<uint64_t> staged_sent_{0};
   std::atomic<uint64_t> work_sent_{0};
 
@@ -251,7 +285,9 @@ class Session {
   Mutex receive_mutex_;
   Condition received_;
   bool leader_ = false;
-  PrintedText printed_;  // for whom the next frame lets go on
+  Leaving leaving_ = Leaving::kStays;
+  uint64_t leaving_number_ = 0;  // of SessionLeaves
+  PrintedText printed_;          // for whom the next frame lets go on
   std::vector<ReplySlot*> slots_;
   std::vector<HostFunctionEntry> host_functions_;
   uint64_t next_host_function_ = 1;

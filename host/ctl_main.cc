@@ -36,6 +36,7 @@
 #include "host/ctl/tenant_commands.h"
 #include "host/ctl/upgrade_command.h"
 #include "host/ctl/vm_commands.h"
+#include "host/ctl/vm_transfer.h"
 #include "host/limits.h"
 
 namespace consort::host {
@@ -61,7 +62,13 @@ struct Options {
   uint32_t device = 0;
   std::string folder;
   std::string show;
+  bool leave = false;
   RestoreTarget restore;
+  AwaitTarget await;
+  QemuMachine machine;
+  QemuMachine to;
+  std::string plugged = "consort";
+  std::string uri;
   std::string tenant;
   std::string application;
   std::string trace_bytes_max = "256MiB";
@@ -292,7 +299,7 @@ int Checkpoint(const Options& options, bool remote) {
     return Fail(absl::InvalidArgumentError("an application and a folder are wanted, or --show"));
   }
   return Done(host::Checkpoint(options.paths.admin_socket, options.application,
-                               OnHost(options.folder, remote), std::cout));
+                               OnHost(options.folder, remote), options.leave, std::cout));
 }
 
 // As a service: what happens goes to its log.
@@ -426,9 +433,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   CLI::App* policy = app.add_subcommand("policy", "shows or sets how devices are shared");
-  policy->add_option("name", options.policy,
-                     "a policy (tfs, las, ps, fcfs, sjf, credit, idle), none, or default: as "
-                     "consortd's flags and files say");
+  policy->add_option(
+      "name", options.policy,
+      "a policy (tfs, slowdown, las, ps, fcfs, sjf, credit, idle), none, or default: "
+      "as consortd's flags and files say");
   CLI::App* migrate =
       app.add_subcommand("migrate", "moves a running application to another device of this host");
   migrate
@@ -448,6 +456,13 @@ int Main(int argc, char** argv) {
           "--show", options.show,
           "instead: says what is in the checkpoint in this folder, and whether it is whole")
       ->excludes(saved);
+  checkpoint->add_flag("--leave", options.leave,
+                       "its virtual machine leaves this host: consortctl await goes on");
+  CLI::App* await = app.add_subcommand(
+      "await", "lets an application that left with its virtual machine go on here");
+  await->add_option("folder", options.await.folder, "that it was taken into, or a copy")
+      ->required();
+  await->add_option("--to", options.await.device, "the device's number; else as where it was");
   CLI::App* restore =
       app.add_subcommand("restore", "puts an application from its folder back on a device");
   restore
@@ -530,6 +545,35 @@ int Main(int argc, char** argv) {
   CLI::App* check = vm->add_subcommand("check", "says what is missing, and how to mend it");
   check->add_option("domain", options.attach.domain, "its name")->required();
 
+  CLI::App* save = vm->add_subcommand(
+      "save", "saves a machine of QEMU into a folder, its programs' sessions with it");
+  CLI::App* restore_vm =
+      vm->add_subcommand("restore", "loads one into a QEMU that waits (-incoming defer)");
+  CLI::App* migrate_vm =
+      vm->add_subcommand("migrate", "moves a running machine to another QEMU and another consortd");
+  for (CLI::App* transfer : {save, restore_vm, migrate_vm}) {
+    transfer->add_option("vm", options.machine.name, "its name, as consortctl vms has it")
+        ->required();
+    transfer
+        ->add_option("folder", options.folder,
+                     "for sessions and machine; save and migrate make it, and both daemons see it")
+        ->required();
+    transfer->add_option("--qmp", options.machine.monitor, "the socket of QEMU's monitor (QMP)")
+        ->required();
+  }
+  for (CLI::App* leaves : {save, migrate_vm}) {
+    leaves->add_option("--device", options.plugged, "id of the vhost-user-vsock-pci device")
+        ->capture_default_str();
+  }
+  migrate_vm->add_option("--to-qmp", options.to.monitor, "of the QEMU that waits (-incoming defer)")
+      ->required();
+  migrate_vm
+      ->add_option("--to-admin-socket", options.to.admin_socket,
+                   "of the consortd that it belongs to")
+      ->required();
+  migrate_vm
+      ->add_option("--uri", options.uri, "between the two, QEMU's way: unix:PATH or tcp:HOST:PORT")
+      ->required();
   CLI::App* watch = vm->add_subcommand(
       "watch",
       "makes and removes machines' sockets as libvirt's domains come and go; does not end");
@@ -599,6 +643,10 @@ int Main(int argc, char** argv) {
         Migrate(options.paths.admin_socket, options.application, options.device, std::cout));
   }
   if (checkpoint->parsed()) return Checkpoint(options, connect->count() != 0);
+  if (await->parsed()) {
+    options.await.folder = OnHost(options.await.folder, connect->count() != 0);
+    return Done(Await(options.paths.admin_socket, options.await));
+  }
   if (restore->parsed()) {
     options.restore.folder = OnHost(options.restore.folder, connect->count() != 0);
     return Done(Restore(options.paths.admin_socket, options.restore, std::cout));
@@ -618,6 +666,17 @@ int Main(int argc, char** argv) {
         app, CONSORT_VERSION,
         absl::StrCat(".SH EXIT STATUS\n", kExitStatus, "\n.SH SEE ALSO\n.BR consortd (8)\n"));
     return EXIT_SUCCESS;
+  }
+  options.machine.admin_socket = options.paths.admin_socket;
+  options.to.name = options.machine.name;
+  const std::string vm_folder = OnHost(options.folder, /*remote=*/false);
+  if (save->parsed()) {
+    return Done(SaveVm(options.machine, options.plugged, vm_folder, std::cout));
+  }
+  if (restore_vm->parsed()) return Done(RestoreVm(options.machine, vm_folder, std::cout));
+  if (migrate_vm->parsed()) {
+    return Done(
+        MigrateVm(options.machine, options.to, options.plugged, options.uri, vm_folder, std::cout));
   }
   if (hook->parsed()) return Hook(options);
   if (watch->parsed()) LibvirtDomains::EnableEvents();

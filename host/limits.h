@@ -146,6 +146,10 @@ inline constexpr uint32_t kHandlesPerKind = 1 << 20;
 // two.
 inline constexpr uint32_t kContextsPerSession = 256;
 
+// Green contexts of one session. An H200 can be cut into sixteen disjoint parts; each has hardware
+// queues of its own, of which other sessions want some.
+inline constexpr uint32_t kGreenContextsPerSession = 64;
+
 // A device image (cubin, PTX or fat binary) in pieces: cuBLASLt's largest is 0.6 GiB.
 inline constexpr Bytes kImageBytesMax = 2 * kGiB;
 // All images that a session has sent and not yet released.
@@ -173,6 +177,12 @@ inline constexpr Nanos kMovePatience = 500 * kMillisecond;
 // worker that says nothing for so long has failed.
 inline constexpr Nanos kMoveStopMax = 10 * kSecond;
 inline constexpr Nanos kMoveSilenceMax = 30 * kSecond;
+// How long a program that is to leave its connection may take to answer, and to take what it was
+// told last. A guest library looks several times a second, whatever its program does.
+inline constexpr Nanos kLeavePatience = 10 * kSecond;
+// How long a session that was taken from a folder waits for its program. Its machine has to be
+// loaded and its device plugged in meanwhile.
+inline constexpr Nanos kAwaitedMax = 600 * kSecond;
 // Checkpoints (host/checkpoint): what is read, checked and unpacked at once, and of the list of
 // these parts as much as 1 TiB of device memory needs in the smallest extents.
 inline constexpr Bytes kCheckpointChunkBytesMax = kMoveSlotBytes;
@@ -250,6 +260,9 @@ inline constexpr uint32_t kSetTenantsMax = 256;
 // are small beside it, and no tenant gets far before it is measured.
 inline constexpr uint32_t kBatchRequestsMax = 64;
 inline constexpr Nanos kBatchTime = 1 * kMillisecond;
+// Where batches take longer than this beside others' work they get smaller, down to one request:
+// only at its end is it known what one has to pay.
+inline constexpr Nanos kBatchTookMax = 4 * kMillisecond;
 // Parts of a batch beyond which a stream's kernels and copies are not measured apart any more.
 inline constexpr size_t kBatchPhasePartsMax = 8;
 // An open batch to which nothing was added for so long is closed.

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "vmsock/wire/frame.h"
 
@@ -89,6 +90,14 @@ class Channel {
   virtual bool Describe(ChannelHandover* handover) const = 0;
   // Ends this object alone: the peer notices nothing, another process has the channel now.
   virtual void Abandon() = 0;
+
+  // Ends the connection and keeps the channel for Rejoin, once the peer has ended its direction and
+  // all that it said was received. Sender and receiver at once. False: not this kind of channel, or
+  // a frame is half-way.
+  virtual bool Part() = 0;
+  // Goes on over another connection to whoever has the peer's end by now. After Part; likewise
+  // sender and receiver at once. False: the descriptor could not take the old one's place.
+  virtual bool Rejoin(UniqueFd socket) = 0;
 
   // Ends both directions; the peer sees kClosed after what was flushed before. Idempotent.
   virtual void Close() = 0;

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@
 #include "vmsock/limits.h"
 #include "vmsock/listen.h"
 #include "vmsock/socket_io.h"
+#include "vmsock/stream_channel.h"
 
 namespace consort {
 
@@ -566,6 +568,43 @@ TEST_P(ChannelConformance, AnotherHostGoesOnWhereOneStopped) {
   }
   ChannelHandover none;
   EXPECT_EQ(guest_->Describe(&none), !GetParam().rings);
+}
+
+TEST_P(ChannelConformance, PartsAndGoesOnOverAnotherConnection) {
+  Open();
+  if (GetParam().rings) {
+    EXPECT_FALSE(guest_->Part());
+    EXPECT_FALSE(guest_->Rejoin(UniqueFd()));
+    return;
+  }
+  for (uint32_t round = 0; round < 3; ++round) {
+    ASSERT_EQ(SendFrame(guest_.get(), round, 4096), ChannelStatus::kOk);
+    ASSERT_EQ(FlushAll(guest_.get()), ChannelStatus::kOk);
+    Frame frame;
+    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, round, 4096));
+    host_->Release(frame);
+    ASSERT_EQ(SendFrame(host_.get(), round, 4096), ChannelStatus::kOk);
+    ASSERT_EQ(FlushAll(host_.get()), ChannelStatus::kOk);
+    ChannelHandover handover;
+    ASSERT_TRUE(host_->Describe(&handover));
+    shutdown(handover.socket, SHUT_WR);
+    // What it said before it ended is there, and is received first.
+    ASSERT_EQ(ReceiveFrame(guest_.get(), &frame), ChannelStatus::kOk);
+    EXPECT_FALSE(guest_->Part()) << "a frame is held";
+    ASSERT_TRUE(FrameIs(frame, round, 4096));
+    guest_->Release(frame);
+    ASSERT_EQ(ReceiveFrame(guest_.get(), &frame), ChannelStatus::kClosed);
+    ASSERT_TRUE(guest_->Part());
+    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kClosed);
+    EXPECT_EQ(guest_->TryReserve(4096), nullptr);
+    absl::StatusOr<Ends> ends = GetParam().connect();
+    ASSERT_TRUE(ends.ok()) << ends.status();
+    ASSERT_EQ(PrepareSocket(ends->guest.get()), 0);
+    ASSERT_TRUE(guest_->Rejoin(std::move(ends->guest)));
+    host_ = StreamChannel::Create(std::move(ends->host));
+    ASSERT_NE(host_, nullptr);
+  }
 }
 
 TEST_P(ChannelConformance, TwoThreadsMayWait) {

@@ -179,9 +179,10 @@ bool Greet(const DialOptions& options, const wire::Hello& hello, int fd, const D
     return false;
   }
   if (welcome.status != wire::kWelcomeOk) {
-    Fail(result,
-         welcome.status == wire::kWelcomeNoDevice ? DialError::kNoDevice : DialError::kRefused,
-         "%s refused: %s", options.endpoint, welcome.text);
+    const DialError error = welcome.status == wire::kWelcomeNoDevice  ? DialError::kNoDevice
+                            : welcome.status == wire::kWelcomeNotHere ? DialError::kNotHere
+                                                                      : DialError::kRefused;
+    Fail(result, error, "%s refused: %s", options.endpoint, welcome.text);
     return false;
   }
   if ((welcome.features & ~hello.features) != 0 || welcome.device_count > kDeviceSnapshotsMax ||
@@ -228,8 +229,10 @@ void OpenSession(const DialOptions& options, DialResult* result,
   hello.device = options.device;
   hello.assembly = options.assembly;
   if (options.rings != RingsWish::kNever && endpoint.family == AF_UNIX) {
-    hello.features |= wire::kFeatureRings;
+    // A proxy may carry it on: the daemon knows.
+    hello.features |= wire::kFeatureRings | wire::kFeatureResume;
   }
+  if (endpoint.family != AF_UNIX) hello.features |= wire::kFeatureResume;
   UniqueFd memory;
   if (!Greet(options, hello, socket_fd.get(), deadline, result,
              endpoint.family == AF_UNIX ? &memory : nullptr)) {
@@ -253,6 +256,20 @@ void OpenSession(const DialOptions& options, DialResult* result,
     *channel = StreamChannel::Create(static_cast<UniqueFd&&>(socket_fd));
   }
   if (*channel == nullptr) FailGreeting(result, options, errno);
+}
+
+UniqueFd ResumeSession(const DialOptions& options, const wire::ResumeToken& token,
+                       DialResult* result) {
+  *result = DialResult();
+  Endpoint endpoint;
+  UniqueFd socket_fd = Connect(options, &endpoint, result);
+  if (!socket_fd.valid()) return UniqueFd();
+  wire::Hello hello = MakeHello(options, wire::kPurposeResume);
+  hello.resume_token = token;
+  if (!Greet(options, hello, socket_fd.get(), HandshakeDeadline(options), result, nullptr)) {
+    return UniqueFd();
+  }
+  return socket_fd;
 }
 
 namespace {

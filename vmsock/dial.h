@@ -33,6 +33,7 @@ enum class DialError : uint8_t {
   kVersionMismatch,  // guest library and daemon do not fit together
   kNoDevice,         // the daemon has no device of that index for us
   kRefused,          // the daemon refused, for instance because of a limit
+  kNotHere,          // ResumeSession only: the daemon has not got the session, or not yet
   kProtocol,         // what answers is not consortd, or the connection broke during the greeting
   kNoResources,      // this process has no memory, addresses or descriptors left
 };
@@ -63,6 +64,11 @@ struct DialResult {
 
 // Connects and opens the session of this process on `options.device`. On success `channel` is open.
 void OpenSession(const DialOptions& options, DialResult* result, std::unique_ptr<Channel>* channel);
+
+// Connects and asks to go on with the session of `token`. Invalid: `result` says why, kNotHere if
+// another attempt may succeed. The socket is for Channel::Rejoin.
+UniqueFd ResumeSession(const DialOptions& options, const wire::ResumeToken& token,
+                       DialResult* result);
 
 // Connects and asks which devices there are. `devices` takes the first of them; their number is in
 // result->welcome.device_count, which is at most kDeviceSnapshotsMax. Texts in them are terminated.

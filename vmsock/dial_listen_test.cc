@@ -168,7 +168,7 @@ TEST(DialListenTcp, OpensASession) {
     EXPECT_THAT(accepted->peer.text, HasSubstr("tcp 127.0.0.1:"));
     absl::StatusOr<wire::Hello> hello = ReadHello(accepted->socket.get(), kPatience);
     ASSERT_TRUE(hello.ok()) << hello.status();
-    EXPECT_EQ(hello->features, 0u);
+    EXPECT_EQ(hello->features, wire::kFeatureResume);
     absl::StatusOr<HostChannel> opened =
         OpenHostChannel(std::move(accepted->socket), *hello, wire::Welcome(), {});
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -496,7 +496,7 @@ TEST_F(DialListen, SilentAndGarbageClientsAreDropped) {
   EXPECT_TRUE(greet(send_hello(hello, sizeof(hello))).ok());
   EXPECT_TRUE(absl::IsUnavailable(greet([](int) {})));
   EXPECT_TRUE(absl::IsUnavailable(greet(send_hello(hello, sizeof(hello) - 1))));
-  hello.purpose = 4;
+  hello.purpose = 5;
   EXPECT_TRUE(absl::IsInvalidArgument(greet(send_hello(hello, sizeof(hello)))));
   // Of another version, so it gets an answer: the refusal.
   hello.version = wire::kWireVersion + 1;

@@ -271,7 +271,8 @@ absl::StatusOr<wire::Hello> ReadHello(int fd, Nanos timeout) {
   }
   // Another version may know other purposes; CheckHello refuses it with an answer.
   if (hello.version == wire::kWireVersion && hello.purpose != wire::kPurposeQuery &&
-      hello.purpose != wire::kPurposeSession && hello.purpose != wire::kPurposeStatus) {
+      hello.purpose != wire::kPurposeSession && hello.purpose != wire::kPurposeStatus &&
+      hello.purpose != wire::kPurposeResume) {
     return absl::InvalidArgumentError(absl::StrCat("a client's purpose is ", hello.purpose));
   }
   hello.application[sizeof(hello.application) - 1] = '\0';

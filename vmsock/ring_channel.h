@@ -86,6 +86,8 @@ class RingChannel final : public Channel {
   int ReceiveDescriptor(Nanos timeout) override;
   bool Describe(ChannelHandover* handover) const override;
   void Abandon() override;
+  bool Part() override { return false; }  // its memory cannot follow
+  bool Rejoin(UniqueFd) override { return false; }
   void Close() override;
   const char* name() const override { return "unix+rings"; }
 

@@ -51,6 +51,25 @@ bool StreamChannel::Describe(ChannelHandover* handover) const {
 
 void StreamChannel::Abandon() { state_.store(State::kClosed, std::memory_order_relaxed); }
 
+bool StreamChannel::Part() {
+  if (!held_.empty() || reserved_ != 0 || sent_ != send_end_ || received_ != fill_end_ ||
+      descriptors_in_count_ != 0 || state_.load(std::memory_order_relaxed) != State::kOpen) {
+    return false;
+  }
+  peer_gone_.store(true, std::memory_order_relaxed);
+  shutdown(socket_.get(), SHUT_RDWR);
+  return true;
+}
+
+bool StreamChannel::Rejoin(UniqueFd socket) {
+  // The number stays, which other threads may be about to wait for.
+  if (dup3(socket.get(), socket_.get(), O_CLOEXEC) < 0) return false;
+  send_blocked_.store(false, std::memory_order_relaxed);
+  peer_gone_.store(false, std::memory_order_relaxed);
+  PublishReceiveState();
+  return true;
+}
+
 StreamChannel::StreamChannel(UniqueFd socket, int family)
     : socket_(static_cast<UniqueFd&&>(socket)), family_(family), creator_(getpid()) {}
 

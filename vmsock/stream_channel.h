@@ -55,6 +55,8 @@ class StreamChannel final : public Channel {
   int ReceiveDescriptor(Nanos timeout) override;
   bool Describe(ChannelHandover* handover) const override;
   void Abandon() override;
+  bool Part() override;
+  bool Rejoin(UniqueFd socket) override;
   void Close() override;
   const char* name() const override;
 
@@ -93,7 +95,8 @@ class StreamChannel final : public Channel {
   // Written by Close and on failure, by any thread; an old value has the effect of having come
   // earlier, so relaxed order is enough.
   std::atomic<State> state_{State::kOpen};
-  // The stream ended or broke; set by sender or receiver, for good. Relaxed for the same reason.
+  // The stream ended or broke; set by sender or receiver, until Rejoin. Relaxed for the same
+  // reason.
   std::atomic<bool> peer_gone_{false};
 
   SpinBudget spin_;

@@ -13,7 +13,7 @@ import tomllib
 
 
 # Sent by the guest library of its own accord, or by a function that is no driver call (guest/consort.h).
-NO_CALLS_REQUESTS = ("HostFunctionDone", "UnsupportedCalls", "MemoryReserve", "MemoryHint")
+NO_CALLS_REQUESTS = ("HostFunctionDone", "UnsupportedCalls", "MemoryReserve", "MemoryHint", "ReadyToLeave")
 
 
 class DescriptionError(Exception):

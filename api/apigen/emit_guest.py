@@ -36,7 +36,7 @@ def has_default_stream(call, symbols):
 
 def calls_header(description, symbols):
     lines = [BANNER, "#ifndef CONSORT_GEN_GUEST_CALLS_H_\n#define CONSORT_GEN_GUEST_CALLS_H_\n",
-             "#include <cuda.h>\n", "#include \"guest/default_stream.h\"\n",
+             "#include <cuda.h>\n#include <cudaProfiler.h>\n", "#include \"guest/default_stream.h\"\n",
              "// One function a described call, with the signature of the driver's, in the order of its\n"
              "// parameters; a call that has per-thread variants is told which default stream the caller meant.\n"
              "// The bodies are in guest/calls/<section>.cc, or generated.",

@@ -42,9 +42,17 @@ Bytes TypeBytes(std::string_view word) {
   return bits / 8;
 }
 
+void Add(const std::string& name, const DeclaredVariable& declared, Variables* variables) {
+  const auto [found, is_new] = variables->emplace(name, declared);
+  if (is_new) return;
+  found->second.bytes = std::max(found->second.bytes, declared.bytes);
+  found->second.constant &= declared.constant;
+}
+
 // A statement outside of braces: adds what it declares.
 void AddDeclared(std::string_view statement, Variables* variables) {
   bool in_memory = false;
+  bool constant = false;
   Bytes element = 0;
   while (true) {
     const std::string_view word = TakeWord(&statement);
@@ -52,6 +60,7 @@ void AddDeclared(std::string_view statement, Variables* variables) {
     if (word == ".extern") return;
     if (word == ".global" || word == ".const") {
       in_memory = true;
+      constant = word == ".const";
     } else if (word == ".align" || word == ".v2" || word == ".v4") {
       if (word == ".align") TakeWord(&statement);
     } else if (word.front() == '.') {
@@ -68,7 +77,7 @@ void AddDeclared(std::string_view statement, Variables* variables) {
         bytes *= std::strtoull(count.c_str(), nullptr, 0);
         statement.remove_prefix(close + 1);
       }
-      (*variables)[std::string(word)] = std::max<Bytes>(bytes, 1);
+      Add(std::string(word), {std::max<Bytes>(bytes, 1), constant}, variables);
       // ".global .u32 a, b;"
       if (statement.empty() || statement.front() != ',') return;
       statement.remove_prefix(1);
@@ -105,37 +114,53 @@ struct Symbol {
 };
 static_assert(sizeof(Symbol) == 24);
 
-void AddOfElf(std::span<const std::byte> elf, Variables* variables) {
-  constexpr uint64_t kSectionTableAt = 40, kSectionCountAt = 60;
+// True: there may be code.
+bool AddOfElf(std::span<const std::byte> elf, Variables* variables) {
+  constexpr uint64_t kSectionTableAt = 40, kSectionCountAt = 60, kSectionNamesAt = 62;
   constexpr uint32_t kSymbolTable = 2;
-  constexpr uint8_t kObject = 1;
+  constexpr uint8_t kObject = 1, kFunction = 2;
   uint64_t table = 0;
-  uint16_t count = 0;
-  if (!Read(elf, kSectionTableAt, &table) || !Read(elf, kSectionCountAt, &count)) return;
+  uint16_t count = 0, names_of_sections = 0;
+  if (!Read(elf, kSectionTableAt, &table) || !Read(elf, kSectionCountAt, &count) ||
+      !Read(elf, kSectionNamesAt, &names_of_sections)) {
+    return true;
+  }
   const auto section = [&](uint64_t index, SectionHeader* header) {
     return index < count && table <= elf.size() &&
            Read(elf, table + index * sizeof(SectionHeader), header);
   };
-  for (uint64_t i = 0; i < count; ++i) {
-    SectionHeader symbols, names;
-    if (!section(i, &symbols) || symbols.type != kSymbolTable || !section(symbols.link, &names) ||
-        symbols.offset > elf.size() || names.offset > elf.size()) {
-      continue;
-    }
+  // What begins at `at` of the section's text, up to a NUL or the text's end.
+  const auto name_in = [&](uint64_t names_section, uint64_t at) -> std::string_view {
+    SectionHeader names;
+    if (!section(names_section, &names) || names.offset > elf.size()) return {};
     const std::span<const std::byte> text =
         elf.subspan(names.offset, std::min<uint64_t>(names.bytes, elf.size() - names.offset));
+    if (at >= text.size()) return {};
+    const char* const begin = reinterpret_cast<const char*>(text.data()) + at;
+    return {begin, strnlen(begin, text.size() - at)};
+  };
+  // Where there are too many sections for the header, none is looked at.
+  bool code = count == 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    SectionHeader symbols;
+    if (!section(i, &symbols) || symbols.type != kSymbolTable || symbols.offset > elf.size()) {
+      continue;
+    }
     for (uint64_t at = 0; at + sizeof(Symbol) <= symbols.bytes; at += sizeof(Symbol)) {
       Symbol symbol;
       if (!Read(elf, symbols.offset + at, &symbol)) break;
-      if ((symbol.info & 0xf) != kObject || symbol.section == 0 || symbol.name >= text.size()) {
-        continue;
-      }
-      const char* const begin = reinterpret_cast<const char*>(text.data()) + symbol.name;
-      const std::string name(begin, strnlen(begin, text.size() - symbol.name));
-      if (!name.empty()) (*variables)[name] = std::max<Bytes>(symbol.bytes, 1);
-      if (variables->size() > kVariablesMax) return;
+      code |= (symbol.info & 0xf) == kFunction;
+      if ((symbol.info & 0xf) != kObject || symbol.section == 0) continue;
+      const std::string name(name_in(symbols.link, symbol.name));
+      if (name.empty()) continue;
+      SectionHeader place;
+      const bool constant = section(symbol.section, &place) &&
+                            name_in(names_of_sections, place.name).starts_with(".nv.constant");
+      Add(name, {std::max<Bytes>(symbol.bytes, 1), constant}, variables);
+      if (variables->size() > kVariablesMax) return true;
     }
   }
+  return code;
 }
 
 }  // namespace
@@ -177,15 +202,17 @@ Variables VariablesOfPtx(std::string_view text) {
 
 absl::StatusOr<Variables> VariablesOf(std::span<const std::byte> bytes) {
   Variables variables;
-  const auto add_ptx = [&variables](std::string_view text) {
-    for (auto& [name, size] : VariablesOfPtx(text)) variables.emplace(name, size);
+  bool code = false;
+  const auto add_ptx = [&](std::string_view text) {
+    code |= text.find(".entry") != text.npos || text.find(".func") != text.npos;
+    for (const auto& [name, declared] : VariablesOfPtx(text)) Add(name, declared, &variables);
   };
   switch (Classify(bytes)) {
     case ImageKind::kPtx:
       add_ptx({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
       break;
     case ImageKind::kElf:
-      AddOfElf(bytes, &variables);
+      code = AddOfElf(bytes, &variables);
       break;
     case ImageKind::kFatBinary: {
       ASSIGN_OR_RETURN(const std::vector<FatBinary> binaries, ParseFatBinaries(bytes));
@@ -196,7 +223,9 @@ absl::StatusOr<Variables> VariablesOf(std::span<const std::byte> bytes) {
             add_ptx(text);
           } else if (entry.kind == EntryKind::kElf) {
             ASSIGN_OR_RETURN(const std::vector<std::byte> elf, Decompress(entry));
-            AddOfElf(elf, &variables);
+            code |= AddOfElf(elf, &variables);
+          } else {
+            code = true;
           }
         }
       }
@@ -208,6 +237,7 @@ absl::StatusOr<Variables> VariablesOf(std::span<const std::byte> bytes) {
   if (variables.size() > kVariablesMax) {
     return absl::ResourceExhaustedError("an image with too many variables");
   }
+  if (!code && variables.size() == 1) variables.begin()->second.alone = true;
   return variables;
 }
 

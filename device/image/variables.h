@@ -2,7 +2,8 @@
 // device/image/variables.h: the module variables (__device__, __constant__) that an image has. The
 // driver finds one by its name and lists none.
 //
-// Read from PTX declarations and from the symbol tables of machine code. The bytes are a guest's:
+// Read from PTX declarations and from the symbol tables of machine code, in which those in constant
+// memory lie in sections .nv.constant*, as ptxas was seen to write. The bytes are a guest's:
 // see image.h. Pure; thread safe. Sources: PTX ISA 9.0, state spaces and linkage directives; System
 // V ABI, symbol table.
 #ifndef CONSORT_DEVICE_IMAGE_VARIABLES_H_
@@ -22,8 +23,13 @@ namespace consort::image {
 // Variables of all entries of one image; more is refused.
 inline constexpr size_t kVariablesMax = 1 << 16;
 
-// By name, with the bytes of each as far as its declaration tells them plainly: at least 1.
-using Variables = std::map<std::string, Bytes>;
+struct DeclaredVariable {
+  Bytes bytes = 1;        // at least, as far as declarations tell plainly
+  bool constant = false;  // everywhere in constant memory, which kernels cannot write
+  bool alone = false;     // nothing else is in its image: no code either, which could name it
+  bool operator==(const DeclaredVariable&) const = default;
+};
+using Variables = std::map<std::string, DeclaredVariable>;  // by name
 
 // Those of one PTX text. Declarations of other units' variables (.extern) are left out.
 Variables VariablesOfPtx(std::string_view text);

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 namespace consort::image {
@@ -37,9 +40,10 @@ constexpr char kPtx[] = R"(
 )";
 
 TEST(Variables, ArePtxDeclarationsOfGlobalAndConstantMemory) {
-  const Variables expected = {{"polynomial", 16}, {"table", 4096}, {"launches", 4},
-                              {"last_sum", 8},    {"wide", 4},     {"one", 4},
-                              {"two", 12},        {"to", 16},      {"$str", 6}};
+  const Variables expected = {
+      {"polynomial", {16, true}}, {"table", {4096, true}}, {"launches", {4, false}},
+      {"last_sum", {8, false}},   {"wide", {4, false}},    {"one", {4, false}},
+      {"two", {12, false}},       {"to", {16, false}},     {"$str", {6, false}}};
   EXPECT_EQ(VariablesOfPtx(kPtx), expected);
   std::vector<std::byte> image(sizeof(kPtx));
   std::memcpy(image.data(), kPtx, sizeof(kPtx));
@@ -54,9 +58,9 @@ TEST(Variables, OfTextThatEndsAnywhereAreReadWithinIt) {
   }
 }
 
-// Header, symbol table and its names.
-std::vector<std::byte> Elf() {
-  std::vector<std::byte> elf(64 + 3 * 64 + 4 * 24 + 32);
+// Header, symbol table, names, and the section of what is called "table", which is called `place`.
+std::vector<std::byte> Elf(const char* place) {
+  std::vector<std::byte> elf(64 + 4 * 64 + 4 * 24 + 64);
   const auto put = [&elf](size_t at, uint64_t value, size_t bytes) {
     std::memcpy(elf.data() + at, &value, bytes);
   };
@@ -64,19 +68,22 @@ std::vector<std::byte> Elf() {
               "\x7f"
               "ELF\x02\x01\x01",
               7);
-  const size_t sections = 64, symbols = sections + 3 * 64, names = symbols + 4 * 24;
+  const size_t sections = 64, symbols = sections + 4 * 64, names = symbols + 4 * 24;
   put(40, sections, 8);
   put(52, 64, 2);  // of this header
   put(58, 64, 2);  // of a section's
-  put(60, 3, 2);
+  put(60, 4, 2);
+  put(62, 2, 2);
   put(sections + 64 + 4, 2, 4);  // section 1: symbols, with the names of section 2
   put(sections + 64 + 24, symbols, 8);
   put(sections + 64 + 32, 4 * 24, 8);
   put(sections + 64 + 40, 2, 4);
   put(sections + 128 + 4, 3, 4);
   put(sections + 128 + 24, names, 8);
-  put(sections + 128 + 32, 32, 8);
+  put(sections + 128 + 32, 64, 8);
+  put(sections + 192, 32, 4);
   std::memcpy(elf.data() + names, "\0table\0kernel\0gone\0", 19);
+  std::memcpy(elf.data() + names + 32, place, std::strlen(place));
   const auto symbol = [&](size_t index, uint32_t name, uint8_t info, uint16_t section,
                           uint64_t bytes) {
     put(symbols + 24 * index, name, 4);
@@ -84,20 +91,53 @@ std::vector<std::byte> Elf() {
     put(symbols + 24 * index + 6, section, 2);
     put(symbols + 24 * index + 16, bytes, 8);
   };
-  symbol(1, 1, 0x11, 1, 4096);  // an object
+  symbol(1, 1, 0x11, 3, 4096);  // an object
   symbol(2, 7, 0x12, 1, 512);   // a function
   symbol(3, 14, 0x11, 0, 8);    // an object of somewhere else
   return elf;
 }
 
 TEST(Variables, AreObjectsOfMachineCode) {
-  const auto variables = VariablesOf(Elf());
+  const auto variables = VariablesOf(Elf(".nv.global"));
   ASSERT_TRUE(variables.ok()) << variables.status();
-  EXPECT_EQ(*variables, (Variables{{"table", 4096}}));
+  EXPECT_EQ(*variables, (Variables{{"table", {4096, false}}}));
+  const auto constants = VariablesOf(Elf(".nv.constant3"));
+  ASSERT_TRUE(constants.ok()) << constants.status();
+  EXPECT_EQ(*constants, (Variables{{"table", {4096, true}}}));
+}
+
+TEST(Variables, OfFatBinariesAreConstantWhereAllEntriesSaySo) {
+  std::ifstream file(CONSORT_IMAGE_TESTDATA "/mode_size.fatbin", std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto variables = VariablesOf(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  ASSERT_TRUE(variables->contains("scale"));
+  EXPECT_EQ(variables->at("scale"), (DeclaredVariable{16, true}));
+  ASSERT_TRUE(variables->contains("counted"));
+  EXPECT_EQ(variables->at("counted"), (DeclaredVariable{4, false}));
+  ASSERT_TRUE(variables->contains("by_architecture"));
+  EXPECT_EQ(variables->at("by_architecture"), (DeclaredVariable{4, false}));
+}
+
+TEST(Variables, AreAloneInAnImageWithoutCodeAndOtherVariables) {
+  const auto of_text = [](const std::string& text) {
+    return *VariablesOf(std::as_bytes(std::span(text.c_str(), text.size() + 1)));
+  };
+  const std::string head = ".version 8.0\n.target sm_70\n.address_size 64\n";
+  const std::string one = ".visible .global .align 8 .b8 one[112];\n";
+  EXPECT_EQ(of_text(head + one), (Variables{{"one", {112, false, true}}}));
+  EXPECT_FALSE(of_text(head + one + ".global .u32 two;\n").at("one").alone);
+  EXPECT_FALSE(of_text(head + one + ".visible .entry kernel() { ret; }\n").at("one").alone);
+  // Functions may be reached through pointers.
+  EXPECT_FALSE(of_text(head + one + ".visible .func function() { ret; }\n").at("one").alone);
+  std::vector<std::byte> elf = Elf(".nv.global");
+  EXPECT_FALSE(VariablesOf(elf)->at("table").alone);
+  elf[64 + 4 * 64 + 2 * 24 + 4] = std::byte{0};  // the function's symbol
+  EXPECT_TRUE(VariablesOf(elf)->at("table").alone);
 }
 
 TEST(Variables, OfDamagedMachineCodeAreReadWithinIt) {
-  const std::vector<std::byte> whole = Elf();
+  const std::vector<std::byte> whole = Elf(".nv.constant3");
   for (size_t at = 4; at < whole.size(); ++at) {
     for (const uint8_t value : {0x00, 0x7f, 0xff}) {
       std::vector<std::byte> damaged = whole;

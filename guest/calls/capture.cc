@@ -388,7 +388,7 @@ CUresult Begin(CUstream handle, CUgraph into, const CUgraphNode* dependencies, s
   StreamRef stream;
   if (CUresult result = FindStream(handle, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
-  if (stream.id == kLegacyStreamId) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream.handle == CU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->graph_mutex);
   Capture* other = nullptr;

@@ -129,7 +129,8 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   Runtime* runtime = GetRuntime();
   Context* context = runtime->contexts.Find(reinterpret_cast<uint64_t>(ctx));
   if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context == nullptr || context->primary || context->green_id != 0)
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->active.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   const CUresult result = EmptyContext(context);
   // Popped where it is current on this thread; other threads find it destroyed.
@@ -246,12 +247,24 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   if (pvalue == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  KnownLimit& known = context->limits[limit];
+  if (const int result = known.result.load(std::memory_order_acquire);
+      result != KnownLimit::kUnknown) {
+    if (result == CUDA_SUCCESS) *pvalue = known.value;
+    return static_cast<CUresult>(result);
+  }
   wire::ContextGetLimitRequest request;
   wire::ContextGetLimitReply reply;
   request.limit = limit;
-  if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
-  *pvalue = reply.value;
-  return CUDA_SUCCESS;
+  const CUresult result = Ask(context, request, &reply);
+  if (result == CUDA_SUCCESS) *pvalue = reply.value;
+  // Other errors are about more than this limit.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_UNSUPPORTED_LIMIT) {
+    known.value = reply.value;
+    known.result.store(result, std::memory_order_release);
+  }
+  return result;
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
@@ -261,7 +274,9 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   wire::ContextSetLimitReply reply;
   request.limit = limit;
   request.value = value;
-  return Ask(context, request, &reply);
+  const CUresult result = Ask(context, request, &reply);
+  if (limit >= 0 && limit < CU_LIMIT_MAX) context->limits[limit].result = KnownLimit::kUnknown;
+  return result;
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
@@ -314,11 +329,12 @@ CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   Context* context = nullptr;
   if (ctx == nullptr) {
-    if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+    if (CUresult result = CurrentOrGreenContext(&context); result != CUDA_SUCCESS) return result;
   } else if (CUresult result = FindContext(ctx, &context); result != CUDA_SUCCESS) {
     return result;
   }
   if (!context->active.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (context->green_id != 0) return SynchroniseGreen(context);
   // Of before, as others may launch meanwhile.
   const uint64_t printing_launches = context->printing_launches.load(std::memory_order_relaxed);
   wire::ContextSynchronizeRequest request;
@@ -341,7 +357,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Context* peer = nullptr;
   if (peerContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (CUresult result = FindContext(peerContext, &peer); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindHome(peerContext, &peer); result != CUDA_SUCCESS) return result;
   if (peer == context) return CUDA_ERROR_INVALID_CONTEXT;
   return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
@@ -351,7 +367,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   Context* peer = nullptr;
   if (peerContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (CUresult result = FindContext(peerContext, &peer); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindHome(peerContext, &peer); result != CUDA_SUCCESS) return result;
   return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 

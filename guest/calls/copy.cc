@@ -732,7 +732,7 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
   // "Serialized with respect all pending and future asynchronous work in" the contexts.
   for (CUcontext handle : {dstContext, srcContext}) {
     Context* context = nullptr;
-    if (handle == nullptr || FindContext(handle, &context) != CUDA_SUCCESS ||
+    if (handle == nullptr || FindHome(handle, &context) != CUDA_SUCCESS ||
         context->device->session == nullptr) {
       continue;  // cuMemcpyPeerAsync says what is wrong
     }

@@ -36,4 +36,9 @@ CUresult cuProfilerStart() { return CUDA_SUCCESS; }
 
 CUresult cuProfilerStop() { return CUDA_SUCCESS; }
 
+// "Starting with CUDA 12.0, it always returns error code CUDA_ERROR_NOT_SUPPORTED."
+CUresult cuProfilerInitialize(const char*, const char*, CUoutput_mode) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace consort::guest::calls

@@ -216,7 +216,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out, C
                                         unsigned int flags) {
   if (pHandle_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  if (CUresult result = ctx != nullptr ? FindContext(ctx, &context) : CurrentContext(&context);
+  if (CUresult result = ctx != nullptr ? FindHome(ctx, &context) : CurrentContext(&context);
       result != CUDA_SUCCESS) {
     return result;
   }

@@ -29,7 +29,7 @@ CUresult MakeFill(const CUDA_MEMSET_NODE_PARAMS_v2& params, GraphWork* work) {
     return CUDA_ERROR_INVALID_VALUE;
   if (params.width == 0 || params.height == 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  if (CUresult result = FindContext(params.ctx, &context); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindHome(params.ctx, &context); result != CUDA_SUCCESS) return result;
   uint64_t row = 0;
   uint64_t extent = 0;
   if (__builtin_mul_overflow(params.width, uint64_t{params.elementSize}, &row))
@@ -96,8 +96,7 @@ CUresult MakeKernel(const CUDA_KERNEL_NODE_PARAMS_v2* params, GraphWork* work) {
   CUDA_KERNEL_NODE_PARAMS_v2 known = *params;
   Context* context = nullptr;
   const CUcontext wanted = known.func == nullptr ? known.ctx : nullptr;
-  if (CUresult result =
-          wanted != nullptr ? FindContext(wanted, &context) : CurrentContext(&context);
+  if (CUresult result = wanted != nullptr ? FindHome(wanted, &context) : CurrentContext(&context);
       result != CUDA_SUCCESS) {
     return result;
   }
@@ -114,7 +113,7 @@ CUresult MakeKernel(const CUDA_KERNEL_NODE_PARAMS_v1* params, GraphWork* work) {
 CUresult MakeCopy(const CUDA_MEMCPY3D* copy, CUcontext handle, GraphWork* work) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  if (CUresult result = FindContext(handle, &context); result != CUDA_SUCCESS) return result;
+  if (CUresult result = FindHome(handle, &context); result != CUDA_SUCCESS) return result;
   if (CUresult result = PrepareCopy(*copy); result != CUDA_SUCCESS) return result;
   work->type = CU_GRAPH_NODE_TYPE_MEMCPY;
   work->context_id = context->id;

@@ -3,33 +3,44 @@
 // Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/green_context.h"
 
-namespace consort::guest::calls {
-namespace {
+namespace consort::guest {
 
-CUresult Create(CUstream* phStream, unsigned flags, int priority) {
-  if (phStream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
-    return CUDA_ERROR_INVALID_VALUE;
-  Context* context = nullptr;
-  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+CUresult CreateStream(Context* context, uint64_t green_id, uint32_t flags, int priority,
+                      CUstream* stream) {
   const wire::DeviceSnapshot& device = context->device->snapshot;
   // "If the specified priority is outside the numerical range, it will automatically be clamped."
   if (priority > device.stream_priority_least) priority = device.stream_priority_least;
   if (priority < device.stream_priority_greatest) priority = device.stream_priority_greatest;
-  const uint64_t id = GetRuntime()->streams.Create([&](Stream* stream, uint64_t new_id) {
-    stream->id = new_id;
-    stream->context_id = context->id;
-    stream->flags = flags;
-    stream->priority = priority;
+  const uint64_t id = GetRuntime()->streams.Create([&](Stream* made, uint64_t new_id) {
+    made->id = new_id;
+    made->context_id = context->id;
+    made->green_id = green_id;
+    made->flags = flags;
+    made->priority = priority;
   });
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::StreamCreateRequest request;
   request.stream = id;
   request.flags = flags;
   request.priority = priority;
+  request.green = green_id;
   if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
-  *phStream = reinterpret_cast<CUstream>(id);
+  if (green_id != 0) PassGate(green_id, id);
+  *stream = reinterpret_cast<CUstream>(id);
   return CUDA_SUCCESS;
+}
+
+namespace calls {
+namespace {
+
+CUresult Create(CUstream* phStream, unsigned flags, int priority) {
+  if (phStream == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentOrGreenContext(&context); result != CUDA_SUCCESS) return result;
+  return CreateStream(HomeOf(context), context->green_id, flags, priority, phStream);
 }
 
 }  // namespace
@@ -50,6 +61,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   if (CUresult result = FindStream(hStream, DefaultStream::kLegacy, &stream);
       result != CUDA_SUCCESS)
     return result;
+  if (stream.green_id != 0) KeepEndedWork(stream);
   if (!GetRuntime()->streams.Destroy(stream.id)) return CUDA_ERROR_INVALID_HANDLE;
   {
     Runtime* runtime = GetRuntime();
@@ -97,14 +109,21 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx, DefaultStream default
   StreamRef stream;
   if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
     return result;
-  *pctx = ToHandle(stream.context);
+  const GreenContext* green = GetRuntime()->green_contexts.Find(stream.green_id);
+  *pctx =
+      green != nullptr ? reinterpret_cast<CUcontext>(green->context_id) : ToHandle(stream.context);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx,
                            DefaultStream default_stream) {
-  if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
-  return cuStreamGetCtx(hStream, pCtx, default_stream);
+  if (pCtx == nullptr || pGreenCtx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  StreamRef stream;
+  if (CUresult result = FindStream(hStream, default_stream, &stream); result != CUDA_SUCCESS)
+    return result;
+  *pCtx = ToHandle(stream.context);
+  *pGreenCtx = reinterpret_cast<CUgreenCtx>(stream.green_id);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device, DefaultStream default_stream) {
@@ -167,4 +186,5 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   return Ask(event.context, request, &reply);
 }
 
-}  // namespace consort::guest::calls
+}  // namespace calls
+}  // namespace consort::guest

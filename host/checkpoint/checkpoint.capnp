@@ -34,6 +34,10 @@ struct Manifest {
   pinnedBytes @19 :UInt64;       # of host memory, which stays with the program
 
   chunks @20 :List(Chunk);       # as they follow each other in the data file
+
+  # Of one that has left its connection; empty: its connection is held where it was.
+  resumeToken @21 :Data;         # by which its program takes it up
+  vgpu @22 :UInt32;              # what its program calls the device
 }
 
 struct Chunk {

@@ -96,10 +96,7 @@ absl::StatusOr<std::vector<std::string>> FilesIn(int folder, absl::string_view p
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
-    const std::string& folder) {
-  const bool made = mkdir(folder.c_str(), 0700) == 0;
-  if (!made && errno != EEXIST) return Failure(folder, errno);
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   UniqueFd opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened.valid()) return Failure(folder, errno);
   if (flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -107,6 +104,14 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
     return absl::FailedPreconditionError(
         absl::StrCat(folder, ": an application that is held has its checkpoint there"));
   }
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
+    const std::string& folder) {
+  const bool made = mkdir(folder.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return Failure(folder, errno);
+  ASSIGN_OR_RETURN(UniqueFd opened, LockFolder(folder));
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesIn(opened.get(), folder));
   for (const std::string& name : files) {
     if (!IsOurs(name)) {

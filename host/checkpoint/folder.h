@@ -64,6 +64,10 @@ class CheckpointWriter {
   bool finished_ = false;
 };
 
+// The folder, locked for as long as the descriptor lives. kFailedPrecondition: somebody has it
+// locked.
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder);
+
 class CheckpointReader {
  public:
   // kNotFound: no checkpoint is there. kInvalidArgument, kDataLoss: see DecodeManifest; or the data

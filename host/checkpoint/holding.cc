@@ -188,12 +188,16 @@ absl::Status SendContents(MoveLink* link, const SlotMemory& slots, CheckpointRea
   return link->Send(MoveContentsEnd());
 }
 
+absl::Status OfThisBuild(const CheckpointManifest& manifest, const std::string& folder) {
+  const absl::Status build = CheckBuild(manifest);
+  if (build.ok()) return build;
+  return absl::FailedPreconditionError(absl::StrCat(folder, ": ", build.message()));
+}
+
 absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std::string& folder) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader, CheckpointReader::Open(folder));
   const CheckpointManifest& manifest = reader->manifest();
-  if (const absl::Status build = CheckBuild(manifest); !build.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(folder, ": ", build.message()));
-  }
+  RETURN_IF_ERROR(OfThisBuild(manifest, folder));
   if (manifest.id != held.id) {
     return absl::FailedPreconditionError(
         absl::StrCat(folder,
@@ -241,6 +245,21 @@ absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folde
   absl::StatusOr<HeldSession> held = Hold(link, folder, std::move(about));
   if (!held.ok()) TellFailure(link, held.status());
   return held;
+}
+
+absl::StatusOr<AwaitedSession> AwaitSession(const std::string& folder) {
+  AwaitedSession awaited;
+  ASSIGN_OR_RETURN(awaited.held.lock, LockFolder(folder));
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader, CheckpointReader::Open(folder));
+  awaited.manifest = reader->manifest();
+  RETURN_IF_ERROR(OfThisBuild(awaited.manifest, folder));
+  if (awaited.manifest.resume_token.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, ": its program waits where it was taken (consortctl restore)"));
+  }
+  awaited.held.id = awaited.manifest.id;
+  awaited.held.folder = folder;
+  return awaited;
 }
 
 absl::StatusOr<Bytes> RestoreSession(MoveLink* link, const HeldSession& held,

@@ -36,6 +36,15 @@ struct HeldSession {
 absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folder,
                                         CheckpointManifest about);
 
+// A session in a folder whose program has left its connection and has still to come.
+struct AwaitedSession {
+  HeldSession held;  // without descriptors but the lock
+  CheckpointManifest manifest;
+};
+// kFailedPrecondition: its connection is held where it was taken, or it is another build's, or
+// somebody has the folder. Else as CheckpointReader::Open.
+absl::StatusOr<AwaitedSession> AwaitSession(const std::string& folder);
+
 // Gives a session that arrives what `held` and `folder`, its own or a copy of that, have. The
 // result is how many bytes of device memory went. Whatever fails, `held` is as it was, and the
 // other end is told why. kInvalidArgument, kFailedPrecondition, kDataLoss, kNotFound: the folder is

@@ -72,6 +72,7 @@ std::string ManifestText(const CheckpointManifest& manifest) {
   line("modules", absl::StrCat(manifest.libraries, " with ", manifest.kernels, " kernels, ",
                                bytes(manifest.BytesOf(CheckpointChunk::Kind::kImage))));
   line("streams", absl::StrCat(manifest.streams, ", events ", manifest.events));
+  if (!manifest.resume_token.empty()) line("left", "its program goes on where it is awaited");
   line("pinned", absl::StrCat(bytes(manifest.pinned_bytes), ", which stay with the program"));
   line("on disk",
        absl::StrCat(bytes(manifest.packed_bytes()), " in ", manifest.chunks.size(), " chunks"));

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "vmsock/wire/handshake.h"
 
 namespace consort::host {
 
@@ -67,6 +68,9 @@ struct CheckpointManifest {
   uint64_t kernels = 0;
   uint64_t allocations = 0;
   Bytes pinned_bytes = 0;
+
+  wire::ResumeToken resume_token;  // of one that has left its connection
+  uint32_t vgpu = 0;               // what its program calls the device
 
   std::vector<CheckpointChunk> chunks;
 

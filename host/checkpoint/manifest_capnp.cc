@@ -50,6 +50,9 @@ void Write(const CheckpointManifest& from, capnp_checkpoint::Manifest::Builder t
   to.setKernels(from.kernels);
   to.setAllocations(from.allocations);
   to.setPinnedBytes(from.pinned_bytes);
+  const wire::ResumeToken& token = from.resume_token;
+  if (!token.empty()) to.setResumeToken(kj::arrayPtr(token.bytes, sizeof(token.bytes)));
+  to.setVgpu(from.vgpu);
   auto chunks = to.initChunks(static_cast<unsigned>(from.chunks.size()));
   for (unsigned i = 0; i < chunks.size(); ++i) {
     chunks[i].setKind(static_cast<uint8_t>(from.chunks[i].kind));
@@ -85,6 +88,10 @@ bool Read(capnp_checkpoint::Manifest::Reader from, CheckpointManifest* to) {
   to->kernels = from.getKernels();
   to->allocations = from.getAllocations();
   to->pinned_bytes = from.getPinnedBytes();
+  const auto token = from.getResumeToken();
+  if (token.size() != 0 && token.size() != sizeof(to->resume_token.bytes)) return false;
+  std::copy(token.begin(), token.end(), to->resume_token.bytes);
+  to->vgpu = from.getVgpu();
   for (const auto chunk : from.getChunks()) {
     CheckpointChunk& out = to->chunks.emplace_back();
     if (chunk.getKind() > static_cast<uint8_t>(CheckpointChunk::Kind::kContents) ||

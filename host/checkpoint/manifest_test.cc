@@ -34,6 +34,8 @@ CheckpointManifest Full() {
   manifest.kernels = 2;
   manifest.allocations = 11;
   manifest.pinned_bytes = 4096;
+  manifest.resume_token.bytes[15] = 7;
+  manifest.vgpu = 1;
   using Kind = CheckpointChunk::Kind;
   manifest.chunks = {{Kind::kState, 0, 800, 300, 1},
                      {Kind::kImage, 4096, 10'000, 4000, 2},

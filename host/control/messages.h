@@ -134,6 +134,7 @@ struct OpenSession {
   uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
   enum Origin : uint64_t { kNew, kMoves, kGoesOn };  // goes on: its worker has died
   uint64_t origin = kNew;
+  wire::ResumeToken resume_token;  // empty: it stays on its connection
 };
 
 // What a descriptor is to its session. Of memory there is one for each key, of the rest one.
@@ -173,6 +174,7 @@ struct WentOn {
 struct MoveOut {
   static constexpr MessageKind kKind = MessageKind::kMoveOut;
   uint64_t session = 0;
+  uint64_t leaves = 0;  // 1: its connection too, so that another host can go on with it
 };
 
 // What a session that goes over was stopped for.

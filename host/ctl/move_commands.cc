@@ -122,10 +122,17 @@ absl::Status Migrate(const std::string& admin_socket, const std::string& applica
 }
 
 absl::Status Checkpoint(const std::string& admin_socket, const std::string& application,
-                        const std::string& folder, std::ostream& out) {
+                        const std::string& folder, bool leaves, std::ostream& out) {
   ASSIGN_OR_RETURN(const Json status, AdminStatus(admin_socket));
   ASSIGN_OR_RETURN(const uint64_t session, FindApplication(status, application));
-  return Move(admin_socket, "/api/v1/checkpoints", {{"session", session}, {"folder", folder}}, out);
+  return Move(admin_socket, "/api/v1/checkpoints",
+              {{"session", session}, {"folder", folder}, {"leaves", leaves}}, out);
+}
+
+absl::Status Await(const std::string& admin_socket, const AwaitTarget& target) {
+  Json order = {{"folder", target.folder}};
+  if (target.device.has_value()) order["device"] = *target.device;
+  return AdminPut(admin_socket, "/api/v1/awaited", order);
 }
 
 absl::Status Restore(const std::string& admin_socket, const RestoreTarget& target,
@@ -157,6 +164,8 @@ absl::Status DrainDevice(const std::string& admin_socket, uint32_t device, std::
   std::set<uint64_t> left(first.begin(), first.end());
   size_t stay = 0;
   while (!left.empty()) {
+    // Before the moves: what is gone by now has been moved, and is told, or has ended.
+    ASSIGN_OR_RETURN(const Json now, AdminStatus(admin_socket));
     ASSIGN_OR_RETURN(const Json moves, Moves(admin_socket));
     for (const Json& move : moves) {
       const uint64_t session = move.value("session", uint64_t{0});
@@ -168,7 +177,6 @@ absl::Status DrainDevice(const std::string& admin_socket, uint32_t device, std::
         out << move.value("application", "") << " stays: " << move.value("text", "") << "\n";
       }
     }
-    ASSIGN_OR_RETURN(const Json now, AdminStatus(admin_socket));
     const std::vector<uint64_t> there = SessionsOn(now, device);
     const std::set<uint64_t> open(there.begin(), there.end());
     std::erase_if(left, [&](uint64_t session) { return !open.contains(session); });

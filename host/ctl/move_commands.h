@@ -34,8 +34,16 @@ absl::Status UndrainDevice(const std::string& admin_socket, uint32_t device);
 
 // Takes `application` off its device into a checkpoint in `folder`, a path on consortd's host, and
 // tells `out` what that took. kFailedPrecondition: it stays on its device, with the reason.
+// `leaves`: its connection too, so that its program goes on where the folder is awaited.
 absl::Status Checkpoint(const std::string& admin_socket, const std::string& application,
-                        const std::string& folder, std::ostream& out);
+                        const std::string& folder, bool leaves, std::ostream& out);
+
+// A program that has left comes to this host, for its session in `folder`.
+struct AwaitTarget {
+  std::string folder;
+  std::optional<uint32_t> device;  // none: of the number that it was on
+};
+absl::Status Await(const std::string& admin_socket, const AwaitTarget& target);
 
 // Puts `application`, which is held, back on a device. kFailedPrecondition: it is still held, with
 // the reason.

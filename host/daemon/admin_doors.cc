@@ -89,8 +89,11 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
     if (!number("session") || !folder()) {
       return bad(R"({"session": 12, "folder": "/var/lib/consort/train"})");
     }
-    return Done(actions->CheckpointSession(body["session"].get<uint64_t>(),
-                                           body["folder"].get<std::string>(), who));
+    CheckpointRequest wanted;
+    wanted.session = body["session"].get<uint64_t>();
+    wanted.folder = body["folder"].get<std::string>();
+    wanted.leaves = has("leaves") && body["leaves"] == true;
+    return Done(actions->CheckpointSession(wanted, who));
   }
   if (request.path == "/api/v1/restores") {
     if (!number("session") || (has("folder") && !folder()) ||
@@ -103,6 +106,17 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
     if (has("device")) wanted.device = DeviceOf(body);
     return Done(actions->RestoreSession(wanted, who));
   }
+  if (request.path == "/api/v1/awaited") {
+    if (!folder() || (has("device") && !number("device"))) {
+      return bad(R"({"folder": "/var/lib/consort/train", "device": 1})");
+    }
+    AwaitRequest wanted;
+    wanted.folder = body["folder"].get<std::string>();
+    if (has("device")) wanted.device = DeviceOf(body);
+    actions->AwaitProgram(wanted, who,
+                          [later](const absl::Status& status) { later(Done(status)); });
+    return std::nullopt;
+  }
   if (request.path == "/api/v1/devices") {
     if (!number("device") || !has("drained") || !body["drained"].is_boolean()) {
       return bad(R"({"device": 0, "drained": true})");
@@ -111,8 +125,8 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
   }
   return HttpResponse{
       kNotFound, kPlainText,
-      "PUT goes to /api/v1/scheduler, tenants, trace, moves, checkpoints, restores, devices and "
-      "upgrade\n"};
+      "PUT goes to /api/v1/scheduler, tenants, trace, moves, checkpoints, restores, awaited, "
+      "devices and upgrade\n"};
 }
 
 HttpResponse Answer(const HttpRequest& request, bool admin, AdminActions* actions) {

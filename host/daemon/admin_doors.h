@@ -39,6 +39,18 @@
 
 namespace consort::host {
 
+struct CheckpointRequest {
+  uint64_t session = 0;
+  std::string folder;
+  bool leaves = false;  // with its machine: its program goes on where the folder is awaited
+};
+
+// Of a session that has left with its machine.
+struct AwaitRequest {
+  std::string folder;
+  std::optional<uint32_t> device;  // none: of the number that it was on
+};
+
 // Of a session that is held in a checkpoint.
 struct RestoreRequest {
   uint64_t session = 0;
@@ -67,9 +79,13 @@ class AdminActions {
   virtual absl::Status MoveSession(uint64_t session, uint32_t device, const std::string& who) = 0;
   // Takes an application off its device into a checkpoint, and back; Moves tells how it went.
   // kInvalidArgument: no such session or device. Others: not now.
-  virtual absl::Status CheckpointSession(uint64_t session, const std::string& folder,
+  virtual absl::Status CheckpointSession(const CheckpointRequest& request,
                                          const std::string& who) = 0;
   virtual absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) = 0;
+  // The program of a session that has left with its machine is to go on here; `done` is told, on
+  // the loop, whether all is ready for it.
+  virtual void AwaitProgram(const AwaitRequest& request, const std::string& who,
+                            std::function<void(const absl::Status&)> done) = 0;
   // A drained device takes no new applications, and those that it has are told to go.
   virtual absl::Status SetDrained(uint32_t device, bool drained, const std::string& who) = 0;
   // The binary that is installed now takes over; Upgrades tells how it went. Others than OK: it

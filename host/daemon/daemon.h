@@ -137,9 +137,11 @@ class Daemon final : private AdminActions {
     bool owns_window = true;  // false: it arrives where it has been held, and that one has it
     uint64_t assembly;
     uint32_t vgpu;
-    std::string why;                          // it has its device
-    WorkerProcess* worker;                    // null: it waits for one
-    std::shared_ptr<const HeldSession> held;  // shared with the thread that restores it
+    std::string why;        // it has its device
+    WorkerProcess* worker;  // null: it waits for one
+    // Shared with the thread that restores it. Without a socket its program has still to come.
+    std::shared_ptr<HeldSession> held;
+    bool leaves = false;  // its connection, once it is held
     uint32_t weight = 1;
     uint64_t started_unix_seconds;
     Nanos started;
@@ -189,6 +191,8 @@ class Daemon final : private AdminActions {
   std::string WhyShown(const Connection& connection, uint32_t vgpu, size_t shown) const;
   void OpenOn(uint32_t index, Connection connection, const wire::Hello& hello);
   uint32_t WeightOf(const Connection& connection) const;
+  // What a session of the tenant is told of it.
+  OpenSession TermsOf(const std::string& tenant) const;
   void StartSession(Slot* slot, Connection connection, const wire::Hello& hello);
   // Of the windows that the tenant's sessions have, on all devices.
   SlotSet SlotsOf(const std::string& tenant) const;
@@ -241,7 +245,7 @@ class Daemon final : private AdminActions {
   absl::StatusOr<uint64_t> BeginArrival(const Session& session, uint32_t device,
                                         const UniqueFd& link);
   void EndArrival(uint64_t session);
-  void SendMoveOut(const Session& session, const UniqueFd& link);
+  void SendMoveOut(const Session& session, bool leaves, const UniqueFd& link);
   absl::Status BeginMove(uint64_t session, uint32_t device);
   void OnMoveEnded(const MoveEnded& ended);
   void EndMove(uint64_t session, const absl::Status& status);
@@ -250,8 +254,7 @@ class Daemon final : private AdminActions {
                           const Window* window) const;
 
   // --- Applications that are held in a checkpoint. daemon_checkpoints.cc
-  absl::Status CheckpointSession(uint64_t session, const std::string& folder,
-                                 const std::string& who) override;
+  absl::Status CheckpointSession(const CheckpointRequest& request, const std::string& who) override;
   absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) override;
   absl::Status MayBegin() const;
   // Whether a session is held, or about to be, that was with this slot's worker.
@@ -263,7 +266,21 @@ class Daemon final : private AdminActions {
   void OnRestored(uint64_t session, Nanos took, const absl::StatusOr<Bytes>& restored);
   // Ends what is held if its program ends.
   void WatchHeld(uint64_t session);
+  void UnwatchHeld(const Session& session);
   void EndHeld(uint64_t session, const std::string& why);
+
+  // --- Applications that leave with their machine, and come with one. daemon_guests.cc
+  // Tells a program that all is said.
+  void LetProgramGo(uint64_t session);
+  void EndConnection(uint64_t session);
+  void AwaitProgram(const AwaitRequest& request, const std::string& who,
+                    std::function<void(const absl::Status&)> done) override;
+  absl::Status TakeAwaited(AwaitedSession awaited, const AwaitRequest& request,
+                           const std::string& who);
+  // A program that says it has a session.
+  void OnResume(Connection connection, const wire::Hello& hello);
+  void RestoreResumed(uint64_t session);
+  void EndAwaited(uint64_t session);
 
   // --- Sessions that outlive their workers. daemon_keeper.cc
   struct Recovery {

@@ -52,8 +52,9 @@ std::unique_ptr<MoveLink> Daemon::TaskLink(UniqueFd socket) {
       std::move(socket), [this] { return cancel_tasks_.load(std::memory_order_relaxed); });
 }
 
-absl::Status Daemon::CheckpointSession(uint64_t id, const std::string& folder,
-                                       const std::string& who) {
+absl::Status Daemon::CheckpointSession(const CheckpointRequest& request, const std::string& who) {
+  const uint64_t id = request.session;
+  const std::string& folder = request.folder;
   if (folder.empty() || folder[0] != '/') {
     return absl::InvalidArgumentError("a checkpoint's folder is named by a path from the root");
   }
@@ -66,6 +67,7 @@ absl::Status Daemon::CheckpointSession(uint64_t id, const std::string& folder,
   held.owns_window = false;
   held.worker = nullptr;
   held.told = {};
+  held.leaves = request.leaves;
   CheckpointManifest about;
   about.created_unix_seconds = static_cast<uint64_t>(time(nullptr));
   about.who = who;
@@ -80,6 +82,8 @@ absl::Status Daemon::CheckpointSession(uint64_t id, const std::string& folder,
   about.device_model = session->identity.device;
   about.window_base = session->window.base;
   about.window_bytes = session->window.bytes;
+  if (request.leaves) about.resume_token = session->open.resume_token;
+  about.vgpu = session->vgpu;
   MoveRecord record;
   record.session = id;
   record.becomes = held.open.session;
@@ -96,7 +100,7 @@ absl::Status Daemon::CheckpointSession(uint64_t id, const std::string& folder,
         OnCheckpointed(becomes, std::move(result));
       });
   sessions_.emplace(held.open.session, std::move(held));
-  SendMoveOut(*session, ends.second);
+  SendMoveOut(*session, request.leaves, ends.second);
   return absl::OkStatus();
 }
 
@@ -111,13 +115,17 @@ void Daemon::OnCheckpointed(uint64_t id, absl::StatusOr<HeldSession> result) {
     EraseHeld(id);
     return CheckStopped();
   }
-  session.held = std::make_shared<const HeldSession>(*std::move(result));
+  session.held = std::make_shared<HeldSession>(*std::move(result));
   session.stage = Session::Stage::kHeld;
   // Its worker may have died before it could say that the session has left.
   if (!session.owns_window) {
     session.owns_window = devices_[session.identity.device_index]->windows.TakeAt(session.window);
   }
-  WatchHeld(id);
+  if (session.leaves) {
+    LetProgramGo(id);
+  } else {
+    WatchHeld(id);
+  }
   if (record != nullptr) EndCheckpoint(record);
   CheckStopped();
 }
@@ -129,7 +137,13 @@ void Daemon::EndCheckpoint(MoveRecord* record) {
   if (held == sessions_.end()) {
     return EndMove(record->session, absl::CancelledError("the application has ended"));
   }
-  if (held->second.stage == Session::Stage::kHeld) EndMove(record->session, absl::OkStatus());
+  const Session& session = held->second;
+  if (session.stage != Session::Stage::kHeld) return;
+  if (!session.leaves) return EndMove(record->session, absl::OkStatus());
+  if (session.held->descriptors.socket.valid()) return;  // until EndConnection
+  const uint64_t id = record->becomes;
+  EndMove(record->session, absl::OkStatus());
+  EraseHeld(id);
 }
 
 absl::Status Daemon::RestoreSession(const RestoreRequest& request, const std::string& who) {
@@ -145,6 +159,9 @@ absl::Status Daemon::RestoreSession(const RestoreRequest& request, const std::st
   if (moves_.Find(request.session) != nullptr) {
     return absl::InvalidArgumentError("it is being restored already");
   }
+  if (!session.held->descriptors.socket.valid()) {
+    return absl::InvalidArgumentError("its program has not come, and is waited for");
+  }
   if (moves_.FindBecoming(request.session) != nullptr) {
     return absl::UnavailableError("it is still being taken off its device; try again later");
   }
@@ -159,9 +176,10 @@ absl::Status Daemon::RestoreSession(const RestoreRequest& request, const std::st
   moves_.Add(record);
   LOG(INFO) << who << " told session " << request.session << " to go from the checkpoint "
             << record.folder << " to device " << *record.to;
-  loop_->Unwatch(session.held->descriptors.socket.get());
+  UnwatchHeld(session);
   tasks_.Start<absl::StatusOr<Bytes>>(
-      [link = std::shared_ptr<MoveLink>(TaskLink(std::move(ends.second))), held = session.held,
+      [link = std::shared_ptr<MoveLink>(TaskLink(std::move(ends.second))),
+       held = std::shared_ptr<const HeldSession>(session.held),
        folder = record.folder] { return host::RestoreSession(link.get(), *held, folder); },
       [this, id = request.session, begun = MonotonicNow()](absl::StatusOr<Bytes> result) {
         OnRestored(id, MonotonicNow() - begun, result);
@@ -200,6 +218,11 @@ void Daemon::WatchHeld(uint64_t id) {
   LOG_IF(ERROR, !watched.ok()) << "session " << id << " is held and not watched: " << watched;
 }
 
+void Daemon::UnwatchHeld(const Session& session) {
+  const UniqueFd& socket = session.held->descriptors.socket;
+  if (socket.valid()) loop_->Unwatch(socket.get());
+}
+
 void Daemon::EndHeld(uint64_t id, const std::string& why) {
   const auto it = sessions_.find(id);
   const Session& session = it->second;
@@ -208,7 +231,7 @@ void Daemon::EndHeld(uint64_t id, const std::string& why) {
   events_.Add(EventLevel::kInfo,
               absl::StrCat(PrintableName(session.identity.application), ", held in checkpoint ",
                            PrintableName(session.held->folder), ", ended: ", why));
-  loop_->Unwatch(session.held->descriptors.socket.get());
+  UnwatchHeld(session);
   EraseHeld(id);
 }
 

@@ -95,6 +95,7 @@ absl::StatusOr<uint64_t> Daemon::BeginArrival(const Session& session, uint32_t i
   arriving.owns_window = own;
   arriving.worker = slot->worker;
   arriving.held = nullptr;
+  arriving.leaves = false;
   arriving.told = {};
   sessions_.emplace(open.session, std::move(arriving));
   return open.session;
@@ -126,12 +127,13 @@ absl::Status Daemon::BeginMove(uint64_t id, uint32_t index) {
   record.from = session->identity.device_index;
   record.to = index;
   moves_.Add(record);
-  SendMoveOut(*session, link.second);
+  SendMoveOut(*session, /*leaves=*/false, link.second);
   return absl::OkStatus();
 }
 
-void Daemon::SendMoveOut(const Session& session, const UniqueFd& link) {
+void Daemon::SendMoveOut(const Session& session, bool leaves, const UniqueFd& link) {
   MoveOut out;
+  out.leaves = leaves ? 1 : 0;
   out.session = session.open.session;
   if (session.worker->control().Send(out, link.get()).ok()) return;
   // The other end of the link goes with it, and with that what was to arrive.

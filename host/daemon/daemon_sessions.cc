@@ -4,6 +4,7 @@
 //   OnHello ─▶ OpenShown: which device it means ─▶ OpenOn: may it, does a worker run ─┬▶ waiting
 //                                                       StartSession ◀────────────────┴──┘
 //                                                            └▶ window, worker ─▶ EndSession
+#include <sys/random.h>
 #include <time.h>
 
 #include <algorithm>
@@ -63,6 +64,7 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
     if (pool_ != nullptr && !status) return pool_->Query(std::move(connection), hello);
     return AnswerQuery(std::move(connection), status);
   }
+  if (hello.purpose == wire::kPurposeResume) return OnResume(std::move(connection), hello);
   if (hello.purpose != wire::kPurposeSession) {
     return Refuse(std::move(connection), wire::kWelcomeRefused,
                   absl::StrCat("unknown purpose ", hello.purpose));
@@ -142,6 +144,21 @@ uint32_t Daemon::WeightOf(const Connection& connection) const {
   return connection.weight != 0 ? connection.weight : settings_.WeightOf(connection.tenant);
 }
 
+OpenSession Daemon::TermsOf(const std::string& name) const {
+  const Tenant tenant = settings_.Find(name);
+  OpenSession open;
+  SetText(open.tenant, name);
+  open.weight = settings_.WeightOf(name);
+  open.priority = tenant.priority;
+  open.memory_soft = tenant.memory_soft;
+  open.memory_hard = tenant.memory_hard;
+  open.memory_wait_ms = tenant.memory_wait_ms;
+  open.stream_priority = static_cast<uint32_t>(tenant.stream_priority);
+  open.rates = tenant.rates;
+  open.partition = settings_.tenants().PartitionOf(name);
+  return open;
+}
+
 void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& hello) {
   Device* device = slot->device;
   if (SessionsOf(slot->worker) >= kSessionsPerWorker) {
@@ -159,25 +176,24 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
         absl::StrCat("no address window of device ", device->index, " is free: a device has ",
                      kWindowSlots, ", and so many has a tenant on all devices"));
   }
-  OpenSession open;
+  OpenSession open = TermsOf(connection.tenant);
   open.session = next_session_++;
-  SetText(open.tenant, connection.tenant);
   SetText(open.channel, connection.front_door);
-  const Tenant tenant = settings_.Find(connection.tenant);
   open.weight = WeightOf(connection);
-  open.priority = tenant.priority;
-  open.memory_soft = tenant.memory_soft;
-  open.memory_hard = tenant.memory_hard;
-  open.memory_wait_ms = tenant.memory_wait_ms;
-  open.stream_priority = static_cast<uint32_t>(tenant.stream_priority);
-  open.rates = connection.rates.value_or(tenant.rates);
-  open.partition = settings_.tenants().PartitionOf(connection.tenant);
+  open.rates = connection.rates.value_or(open.rates);
   open.hello = hello;
   // What passes descriptors ends at this daemon, whatever the guest believes.
-  if (!connection.shares_memory) open.hello.features &= ~wire::kFeatureRings;
+  uint32_t& features = open.hello.features;
+  if (!connection.shares_memory) features &= ~wire::kFeatureRings;
+  if ((features & wire::kFeatureRings) != 0 || pool_ != nullptr) features &= ~wire::kFeatureResume;
+  const bool resumes = (features & wire::kFeatureResume) != 0;
+  // Up to 256 bytes come whole or not at all. Source: getrandom(2).
+  if (resumes) {
+    CHECK(getrandom(&open.resume_token, sizeof(open.resume_token), 0) == sizeof(open.resume_token));
+  }
   open.window_base = window->base;
   open.window_bytes = window->bytes;
-  open.shared_host_bytes = connection.shares_memory ? kWindowSharedHostBytes : 0;
+  open.shared_host_bytes = connection.shares_memory && !resumes ? kWindowSharedHostBytes : 0;
   const absl::Status sent = slot->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
     device->windows.Return(*window);

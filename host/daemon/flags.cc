@@ -219,7 +219,8 @@ void AddDevices(CLI::App* app, Said* said) {
       [=](const std::string& value) { return TakeDevices(value, &options->cpu_devices); });
   group.Checked("--scheduler", "NAME",
                 "how tenants share a device: tfs (fair shares by weight, the\n"
-                "default), las, ps, fcfs, sjf, credit, idle or none;\n"
+                "default), slowdown (all alike), las, ps, fcfs, sjf, credit,\n"
+                "idle or none;\n"
                 "consortctl policy changes it",
                 [=](const std::string& value) -> std::string {
                   if (value != kNoScheduler && schedule::PolicyPromise(value).empty())

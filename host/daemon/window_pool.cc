@@ -32,6 +32,13 @@ void WindowLayout::Add(const Window& window, SlotSet* set) const {
   }
 }
 
+bool WindowLayout::Has(const Window& window) const {
+  const Bytes all = slot_bytes * count;
+  return window.base >= base && window.base - base < all && window.bytes != 0 &&
+         window.bytes <= all - (window.base - base) && (window.base - base) % slot_bytes == 0 &&
+         window.bytes % slot_bytes == 0;
+}
+
 std::optional<uint32_t> WindowPool::FindRun(uint32_t slots, const SlotSet& except) const {
   const uint32_t count = layout_.count;
   for (uint32_t tried = 0; tried < count; ++tried) {

@@ -41,6 +41,8 @@ struct WindowLayout {
 
   // Adds the slots of `window`, as far as there are such. Whoever told it need not be believed.
   void Add(const Window& window, SlotSet* set) const;
+  // Whether `window` is some of its slots, whole ones. Likewise.
+  bool Has(const Window& window) const;
 };
 
 // Of every device.

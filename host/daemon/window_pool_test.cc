@@ -88,6 +88,17 @@ TEST(WindowPool, GivesTheVeryWindowThatIsAskedForIfItIsFree) {
   EXPECT_TRUE(pool.TakeAt({0x1200, 0x300}));
 }
 
+TEST(WindowLayout, HasWholeSlotsOfItsOwnOnly) {
+  const WindowLayout layout{0x1000, 0x100, 4};
+  EXPECT_TRUE(layout.Has({0x1000, 0x100}));
+  EXPECT_TRUE(layout.Has({0x1100, 0x300}));
+  for (const Window& window : {Window{0x1100, 0x400}, Window{0x0f00, 0x100}, Window{0x1400, 0x100},
+                               Window{0x1080, 0x100}, Window{0x1000, 0x180}, Window{0x1000, 0},
+                               Window{0x1100, UINT64_MAX - 0xff}, Window{0, UINT64_MAX}}) {
+    EXPECT_FALSE(layout.Has(window)) << window.base << " " << window.bytes;
+  }
+}
+
 // As if the others were of this device: one tenant gets of all devices what it would of one.
 TEST(WindowPool, CountsWhatASessionMayNotHaveAsUsed) {
   const WindowLayout layout = {0x1000, 0x100, 12};

@@ -144,11 +144,7 @@ void Session::SendOutput() {
       wire::DeviceOutputEvent event;
       event.descriptor = static_cast<uint32_t>(text.descriptor);
       event.text = bytes.subspan(at, std::min<size_t>(bytes.size() - at, wire::kBulkBytesMax));
-      wire::FrameHeader header;
-      header.opcode = static_cast<uint16_t>(wire::DeviceOutputEvent::kOpcode);
-      wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
-      event.Encode(encoder);
-      outbox_->End();
+      SendEvent(event);
     }
   }
 }
@@ -159,11 +155,7 @@ void Session::AnnounceFailure() {
   SendOutput();  // what an assert has said
   wire::DeviceFailedEvent event;
   event.result = device_result();
-  wire::FrameHeader header;
-  header.opcode = static_cast<uint16_t>(wire::DeviceFailedEvent::kOpcode);
-  wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
-  event.Encode(encoder);
-  outbox_->End();
+  SendEvent(event);
 }
 
 void Session::Failed(const wire::FrameHeader& request, CUresult result) {
@@ -301,8 +293,8 @@ CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
                                const wire::StreamCreateRequest& request) {
-  const CUresult result =
-      streams_.Create(header.value, request.stream, request.flags, request.priority);
+  const CUresult result = streams_.Create(header.value, request.stream,
+                                          {request.flags, request.priority, request.green});
   if (result == CUDA_SUCCESS) {
     journal_.Make({ObjectKind::kStream, request.stream}, header.value, request);
   }
@@ -406,6 +398,10 @@ void Session::DestroyContext(uint32_t context) {
   streams_.DestroyContext(context);
   for (const CUlibrary library : modules_.RemoveContext(context)) {
     NoteResult(driver_.cuLibraryUnload(library), "ContextDestroy");
+  }
+  for (const uint64_t copy :
+       copies_.Remove([this](uint64_t library) { return !modules_.HasLibrary(library); })) {
+    NoteResult(window_->Free(copy), "ContextDestroy");
   }
   textures_.DestroyContext(context);
   for (auto it = allocations_.begin(); it != allocations_.end();) {
@@ -703,6 +699,12 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
   if (result != CUDA_SUCCESS) return result;
   journal_.Drop({ObjectKind::kLibrary, request.library});
   result = AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
+  for (const uint64_t copy :
+       copies_.Remove([&](uint64_t gone) { return gone == request.library; })) {
+    if (result != CUDA_SUCCESS) return result;
+    ++frees_pending_;
+    result = AfterAllWork(PendingItem::Kind::kMemFree, copy);
+  }
   // After the library, whose it is.
   if (result != CUDA_SUCCESS || host_allocations_.erase(managed) == 0) return result;
   return AfterAllWork(PendingItem::Kind::kHostFree, managed);
@@ -727,7 +729,34 @@ CUresult Session::KernelNames(const wire::FrameHeader&, const wire::KernelNamesR
 
 CUresult Session::GlobalGet(const wire::FrameHeader&, const wire::GlobalGetRequest& request,
                             wire::GlobalGetReply* reply) {
-  return modules_.GetGlobal(request, reply);
+  Modules::Variable variable;
+  const CUresult result = modules_.GetGlobal(request, &variable);
+  if (result != CUDA_SUCCESS) return result;
+  reply->bytes = variable.bytes;
+  reply->address = CopyOf(variable);
+  if (reply->address == 0) {
+    reply->address = variable.address;
+    modules_.NoteTold(variable);
+  }
+  return CUDA_SUCCESS;
+}
+
+uint64_t Session::CopyOf(const Modules::Variable& variable) {
+  uint64_t address = copies_.Find(variable.library, variable.name);
+  if (address != 0 || variable.told || !modules_.MayBeCopied(variable)) return address;
+  if (window_->Allocate(variable.bytes, &address) != CUDA_SUCCESS) return 0;
+  std::vector<uint64_t> extents;
+  window_->FindExtents({address, variable.bytes}, &extents);
+  NoteWrite(address, variable.bytes);
+  if (window_->AwayBytesOf(extents) == 0 &&
+      CopyVariable([&](CUstream stream) {
+        return driver_.cuMemcpyAsync(address, variable.address, variable.bytes, stream);
+      }).ok()) {
+    copies_.Add(address, {variable.library, variable.name, variable.address, variable.bytes});
+    return address;
+  }
+  NoteResult(window_->Free(address), "GlobalGet");
+  return 0;
 }
 
 CUresult Session::ManagedShare(const wire::FrameHeader&, const wire::ManagedShareRequest& request,

@@ -25,7 +25,7 @@
 
 namespace consort::host {
 
-enum class ObjectKind : uint8_t { kStream, kEvent, kLibrary, kKernel, kLimit };
+enum class ObjectKind : uint8_t { kStream, kEvent, kLibrary, kKernel, kLimit, kGreenContext };
 
 // What the guest calls it; of a limit, its number.
 struct ObjectName {

@@ -40,6 +40,8 @@ bool ChangesObjects(uint16_t opcode) {
     case wire::Opcode::kFunctionSetAttribute:
     case wire::Opcode::kStreamCreate:
     case wire::Opcode::kStreamDestroy:
+    case wire::Opcode::kGreenContextCreate:
+    case wire::Opcode::kGreenContextDestroy:
     case wire::Opcode::kEventCreate:
     case wire::Opcode::kEventDestroy:
     case wire::Opcode::kMemoryReserve:

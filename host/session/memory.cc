@@ -78,6 +78,7 @@ Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const 
     case Opcode::kSharedMemoryOpen:
     case Opcode::kSharedMemoryClose:
     case Opcode::kMemoryReserve:
+    case Opcode::kGlobalGet:
     case Opcode::kContextDestroy:
       return Touches::kTable;
     case Opcode::kLaunch: {

@@ -479,6 +479,41 @@ TEST(SessionMemory, WhatWasNeverWrittenOrIsUnchangedIsNotCopied) {
   EXPECT_GT(world.broker->Totals().clean_bytes, 25 * kMiB);
 }
 
+// It has been away and is here unchanged, so that without more it would not be copied again.
+TEST(SessionMemory, WhatComesOutOfAnArrayIsAChange) {
+  World world(24 * kMiB, Swap(0, 128 * kMiB, 0));
+  Guest a(&world);
+  Guest b(&world);
+  const uint64_t of_a = a.MustAllocate(20 * kMiB);
+  const std::vector<std::byte> row = Pattern(64, 7);
+  a.Write(of_a + 64, row);
+  wire::ArrayCreateRequest create;
+  create.array = 1;
+  create.width = 64;
+  create.format = CU_AD_FORMAT_UNSIGNED_INT8;
+  create.channels = 1;
+  ASSERT_EQ(a.peer().Ask(create), CUDA_SUCCESS);
+  wire::ArrayCopyRequest in;
+  in.stream = kLegacy;
+  in.dst_array = create.array;
+  in.src = of_a + 64;
+  in.src_pitch = in.dst_pitch = in.width = 64;
+  in.src_rows = in.dst_rows = in.height = in.depth = 1;
+  a.peer().Post(in);
+  ASSERT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
+  const uint64_t of_b = b.MustAllocate(20 * kMiB);
+  b.Fill(of_b, 2, 8);
+  EXPECT_EQ(b.Read(of_b, 1)[0], std::byte{2});
+  EXPECT_EQ(a.Read(of_a, 1).size(), 1u);
+  wire::ArrayCopyRequest out = in;
+  std::swap(out.dst_array, out.src_array);
+  out.dst = of_a;
+  a.peer().Post(out);
+  EXPECT_EQ(a.Read(of_a, 64), row);
+  EXPECT_EQ(b.Read(of_b, 1)[0], std::byte{2});
+  EXPECT_EQ(a.Read(of_a, 64), row);
+}
+
 TEST(SessionMemory, PointersInMemoryStayGoodAcrossSwaps) {
   World world(16 * kMiB, Swap(0, 64 * kMiB, 0));
   Guest a(&world);

@@ -276,20 +276,35 @@ CUresult Modules::GetKernelNames(const wire::KernelNamesRequest& request,
   return CUDA_SUCCESS;
 }
 
-CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalGetReply* reply) {
-  const auto library = libraries_.find(request.library);
-  if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, Variable* variable) const {
+  if (!libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
   const std::optional<std::string> name = NameText(request.name);
   if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
-  Variable found;
-  const CUresult result = FindVariable(request.library, *name, &found);
-  if (result != CUDA_SUCCESS) return result;
-  if (globals_.emplace(found.address, found.bytes).second) {
-    library->second.globals.push_back(found.address);
+  const CUresult result = FindVariable(request.library, *name, variable);
+  if (result == CUDA_SUCCESS) variable->told = globals_.contains(variable->address);
+  return result;
+}
+
+void Modules::NoteTold(const Variable& variable) {
+  if (globals_.emplace(variable.address, variable.bytes).second) {
+    libraries_.at(variable.library).globals.push_back(variable.address);
   }
-  reply->address = found.address;
-  reply->bytes = found.bytes;
-  return CUDA_SUCCESS;
+}
+
+bool Modules::MayBeCopied(const Variable& variable) {
+  Library& library = libraries_.at(variable.library);
+  if (!library.copied.has_value()) {
+    library.copied.emplace();
+    std::optional<std::vector<std::byte>> image;
+    if (library.image.has_value()) image = ReadKeptImage(kept_->fd(), *library.image);
+    if (!image.has_value()) return false;
+    const absl::StatusOr<image::Variables> declared = image::VariablesOf(*image);
+    if (!declared.ok()) return false;
+    for (const auto& [name, one] : *declared) {
+      if (one.constant || one.alone) library.copied->insert(name);
+    }
+  }
+  return library.copied->contains(variable.name);
 }
 
 CUresult Modules::FindVariable(uint64_t library, const std::string& name,
@@ -327,7 +342,7 @@ absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() const {
     const auto image = ReadKeptImage(kept_->fd(), library.image);
     if (!image.has_value()) return absl::FailedPreconditionError("a module's image is lost");
     ASSIGN_OR_RETURN(const image::Variables declared, image::VariablesOf(*image));
-    for (const auto& [name, bytes] : declared) {
+    for (const auto& [name, one] : declared) {
       Variable variable;
       const CUresult result = FindVariable(library.library, name, &variable);
       if (result == CUDA_SUCCESS) {
@@ -339,7 +354,7 @@ absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() const {
       }
       // Texts that a compiler has made, and tags, which have no state.
       if (result == CUDA_ERROR_NOT_FOUND &&
-          (name.starts_with('$') || name.starts_with("__unnamed_") || bytes == 1)) {
+          (name.starts_with('$') || name.starts_with("__unnamed_") || one.bytes == 1)) {
         continue;
       }
       return absl::FailedPreconditionError(absl::StrCat("the module variable ", name,

@@ -74,7 +74,6 @@ class Modules {
 
   CUresult GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply);
   CUresult GetKernelNames(const wire::KernelNamesRequest& request, wire::KernelNamesReply* reply);
-  CUresult GetGlobal(const wire::GlobalGetRequest& request, wire::GlobalGetReply* reply);
   CUresult SetAttribute(const wire::FunctionSetAttributeRequest& request,
                         wire::FunctionSetAttributeReply* reply);
 
@@ -83,6 +82,23 @@ class Modules {
 
   // Whether there has been a kernel that may print.
   bool any_prints() const { return any_prints_; }
+
+  // --- Variables
+
+  struct Variable {
+    uint64_t library = 0;
+    std::string name;
+    uint64_t address = 0;  // where the driver has it
+    Bytes bytes = 0;
+    bool told = false;  // the guest knows that address
+  };
+  CUresult GetGlobal(const wire::GlobalGetRequest& request, Variable* variable) const;
+  // A library's variable; `told` is left as it is.
+  CUresult FindVariable(uint64_t library, const std::string& name, Variable* variable) const;
+  // Whether a copy can stand for it, as far as the library's image says: see variable_copies.h.
+  bool MayBeCopied(const Variable& variable);
+  // The guest gets its address.
+  void NoteTold(const Variable& variable);
 
   // --- Moving to another device
 
@@ -94,22 +110,14 @@ class Modules {
   absl::StatusOr<std::vector<KeptLibrary>> KeptLibraries() const;
   // All variables that the libraries have, but for managed ones, which go with their memory.
   // kFailedPrecondition: one that the driver does not find.
-  struct Variable {
-    uint64_t library = 0;
-    std::string name;
-    uint64_t address = 0;
-    Bytes bytes = 0;
-    bool told = false;  // the guest knows its address
-  };
   absl::StatusOr<std::vector<Variable>> Variables() const;
-  // A library's variable; `told` is left as it is.
-  CUresult FindVariable(uint64_t library, const std::string& name, Variable* variable) const;
   // An image that LibraryLoad names next, whole.
   void AddImage(uint64_t id, std::vector<std::byte> data);
 
+  bool HasLibrary(uint64_t id) const { return libraries_.contains(id); }
   // The kernel, or null; until the next call that changes this object.
   const Kernel* FindKernel(uint64_t id) const;
-  // Whether [address, address + bytes) lies in one variable that GetGlobal has told of.
+  // Whether [address, address + bytes) lies in one variable whose address the guest has.
   bool ContainsGlobal(uint64_t address, Bytes bytes) const;
 
  private:
@@ -123,9 +131,10 @@ class Modules {
     std::optional<KeptImage> image;
     uint64_t managed = 0;  // where its managed variables lie; 0: it has none
     Bytes managed_bytes = 0;
-    std::vector<uint64_t> kernels;  // names of kernels in it
-    std::vector<uint64_t> globals;  // keys of globals_
-    std::set<std::string> direct;   // names of direct kernels
+    std::vector<uint64_t> kernels;                // names of kernels in it
+    std::vector<uint64_t> globals;                // keys of globals_
+    std::set<std::string> direct;                 // names of direct kernels
+    std::optional<std::set<std::string>> copied;  // MayBeCopied; nothing: not looked for yet
     image::Printing printing;
   };
   void Forget(const Library& library);

@@ -177,6 +177,7 @@ absl::Status Session::RestoreObjects(const SessionState& state,
                                                  device::ResultName(driver_, result)));
     }
   }
+  std::vector<std::string> elsewhere;
   for (const SessionState::Variable& variable : state.variables) {
     Modules::Variable here;
     CUresult result = modules_.FindVariable(variable.library, variable.name, &here);
@@ -187,19 +188,32 @@ absl::Status Session::RestoreObjects(const SessionState& state,
       return absl::UnavailableError(absl::StrCat("the module variable ", variable.name, ": ",
                                                  device::ResultName(driver_, result)));
     }
-    if (variable.told && here.address != variable.address) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the program knows the address of the module variable ", variable.name,
-                       ", which is another there"));
-    }
     if (variable.told) {
-      wire::GlobalGetRequest request;
-      request.library = variable.library;
-      request.name = std::as_bytes(std::span(variable.name.data(), variable.name.size()));
-      wire::GlobalGetReply reply;
-      (void)modules_.GetGlobal(request, &reply);
+      VLOG(1) << "session " << open_.session << ": the program knows the module variable "
+              << variable.name << " of " << here.bytes << " bytes at "
+              << absl::StrCat(absl::Hex(variable.address), ", here it is at ",
+                              absl::Hex(here.address));
+      if (here.address != variable.address) elsewhere.push_back(variable.name);
+      modules_.NoteTold(here);
+    }
+    if (variable.copy != 0) {
+      VLOG(1) << "session " << open_.session << ": the module variable " << variable.name
+              << " was at "
+              << absl::StrCat(absl::Hex(variable.address), " and is at ", absl::Hex(here.address),
+                              "; the program knows it at ", absl::Hex(variable.copy));
+      const auto place = window_->Find(variable.copy);
+      if (!place.has_value() || place->address != variable.copy || place->bytes < here.bytes) {
+        return absl::DataLossError("there is no copy of a module variable");
+      }
+      copies_.Add(variable.copy, {variable.library, variable.name, here.address, here.bytes});
     }
     RETURN_IF_ERROR(copy(variable.contents, here.address));
+  }
+  if (!elsewhere.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the program knows the address of the module variable ", elsewhere.front(),
+        ", which is another there",
+        elsewhere.size() == 1 ? "" : absl::StrCat(", and of ", elsewhere.size() - 1, " more")));
   }
   return absl::OkStatus();
 }
@@ -226,6 +240,8 @@ CUresult Session::Replay(const JournalEntry& entry) {
   switch (static_cast<wire::Opcode>(entry.opcode)) {
     case wire::Opcode::kStreamCreate:
       return posted(&Session::StreamCreate);
+    case wire::Opcode::kGreenContextCreate:
+      return posted(&Session::GreenContextCreate);
     case wire::Opcode::kEventCreate:
       return posted(&Session::EventCreate);
     case wire::Opcode::kLibraryLoad:

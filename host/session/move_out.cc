@@ -10,8 +10,9 @@
 //                                                              │ MoveCommit
 //                                                              ▼ gone: the channel is the other's
 //
-// Until MoveCommit nothing here has changed, so going on is always possible. See move_link.h and
-// docs/ARCHITECTURE.md, moving.
+// One that leaves its connection too asks its guest first, and is sure of nothing from it
+// afterwards. Until MoveCommit nothing here has changed, so going on is always possible. See
+// move_link.h and docs/ARCHITECTURE.md, moving.
 #include <algorithm>
 #include <utility>
 
@@ -27,8 +28,9 @@ absl::Status Stays(const char* why) { return absl::FailedPreconditionError(why);
 
 }  // namespace
 
-void Session::MoveOut(UniqueFd link, std::function<void(const MoveEnded&)> on_end) {
+void Session::MoveOut(UniqueFd link, bool leaves, std::function<void(const MoveEnded&)> on_end) {
   Departure departure;
+  departure.leaves = leaves;
   departure.link = std::make_unique<MoveLink>(std::move(link), [this] {
     absl::MutexLock lock(&channel_mutex_);
     return stop_;
@@ -57,6 +59,14 @@ bool Session::TurnDeparture() {
   }
   if (departure_->slots == nullptr) {
     const absl::Status ready = AwaitOther();
+    if (absl::IsDeadlineExceeded(ready)) return false;
+    if (!ready.ok()) {
+      EndDeparture(ready);
+      return false;
+    }
+  }
+  if (departure_->leaves && !departure_->guest_ready) {
+    const absl::Status ready = AwaitGuest();
     if (absl::IsDeadlineExceeded(ready)) return false;
     if (!ready.ok()) {
       EndDeparture(ready);
@@ -108,6 +118,34 @@ absl::Status Session::AwaitOther() {
                    MoveSlots::Create(driver_, std::move(departure_->slot_memory)));
   if (!departure_->direct) departure_->slots->Pin();
   return absl::OkStatus();
+}
+
+// Asks the guest to say its last on this connection. kDeadlineExceeded: it has not yet.
+absl::Status Session::AwaitGuest() {
+  RETURN_IF_ERROR(CheckMovable());
+  const Nanos now = MonotonicNow();
+  if (departure_->number == 0) {
+    departure_->number = ++leaves_asked_;
+    departure_->asked_at = now;
+    wire::SessionLeavesEvent event;
+    event.number = departure_->number;
+    SendEvent(event);
+    outbox_->Pump();
+  }
+  if (now - departure_->asked_at > kLeavePatience) {
+    return absl::UnavailableError("its program does not answer: is it stopped?");
+  }
+  return absl::DeadlineExceededError("its program has not said its last");
+}
+
+CUresult Session::ReadyToLeave(const wire::FrameHeader&, const wire::ReadyToLeaveRequest& request) {
+  if (request.number == 0 || request.number > leaves_asked_) {
+    Fail("a program left that was not asked to");
+  } else if (departure_.has_value() && departure_->number == request.number) {
+    departure_->guest_ready = true;
+    departure_->heard_at = MonotonicNow();
+  }
+  return CUDA_SUCCESS;
 }
 
 // Tells what memory there is. Always kDeadlineExceeded, or what failed.
@@ -164,6 +202,11 @@ void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
     SetText(failed.text, ended.text);
     // If it does not hear of it, it sees the link's end.
     (void)departure_->link->Send(failed);
+    if (departure_->number != 0 && outbox_ != nullptr) {
+      wire::SessionStaysEvent event;
+      event.number = departure_->number;
+      SendEvent(event);
+    }
   }
   const Departure over = std::move(*departure_);
   departure_.reset();
@@ -190,6 +233,10 @@ absl::Status Session::CheckMovable() {
     return Stays("it maps memory itself (cuMemCreate, cuMemAddressReserve)");
   }
   if (!shared_.empty() || !opened_.empty()) return Stays("it shares memory or events by IPC");
+  if (departure_.has_value() && departure_->leaves &&
+      (open_.resume_token.empty() || rings_ || shared_host_ != nullptr)) {
+    return Stays("it shares memory with this host: only programs in virtual machines can leave it");
+  }
   for (const auto& [id, event] : user_events_) {
     if (event->shared != nullptr) return Stays("it shares memory or events by IPC");
   }
@@ -270,6 +317,7 @@ absl::Status Session::DescribeObjects(const std::vector<Modules::Variable>& vari
     out.name = variable.name;
     out.address = variable.address;
     out.told = variable.told;
+    out.copy = copies_.Find(variable.library, variable.name);
     out.contents.resize(variable.bytes);
   }
   state->window = window_->Describe();

@@ -104,6 +104,8 @@ bool Session::Run(SessionEnded* ended) {
   gate_.Leave();
   device_time_.Poll(gate_.alone());
   FillAccount(ended);
+  VLOG(1) << "session " << open_.session << " waited for " << round_trips_.count()
+          << " answers: " << round_trips_.Text();
   return clean;
 }
 
@@ -159,11 +161,11 @@ absl::Status Session::Open() {
   }
   streams_.set_output(device_.set_stream_output(), &output_);
   if (status.ok() && !open_.partition.empty()) {
-    auto partition = Partition::Create(driver_, device_.device(), open_.partition);
+    auto partition = CreatePartition(driver_, device_.device(), open_.partition);
     status = partition.status();
     if (partition.ok()) {
       partition_ = *std::move(partition);
-      streams_.set_partition(partition_.get());
+      streams_.set_partition(partition_);
       LOG(INFO) << "session " << open_.session << ": " << partition_->multiprocessors()
                 << " multiprocessors of its own";
     }
@@ -200,6 +202,8 @@ absl::Status Session::OpenChannel() {
     welcome.shared_host_base = open_.window_base + open_.window_bytes - open_.shared_host_bytes;
     welcome.shared_host_bytes = open_.shared_host_bytes;
   }
+  welcome.resume_token = open_.resume_token;
+  if (!open_.resume_token.empty()) welcome.features |= wire::kFeatureResume;
   ASSIGN_OR_RETURN(HostChannel opened, OpenHostChannel(std::move(connection_), open_.hello, welcome,
                                                        HostChannelOptions{}));
   UseChannel(std::move(opened));
@@ -375,7 +379,7 @@ bool Session::Receive() {
 void Session::Process(const Frame& frame) {
   if (record_ != nullptr) BeginKeptWork(frame.header.opcode);
   ++account_.calls;
-  if (frame.header.call != 0) ++account_.round_trips;
+  if (frame.header.call != 0) round_trips_.Count(frame.header.opcode);
   const Frame* const outer_frame = std::exchange(frame_, &frame);
   const bool outer_keep = std::exchange(keep_frame_, false);
   if (held_.active() && frame.header.flags == 0 && HoldBack(frame)) {
@@ -423,10 +427,29 @@ bool Session::DispatchWork(const Frame& frame) {
   if (in_work_ != RequestCost::kNone) return Dispatch(frame, driver_, *this);
   in_work_ = CostOf(frame.header.opcode);
   work_bytes_ = 0;
+  if (frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) {
+    device_time_.Interrupt();
+  }
   gate_.BeginRequest(in_work_);
   const bool dispatched = Dispatch(frame, driver_, *this);
+  if (copies_.written()) UpdateVariables(frame);
   if (!copy_to_host_.active) EndDeviceWork();
   return dispatched;
+}
+
+void Session::UpdateVariables(const Frame& frame) {
+  const std::vector<VariableCopies::Piece> pieces = copies_.TakeWritten();
+  RequestOrder order;
+  CUstream stream = nullptr;
+  // Where it has no stream it has failed and has written nothing.
+  if (!OrderOf(frame, &order) || !order.has_stream ||
+      UseStream(frame.header.value, order.stream, &stream) != CUDA_SUCCESS) {
+    return;
+  }
+  for (const VariableCopies::Piece& piece : pieces) {
+    const CUresult result = driver_.cuMemcpyAsync(piece.to, piece.from, piece.bytes, stream);
+    if (result != CUDA_SUCCESS) return Failed(frame.header, result);
+  }
 }
 
 void Session::EndDeviceWork() {
@@ -562,7 +585,7 @@ std::vector<host::UnsupportedCalls> Session::TakeUnsupportedCalls() {
 void Session::PublishUsage() {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   published_.calls.store(account_.calls, kRelaxed);
-  published_.round_trips.store(account_.round_trips, kRelaxed);
+  published_.round_trips.store(round_trips_.count(), kRelaxed);
   published_.bytes_to_device.store(account_.bytes_to_device, kRelaxed);
   published_.bytes_to_host.store(account_.bytes_to_host, kRelaxed);
   published_.kernel_launches.store(device_time_.launches(), kRelaxed);
@@ -621,6 +644,7 @@ void AddScheduling(const ApplicationUsage& scheduled, SessionUsage* usage) {
 
 void Session::FillAccount(SessionEnded* ended) const {
   *ended = account_;
+  ended->round_trips = round_trips_.count();
   ended->lasted_nanos = static_cast<uint64_t>(MonotonicNow() - started_);
   ended->kernel_launches = device_time_.launches();
   ended->kernel_nanos = device_time_.nanos();

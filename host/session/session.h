@@ -58,6 +58,7 @@
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
 #include "host/session/residency.h"
+#include "host/session/round_trips.h"
 #include "host/session/session_record.h"
 #include "host/session/session_state.h"
 #include "host/session/session_transfer.h"
@@ -65,6 +66,7 @@
 #include "host/session/staging.h"
 #include "host/session/streams.h"
 #include "host/session/textures.h"
+#include "host/session/variable_copies.h"
 #include "host/session/virtual_memory.h"
 #include "host/session/work_gate.h"
 #include "host/session/worker_device.h"
@@ -107,10 +109,10 @@ class Session final : private Handlers, private PendingSink {
   // Makes Run return soon. Any thread.
   void Stop();
 
-  // The session is to go to the worker at the link's other end. `on_end` is called once, on the
-  // session's thread: where it moved, Run returns soon; else it goes on as if nothing had been.
-  // Any thread.
-  void MoveOut(UniqueFd link, std::function<void(const MoveEnded&)> on_end);
+  // The session is to go to the worker at the link's other end; with `leaves` once its guest has
+  // said its last on this connection. `on_end` is called once, on the session's thread: where it
+  // moved, Run returns soon; else it goes on as if nothing had been. Any thread.
+  void MoveOut(UniqueFd link, bool leaves, std::function<void(const MoveEnded&)> on_end);
 
  private:
   // --- Life. session.cc
@@ -128,6 +130,11 @@ class Session final : private Handlers, private PendingSink {
   bool MayPrint(const Frame& frame);
   // As Dispatch, and tells the gate what work it was; of a copy to the host once all is submitted.
   bool DispatchWork(const Frame& frame);
+  // After a request that has written to copies of variables.
+  void UpdateVariables(const Frame& frame);
+  // Where the guest is to know a variable of which a copy can stand for it; 0: where the driver has
+  // it.
+  uint64_t CopyOf(const Modules::Variable& variable);
   void EndDeviceWork();
   // Whether a request may be carried out now, and whether one that was held may.
   bool CanReplay() const;
@@ -144,6 +151,14 @@ class Session final : private Handlers, private PendingSink {
   void Fail(const std::string& what);
   bool failed() const { return !end_reason_.empty(); }
   void NoteResult(CUresult result, const char* where);
+  template <class Event>
+  void SendEvent(const Event& event) {
+    wire::FrameHeader header;
+    header.opcode = static_cast<uint16_t>(Event::kOpcode);
+    wire::Encoder encoder(outbox_->Begin(header, event.BodyBytes()), event.BodyBytes());
+    event.Encode(encoder);
+    outbox_->End();
+  }
   // Sends what kernels have printed.
   void SendOutput();
   // Tells the guest that the device is broken, once.
@@ -168,10 +183,16 @@ class Session final : private Handlers, private PendingSink {
     Bytes direct_bytes = 0;
     MoveTimes times;
     bool held = false;  // the other side is a checkpoint
+    // Its connection is left, too, once the guest was asked to say its last and has.
+    bool leaves = false;
+    uint64_t number = 0;  // of leaves_asked_; 0: it was not asked yet
+    Nanos asked_at = 0;
+    bool guest_ready = false;
   };
   // True: the session has moved.
   bool TurnDeparture();
   absl::Status AwaitOther();
+  absl::Status AwaitGuest();
   absl::Status MakeOffers();
   void EndDeparture(const absl::StatusOr<Bytes>& moved);
   // The session is over: who asks from now on is told so.
@@ -234,6 +255,7 @@ class Session final : private Handlers, private PendingSink {
   void AddArguments(std::span<const std::byte> params, MemoryNeed* need) const;
   void NoteLaunch(const Kernel& kernel, std::span<const std::byte> params);
   void NoteWrite(uint64_t address, uint64_t bytes) {
+    copies_.NoteWrite(address, bytes);
     if (residency_->swaps() && window_->Contains(address, bytes)) {
       window_->NoteWrite({address, bytes});
     }
@@ -279,6 +301,8 @@ class Session final : private Handlers, private PendingSink {
                         const wire::HostFunctionRequest& request) override;
   CUresult HostFunctionDone(const wire::FrameHeader& header,
                             const wire::HostFunctionDoneRequest& request) override;
+  CUresult ReadyToLeave(const wire::FrameHeader& header,
+                        const wire::ReadyToLeaveRequest& request) override;
   CUresult UnsupportedCalls(const wire::FrameHeader& header,
                             const wire::UnsupportedCallsRequest& request) override;
   CUresult Occupancy(const wire::FrameHeader& header, const wire::OccupancyRequest& request,
@@ -355,6 +379,20 @@ class Session final : private Handlers, private PendingSink {
                             const wire::GraphExecDestroyRequest& request) override;
   CUresult GraphDestroy(const wire::FrameHeader& header,
                         const wire::GraphDestroyRequest& request) override;
+
+  // --- Handlers: parts of the multiprocessors. green_contexts.cc
+  CUresult DeviceResource(const wire::FrameHeader& header,
+                          const wire::DeviceResourceRequest& request,
+                          wire::DeviceResourceReply* reply) override;
+  CUresult DeviceResourceSplit(const wire::FrameHeader& header,
+                               const wire::DeviceResourceSplitRequest& request,
+                               wire::DeviceResourceSplitReply* reply) override;
+  CUresult GreenContextCreate(const wire::FrameHeader& header,
+                              const wire::GreenContextCreateRequest& request) override;
+  CUresult GreenContextDestroy(const wire::FrameHeader& header,
+                               const wire::GreenContextDestroyRequest& request) override;
+  // What the guest calls `source` in these. CUDA_ERROR_NOT_SUPPORTED: the driver has none.
+  CUresult SourceResource(uint64_t source, CUdevResource* resource);
 
   // --- Handlers: arrays, textures and surfaces. textures.cc
   CUresult ArrayCreate(const wire::FrameHeader& header,
@@ -477,6 +515,7 @@ class Session final : private Handlers, private PendingSink {
   bool over_ ABSL_GUARDED_BY(channel_mutex_) = false;
   // Relaxed: a hint that one of the two is there.
   std::atomic<bool> departs_{false};
+  uint64_t leaves_asked_ = 0;  // the guest, to say its last: so many times
   std::optional<Departure> departure_;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
@@ -507,9 +546,10 @@ class Session final : private Handlers, private PendingSink {
   ImageStore images_;  // of the libraries of modules_
   DeviceOutput output_;
   Modules modules_;
+  VariableCopies copies_;  // of variables of modules_, in window_
   Links links_;
-  Graphs graphs_;                         // of kernels of modules_
-  std::unique_ptr<Partition> partition_;  // null: its streams run anywhere on the device
+  Graphs graphs_;                            // of kernels of modules_
+  std::shared_ptr<GreenContext> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
   PrintTurn print_turn_;
   WorkGate gate_;
@@ -523,7 +563,8 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;
   CopyToHostState copy_to_host_;
-  CUtensorMap tensor_map_ = {};  // of the reply that is made at present
+  CUtensorMap tensor_map_ = {};       // of the reply that is made at present
+  std::vector<std::byte> resources_;  // likewise
 
   std::deque<Frame> backlog_;
   std::vector<WaitingAllocation> waiting_allocations_;
@@ -552,6 +593,7 @@ class Session final : private Handlers, private PendingSink {
   Nanos last_progress_ = 0;
   Nanos sleep_ = 0;
   SessionEnded account_;
+  RoundTrips round_trips_;
 
   // Copies of account_ and device_time_ for Usage(): written by the loop, read by the worker's main
   // thread. Relaxed: each number stands for itself.

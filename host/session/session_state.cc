@@ -33,6 +33,7 @@ void Describe(Coder& coder, State& state) {
     coder.Bytes(variable.name);
     coder.Number(variable.address);
     coder.Number(variable.told);
+    coder.Number(variable.copy);
     coder.Bytes(variable.contents);
   });
   coder.Each(state.window.extents, [&](auto& extent) {

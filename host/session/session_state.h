@@ -22,7 +22,7 @@
 namespace consort::host {
 
 // Raised with every change of what is encoded.
-inline constexpr uint32_t kSessionStateVersion = 1;
+inline constexpr uint32_t kSessionStateVersion = 2;
 
 struct SessionState {
   // The channel: see ChannelHandover.
@@ -46,6 +46,7 @@ struct SessionState {
     std::string name;
     uint64_t address = 0;
     bool told = false;  // the program knows its address
+    uint64_t copy = 0;  // which the program knows instead (variable_copies.h); 0: none
     std::vector<std::byte> contents;
   };
   std::vector<Variable> variables;

@@ -25,7 +25,7 @@ SessionState Full() {
   entry.body.assign(24, std::byte{1});
   state.journal = {entry, entry};
   state.images = {{3, {4096, 100}}};
-  state.variables = {{3, "table", 0x7000, true, std::vector<std::byte>(5, std::byte{9})}};
+  state.variables = {{3, "table", 0x7000, true, 1 << 21, std::vector<std::byte>(5, std::byte{9})}};
   state.window.extents = {{1 << 21, 1 << 21, true}, {1 << 22, 1 << 22, false}};
   state.window.allocations = {{1 << 21, 512}};
   state.allocations = {{1 << 21, 1}};
@@ -44,6 +44,7 @@ TEST(SessionState, ComesBackAsItWas) {
   EXPECT_EQ(back->journal[1].object, (ObjectName{ObjectKind::kKernel, 5}));
   EXPECT_EQ(back->variables[0].name, "table");
   EXPECT_TRUE(back->variables[0].told);
+  EXPECT_EQ(back->variables[0].copy, uint64_t{1} << 21);
   EXPECT_FALSE(back->window.extents[1].shared);
   EXPECT_EQ(back->reserved_bytes, 77u);
   EXPECT_TRUE(DecodeSessionState(Encode(SessionState())).has_value());

@@ -226,6 +226,42 @@ TEST_P(SessionTest, ReadsAndWritesModuleVariables) {
   EXPECT_EQ(reply.names.size(), 4u);
 }
 
+// Where it would go with the session. Its memory is free when its library is gone.
+TEST_P(SessionTest, TellsOfConstantsInItsWindow) {
+  SessionPeer peer(Options());
+  const auto& window = peer.welcome();
+  uint64_t first = 0;
+  for (int round = 0; round < 2; ++round) {
+    wire::KernelGetReply kernel;
+    LoadLibrary(&peer, ".visible .const .align 4 .u32 constant = 9;\n", {}, &kernel);
+    wire::GlobalGetRequest get;
+    get.library = GuestId(kLibraryKind, 1);
+    get.name = TextBytes("constant");
+    wire::GlobalGetReply global;
+    ASSERT_EQ(peer.Ask(get, &global), CUDA_SUCCESS);
+    EXPECT_EQ(global.bytes, 4u);
+    EXPECT_GE(global.address, window.window_base);
+    EXPECT_LT(global.address - window.window_base, window.window_bytes);
+    first = round == 0 ? global.address : first;
+    EXPECT_EQ(global.address, first);
+    wire::GlobalGetReply again;
+    ASSERT_EQ(peer.Ask(get, &again), CUDA_SUCCESS);
+    EXPECT_EQ(again.address, first);
+    // It is no allocation of the guest's.
+    wire::MemFreeRequest free;
+    free.address = first;
+    EXPECT_EQ(peer.Ask(free), CUDA_ERROR_INVALID_VALUE);
+    CopyOut(peer, first, 4, 1 + round);
+    ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    const uint32_t nine = 9;
+    EXPECT_EQ(std::memcmp(peer.Transfer(1 + round).data(), &nine, 4), 0);
+    wire::LibraryUnloadRequest unload;
+    unload.library = get.library;
+    peer.Post(unload);
+    ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+  }
+}
+
 TEST_P(SessionTest, TellsAFailureOfAPostedRequestAtTheNextSynchronisationOnce) {
   SessionPeer peer(Options());
   wire::cuEventRecordRequest record;

@@ -131,8 +131,8 @@ CUresult Session::ArrayCopy(const wire::FrameHeader& header,
   copy.WidthInBytes = request.width;
   copy.Height = request.height;
   copy.Depth = request.depth;
+  uint64_t bytes = 0;
   const auto reachable = [&](uint64_t address, uint64_t pitch, uint64_t rows) {
-    uint64_t bytes = 0;
     return pitch >= request.width && rows >= request.height &&
            BoxBytes(pitch, rows, request, &bytes) && Reachable(address, bytes);
   };
@@ -151,6 +151,7 @@ CUresult Session::ArrayCopy(const wire::FrameHeader& header,
     copy.dstHeight = request.dst_rows;
     if (!reachable(request.dst, request.dst_pitch, request.dst_rows))
       return CUDA_ERROR_INVALID_VALUE;
+    NoteWrite(request.dst, bytes);
   }
   if (request.src_array != 0) {
     copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;

@@ -89,7 +89,7 @@ bool Worker::HandlePacket() {
   }
   MoveOut move;
   if (packet.As(&move)) {
-    Move(move.session, std::move(packet.descriptor()));
+    Move(move, std::move(packet.descriptor()));
     return true;
   }
   SetScheduler policy;
@@ -212,7 +212,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   running.thread = std::thread([this, borrowed, id = open.session] { RunSession(borrowed, id); });
 }
 
-void Worker::Move(uint64_t session, UniqueFd link) {
+void Worker::Move(const MoveOut& move, UniqueFd link) {
   const auto tell = [this](const MoveEnded& ended) {
     const absl::Status sent = control_->Send(ended);
     LOG_IF(ERROR, !sent.ok()) << "telling consortd how a move went: " << sent;
@@ -220,13 +220,13 @@ void Worker::Move(uint64_t session, UniqueFd link) {
   {
     // Under the lock, so that it is not destroyed meanwhile.
     absl::MutexLock lock(&mutex_);
-    const auto it = sessions_.find(session);
+    const auto it = sessions_.find(move.session);
     if (it != sessions_.end() && it->second.session != nullptr) {
-      return it->second.session->MoveOut(std::move(link), tell);
+      return it->second.session->MoveOut(std::move(link), move.leaves != 0, tell);
     }
   }
   MoveEnded ended;
-  ended.session = session;
+  ended.session = move.session;
   SetText(ended.text, "the application has ended");
   tell(ended);
 }

@@ -57,7 +57,7 @@ class Worker {
   // False: consortd is gone or says to end.
   bool HandlePacket();
   void Open(const OpenSession& open, UniqueFd connection);
-  void Move(uint64_t session, UniqueFd link);
+  void Move(const MoveOut& move, UniqueFd link);
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void SwitchPolicy(const std::string& name);

@@ -10,6 +10,7 @@
 #define CUDA_ENABLE_DEPRECATED  // cuda.h marks some functions deprecated; they are still exported
                                 // and still tested.
 #include <cuda.h>
+#include <cudaProfiler.h>
 #include <cudaTypedefs.h>
 
 // cuda.h renames these to their newest version. The table below names older versions by their
@@ -58,6 +59,27 @@ class Entry<CUresult (*)(Args...)> {
 // signature is `type` of cudaTypedefs.h.
 #define CONSORT_TEST_DRIVER_FUNCTIONS(X, Y)                          \
   X(cuInit)                                                          \
+  X(cuCoredumpGetAttribute)                                          \
+  X(cuCoredumpGetAttributeGlobal)                                    \
+  X(cuCoredumpSetAttribute)                                          \
+  X(cuCoredumpSetAttributeGlobal)                                    \
+  X(cuProfilerInitialize)                                            \
+  X(cuProfilerStart)                                                 \
+  X(cuProfilerStop)                                                  \
+  X(cuDeviceGetDevResource)                                          \
+  X(cuCtxGetDevResource)                                             \
+  X(cuGreenCtxGetDevResource)                                        \
+  X(cuDevSmResourceSplitByCount)                                     \
+  X(cuDevResourceGenerateDesc)                                       \
+  X(cuGreenCtxCreate)                                                \
+  X(cuGreenCtxDestroy)                                               \
+  X(cuCtxFromGreenCtx)                                               \
+  X(cuGreenCtxStreamCreate)                                          \
+  X(cuStreamGetGreenCtx)                                             \
+  X(cuGreenCtxRecordEvent)                                           \
+  X(cuGreenCtxWaitEvent)                                             \
+  X(cuGreenCtxGetId)                                                 \
+  X(cuStreamGetCtx_v2)                                               \
   X(cuDriverGetVersion)                                              \
   X(cuGetErrorName)                                                  \
   X(cuGetErrorString)                                                \

@@ -257,6 +257,43 @@ API_TEST(ModuleTest, ConstantsCanBeWrittenBeforeALaunch) {
   EXPECT_EQ(out.Read<unsigned>(16)[5], 500u);
 }
 
+// Whoever writes a constant through its address, and in whatever way: who reads it by its name, and
+// who follows the address, sees it.
+API_TEST(ModuleTest, ConstantIsTheSameByItsNameAndThroughItsAddress) {
+  Module module(kBasicPtx);
+  const CUdeviceptr factor = module.Global("factor");
+  EXPECT_EQ(module.Global("factor"), factor);
+  DeviceBuffer out(8);
+  DeviceBuffer other(4);
+  Stream stream;
+  const auto expect = [&](unsigned value, const char* how) {
+    EXPECT_OK(Launch(module.Function("times_factor"), 1, 2, stream, out.get(), 2u)) << how;
+    EXPECT_OK(Drv().cuStreamSynchronize(stream)) << how;
+    EXPECT_EQ(out.Read<unsigned>(2)[1], value) << how;
+    EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, stream, out.get(), factor)) << how;
+    EXPECT_OK(Drv().cuStreamSynchronize(stream)) << how;
+    EXPECT_EQ(out.ReadWord(), value) << how;
+    unsigned read = 0;
+    EXPECT_OK(Drv().cuMemcpyDtoH_v2(&read, factor, sizeof read)) << how;
+    EXPECT_EQ(read, value) << how;
+  };
+  expect(3, "as initialised");
+  const unsigned thousand = 1000;
+  EXPECT_OK(Drv().cuMemcpyHtoDAsync_v2(factor, &thousand, sizeof thousand, stream));
+  expect(1000, "copied from the host");
+  EXPECT_OK(Drv().cuMemsetD32Async(factor, 77, 1, stream));
+  expect(77, "filled");
+  EXPECT_OK(Drv().cuMemsetD8Async(factor + 1, 1, 1, stream));
+  expect(77 + 256, "filled in part");
+  other.Write<unsigned>({9});
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(factor, other.get(), 4, stream));
+  expect(9, "copied on the device");
+  PinnedBuffer pinned(4);
+  *pinned.as<unsigned>() = 10;
+  EXPECT_OK(Drv().cuMemcpyAsync(factor, reinterpret_cast<CUdeviceptr>(pinned.get()), 4, stream));
+  expect(10, "copied from pinned memory");
+}
+
 API_TEST(ModuleTest, TwoModulesOfOneImageHaveTheirOwnGlobals) {
   Module first(kBasicPtx);
   Module second(kBasicPtx);

@@ -127,7 +127,7 @@ class Checkpoint(wanderers.TestCase):
         program = self.wanderer("4")
         self.checkpoint(program)
         said = self.daemon.control("checkpoint", "--show", str(self.saved()))
-        for line in (r"application +wanderer", rf"pid +{program.pid}", r"device +0, ", r"modules +1 with 2 kernels, [1-9]",
+        for line in (r"application +wanderer", rf"pid +{program.pid}", r"device +0, ", r"modules +2 with 2 kernels, [1-9]",
                      r"pinned +[1-9]\d* bytes", r"memory +[1-9]\d+ bytes", r"written +20\S+Z for uid \d+"):
             self.assertRegex(said, rf"(?m)^{line}")
         self.restore(program)

@@ -31,10 +31,7 @@ class Harness(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def make(self, flavour, script, files=None, **options):
-        try:
-            kernel = vm.fetch_kernel(flavour)
-        except vm.Unavailable as reason:
-            self.skipTest(str(reason))
+        kernel = vm.kernel_or_skip(flavour)
         vm.build_initramfs(kernel, files or {}, script, self.folder / "initramfs")
         return vm.Vm(kernel, self.folder / "initramfs", **options)
 

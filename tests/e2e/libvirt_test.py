@@ -39,11 +39,7 @@ class Libvirt(unittest.TestCase):
         if not pathlib.Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/"
                             "libvirt_driver_qemu.so").exists():
             self.skipTest("no QEMU driver of libvirt (Debian: libvirt-daemon-driver-qemu)")
-        try:
-            self.kernel = vm.fetch_kernel("6.12")
-            vm.qemu()
-        except vm.Unavailable as reason:
-            self.skipTest(str(reason))
+        self.kernel = vm.kernel_or_skip("6.12")
         # Not in TMPDIR: QEMU's user must reach it, and addresses of sockets are short.
         folder = tempfile.TemporaryDirectory(dir="/tmp")
         self.addCleanup(folder.cleanup)

@@ -44,6 +44,28 @@ class Migrate(wanderers.TestCase):
         self.assertEqual({line["application"] for line in lines}, {"wanderer"})
         self.assertGreater(lines[-1]["calls"], 0)
 
+    def test_addresses_of_some_variables_stay_good_wherever_the_driver_has_them(self):
+        self.start()
+        program = self.wanderer()
+        for move in range(1, 3):
+            self.migrate(program, move % 2)
+        self.passes(program)
+        for name in ("multipliers", "alone"):
+            places = re.findall(fr"the module variable \S*{name} was at (\w+) and is at (\w+); the program knows it at (\w+)",
+                                self.daemon.log())
+            self.assertEqual(len(places), 2, self.daemon.log_tail())
+            self.assertEqual(places[0][2], places[1][2])
+            self.assertNotEqual(places[0][0], places[0][1])
+
+    def test_an_address_of_what_kernels_write_keeps_a_program_where_it_is(self):
+        self.start()
+        program = self.wanderer("4", "address")
+        said = self.daemon.control("migrate", "wanderer", "--to", "1", status=1)
+        self.assertRegex(said, r"stays on device 0: the program knows the address of the module variable \S*table, "
+                         "which is another there")
+        self.assertEqual(self.device_of(program), [0])
+        self.passes(program)
+
     def test_contents_go_from_device_to_device(self):
         """But for what was made after the other side had been told of all memory: this one makes none meanwhile."""
         self.start()

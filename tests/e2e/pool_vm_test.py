@@ -19,11 +19,7 @@ PROGRAMS = ("vector_add", "copies", "callbacks")
 @unittest.skipIf(network.why_not(), network.why_not())
 class TwoMachines(unittest.TestCase):
     def setUp(self):
-        try:
-            vm.qemu()
-            self.kernel = vm.fetch_kernel("6.12")
-        except vm.Unavailable as reason:
-            self.skipTest(str(reason))
+        self.kernel = vm.kernel_or_skip("6.12")
         self.hosts = pool_test.make_hosts(self, 3, members=3)
         self.near = {name: self.hosts.start(host, devices=0, vms=[name])
                      for host, name in enumerate(("left", "right"))}

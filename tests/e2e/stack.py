@@ -34,15 +34,15 @@ class StackError(Exception):
     """consortd did not do what it must; the text ends with its last log lines."""
 
 
-def wait_for(look, what):
+def wait_for(look, what, seconds=PATIENCE_SECONDS):
     """What `look` returns first that is true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         found = look()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {PATIENCE_SECONDS} s for {what}")
+            raise AssertionError(f"waited {seconds} s for {what}")
         time.sleep(0.1)
 
 

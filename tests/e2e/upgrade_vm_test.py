@@ -17,11 +17,7 @@ PROGRAMS = ("wanderer", "big_copy", "vector_add")
 
 class UpgradeUnderAMachine(upgrades.UpgradeCase):
     def setUp(self):
-        try:
-            vm.qemu()
-            self.kernel = vm.fetch_kernel("6.12")
-        except vm.Unavailable as reason:
-            self.skipTest(str(reason))
+        self.kernel = vm.kernel_or_skip("6.12")
 
     def boot(self):
         self.start(vms=("web-1",))

@@ -31,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 
 from initramfs import CACHE, KERNEL_METAPACKAGES, Kernel, Unavailable, build_initramfs, fetch_kernel
 
@@ -128,6 +129,15 @@ def qemu():
     return found
 
 
+def kernel_or_skip(flavour):
+    """fetch_kernel's, for a test that boots it: skipped with the reason where that or QEMU cannot be had."""
+    try:
+        qemu()
+        return fetch_kernel(flavour)
+    except Unavailable as reason:
+        raise unittest.SkipTest(str(reason)) from None
+
+
 def die_with_parent():
     """In the child before exec: QEMU is killed when the thread that started it ends, however."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; see prctl(2)
@@ -137,8 +147,9 @@ class Vm:
     """One QEMU. Thread safe but for start(): call it from a thread that lives as long as the VM."""
 
     def __init__(self, kernel, initramfs, vsock_socket=None, memory_mib=512, cpus=1, qmp=None,
-                 accelerator_name=None, timeout_s=300, on_line=None, shares=()):
-        """vsock_socket: where a vhost-user vsock backend listens already; None: no such device.
+                 accelerator_name=None, timeout_s=300, on_line=None, shares=(), incoming=False):
+        """vsock_socket: where a vhost-user vsock backend listens already; None: no such device, until one is plugged
+        into its place. incoming: it waits for what another Vm saves or sends.
         qmp: path for the monitor socket. timeout_s: QEMU is killed after that. on_line(seconds,
         line): called in the reader's thread.
         """
@@ -162,9 +173,13 @@ class Vm:
             "-kernel", str(kernel.image), "-initrd", str(initramfs),
             "-append", f"console=ttyS0 quiet panic=-1 consort.token={self._token}",
         ]
+        # Only what has a port of its own can be unplugged.
+        self._command += ["-device", "pcie-root-port,id=consort-port,chassis=1"]
         if vsock_socket:
             self._command += ["-chardev", f"socket,id=vsock,path={vsock_socket}",
-                              "-device", "vhost-user-vsock-pci,chardev=vsock"]
+                              "-device", "vhost-user-vsock-pci,chardev=vsock,bus=consort-port,id=consort"]
+        if incoming:
+            self._command += ["-incoming", "defer"]
         for share in shares:
             read_only = ",readonly=on" if share.read_only else ""
             self._command += [

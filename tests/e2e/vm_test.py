@@ -54,10 +54,7 @@ class VmCase(unittest.TestCase):
 
     def start_guest(self, flavour, guest_commands, programs, name=None, concurrent=False):
         """A running guest on the VM socket of that name; without a name it has no vsock device."""
-        try:
-            kernel = vm.fetch_kernel(flavour)
-        except vm.Unavailable as reason:
-            self.skipTest(str(reason))
+        kernel = vm.kernel_or_skip(flavour)
         initramfs = self.folder / f"{name}.initramfs"
         vm.build_initramfs(kernel, stack.guest_files(programs),
                            vm.guest_script(guest_commands, concurrent), initramfs)

@@ -28,8 +28,8 @@ class TestCase(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
 
-    def wanderer(self, *arguments, name="wanderer", **settings):
-        """A running one that has begun to compute; `settings`: of its environment."""
+    def wanderer(self, *arguments, name="wanderer", typed="", **settings):
+        """A running one that has begun to compute; `settings`: of its environment; `typed`: the beginning of its input."""
         program = subprocess.Popen([stack.PROGRAMS / name, *arguments],
                                    env=dict(self.daemon.local_environment(), **settings), stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -39,6 +39,8 @@ class TestCase(unittest.TestCase):
             program.communicate()
 
         self.addCleanup(end)
+        program.stdin.write(typed)
+        program.stdin.flush()
         stack.wait_for(lambda: any(session["pid"] == program.pid and session["kernel_launches"] > 0
                                    for session in self.sessions()), "a program that computes")
         return program

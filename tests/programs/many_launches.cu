@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that nobody waits for: many kernels, then one synchronisation, and that again.
+// Launches that nobody waits for: many kernels, then one synchronisation, and that again. Before
+// each the kernel's shared memory is set and a limit asked for, as cuBLAS does.
 //
 //   many_launches [LAUNCHES [ROUNDS]]
 #include <cstdio>
@@ -18,6 +19,9 @@ int main(int argc, char** argv) {
   unsigned wanted = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     for (unsigned i = 0; i < launches; ++i) {
+      size_t limit = 0;
+      CUDA_OK(cudaDeviceGetLimit(&limit, cudaLimitStackSize));
+      CUDA_OK(cudaFuncSetAttribute(Add, cudaFuncAttributeMaxDynamicSharedMemorySize, 1024));
       Add<<<1, 1>>>(value, i);
       wanted = wanted * 3 + i;
     }

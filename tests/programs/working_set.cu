@@ -2,18 +2,20 @@
 // An application that uses the device half of its time, all of its memory each time: what shares a
 // device whose memory does not hold several such.
 //
-//   working_set [MIB [PHASES [PASSES [CPU_MS]]]]
+//   working_set [MIB [PHASES [PASSES [CPU_MS [free]]]]]
 //   working_set rate [MIB]
 //
 // Each phase changes every word PASSES times on the device, waits, and computes on the CPU for
-// CPU_MS milliseconds. At the end every word is compared with what it must be. `rate` measures
-// copies of pinned memory instead, both ways, in GB/s.
+// CPU_MS milliseconds. At the end every word is compared with what it must be. With `free` it has
+// memory only while it uses the device: each phase allocates, begins anew, compares and frees.
+// `rate` measures copies of pinned memory instead, both ways, in GB/s.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "check.h"
 
@@ -65,6 +67,48 @@ static unsigned ComputeFor(double seconds) {
   return value;
 }
 
+// The application's memory, in pieces.
+class Words {
+ public:
+  explicit Words(size_t count) : count_(count) {
+    CUDA_OK(cudaMalloc(&wrong_, sizeof(unsigned)));
+    for (unsigned*& piece : pieces_) CUDA_OK(cudaMalloc(&piece, count_ * sizeof(unsigned)));
+  }
+  ~Words() {
+    for (unsigned* piece : pieces_) CUDA_OK(cudaFree(piece));
+    CUDA_OK(cudaFree(wrong_));
+  }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+
+  void Begin() {
+    CUDA_OK(cudaMemsetAsync(wrong_, 0, sizeof(unsigned)));
+    for (unsigned piece = 0; piece < kPieces; ++piece) {
+      ::Begin<<<kBlocks, kThreads>>>(pieces_[piece], count_, piece);
+      CUDA_OK(cudaGetLastError());
+    }
+  }
+  void Change(unsigned pass) {
+    for (unsigned* piece : pieces_) Pass<<<kBlocks, kThreads>>>(piece, count_, pass);
+    CUDA_OK(cudaGetLastError());
+  }
+  // Whether they are what so many passes make.
+  void Check(unsigned passes) {
+    for (unsigned piece = 0; piece < kPieces; ++piece) {
+      Compare<<<kBlocks, kThreads>>>(pieces_[piece], count_, piece, passes, wrong_);
+      CUDA_OK(cudaGetLastError());
+    }
+    unsigned wrong = 1;
+    CUDA_OK(cudaMemcpy(&wrong, wrong_, sizeof(unsigned), cudaMemcpyDeviceToHost));
+    EXPECT(wrong == 0, "%u words are wrong", wrong);
+  }
+
+ private:
+  const size_t count_;
+  unsigned* pieces_[kPieces] = {};
+  unsigned* wrong_ = nullptr;
+};
+
 static int Rate(size_t bytes) {
   void* host = nullptr;
   void* device = nullptr;
@@ -96,38 +140,29 @@ int main(int argc, char** argv) {
   const size_t count = bytes / kPieces / sizeof(unsigned);
   const auto begin = Clock::now();
 
-  unsigned* pieces[kPieces];
-  unsigned* wrong = nullptr;
-  CUDA_OK(cudaMalloc(&wrong, sizeof(unsigned)));
-  CUDA_OK(cudaMemset(wrong, 0, sizeof(unsigned)));
-  for (unsigned piece = 0; piece < kPieces; ++piece) {
-    CUDA_OK(cudaMalloc(&pieces[piece], count * sizeof(unsigned)));
-    Begin<<<kBlocks, kThreads>>>(pieces[piece], count, piece);
-    CUDA_OK(cudaGetLastError());
-  }
-  CUDA_OK(cudaDeviceSynchronize());
+  const bool frees = argc > 5 && std::strcmp(argv[5], "free") == 0;
+  std::optional<Words> words;
   unsigned done = 0;
-  double on_device = 0;
+  double on_device = 0, for_memory = 0;
   unsigned cpu = 0;
   for (unsigned phase = 0; phase < phases; ++phase) {
     const auto phase_begin = Clock::now();
-    for (unsigned pass = 0; pass < passes; ++pass, ++done) {
-      for (unsigned* piece : pieces) Pass<<<kBlocks, kThreads>>>(piece, count, done);
-      CUDA_OK(cudaGetLastError());
-    }
+    if (!words.has_value()) words.emplace(count);
+    const auto device_begin = Clock::now();
+    for_memory += std::chrono::duration<double>(device_begin - phase_begin).count();
+    if (done == 0) words->Begin();
+    for (unsigned pass = 0; pass < passes; ++pass, ++done) words->Change(done);
     CUDA_OK(cudaDeviceSynchronize());
-    on_device += SecondsSince(phase_begin);
+    if (frees) {
+      words->Check(std::exchange(done, 0));
+      words.reset();
+    }
+    on_device += SecondsSince(device_begin);
     cpu ^= ComputeFor(cpu_seconds);
   }
-  for (unsigned piece = 0; piece < kPieces; ++piece) {
-    Compare<<<kBlocks, kThreads>>>(pieces[piece], count, piece, done, wrong);
-    CUDA_OK(cudaGetLastError());
-  }
-  unsigned wrong_count = 1;
-  CUDA_OK(cudaMemcpy(&wrong_count, wrong, sizeof(unsigned), cudaMemcpyDeviceToHost));
-  EXPECT(wrong_count == 0, "%u words are wrong (%u)", wrong_count, cpu);
-  for (unsigned* piece : pieces) CUDA_OK(cudaFree(piece));
-  CUDA_OK(cudaFree(wrong));
-  std::printf("%.2f s, of them %.2f s for the device\nPASS\n", SecondsSince(begin), on_device);
+  if (words.has_value()) words->Check(done);
+  words.reset();
+  std::printf("%.3f s, of them %.3f s for the device, %.3f s for memory (%u)\nPASS\n",
+              SecondsSince(begin), on_device, for_memory, cpu & 1);
   return 0;
 }

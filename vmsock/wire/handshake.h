@@ -11,8 +11,9 @@
 // A Hello with purpose kPurposeQuery asks which devices there are: Welcome is followed by
 // device_count DeviceSnapshots and the host closes. With kPurposeStatus, device_count DeviceUses
 // and process_count ProcessUses follow those. With kPurposeSession the stream becomes the channel
-// of one application to one device. Plain values of fixed layout, little endian; unknown trailing
-// bytes are zero. Text fields are NUL-terminated within their array.
+// of one application to one device, and so it does with kPurposeResume,
+// where an earlier stream's channel goes on. Plain values of fixed layout, little endian; unknown
+// trailing bytes are zero. Text fields are NUL-terminated within their array.
 #ifndef CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 #define CONSORT_VMSOCK_WIRE_HANDSHAKE_H_
 
@@ -33,9 +34,31 @@ inline constexpr uint32_t kVsockPort = 7000;
 inline constexpr uint32_t kPurposeQuery = 1;
 inline constexpr uint32_t kPurposeSession = 2;
 inline constexpr uint32_t kPurposeStatus = 3;  // kPurposeQuery, and what is in use at present
+inline constexpr uint32_t kPurposeResume = 4;  // goes on with the session of `resume_token`
 
 // The stream is a UNIX socket and the guest can take a memfd: rings in shared memory.
 inline constexpr uint32_t kFeatureRings = 1;
+// Nothing of the session needs a descriptor, so it can leave this connection for another.
+inline constexpr uint32_t kFeatureResume = 2;
+
+// Names a session to whoever may go on with it. All 0: it cannot leave its connection.
+struct ResumeToken {
+  uint8_t bytes[16] = {};
+
+  bool empty() const {
+    uint8_t any = 0;
+    for (uint8_t byte : bytes) any |= byte;
+    return any == 0;
+  }
+  friend bool operator==(const ResumeToken&, const ResumeToken&) = default;
+};
+
+// Takes as long whichever bytes differ: a guess learns nothing from it.
+inline bool SameToken(const ResumeToken& one, const ResumeToken& other) {
+  uint8_t differ = 0;
+  for (size_t i = 0; i < sizeof(one.bytes); ++i) differ |= one.bytes[i] ^ other.bytes[i];
+  return differ == 0;
+}
 
 struct Hello {
   uint32_t magic = kHelloMagic;
@@ -47,7 +70,8 @@ struct Hello {
   uint32_t pid = 0;            // the guest's; for people, never for decisions
   char application[128] = {};  // the guest process's name; for people
   uint64_t assembly = 0;       // what the query's Welcome had; kPurposeSession only
-  char reserved[88] = {};
+  ResumeToken resume_token;    // kPurposeResume only
+  char reserved[72] = {};
 };
 static_assert(sizeof(Hello) == 256);
 
@@ -55,6 +79,8 @@ inline constexpr uint32_t kWelcomeOk = 0;
 inline constexpr uint32_t kWelcomeVersionMismatch = 1;
 inline constexpr uint32_t kWelcomeNoDevice = 2;
 inline constexpr uint32_t kWelcomeRefused = 3;  // limits; `text` says which
+inline constexpr uint32_t kWelcomeNotHere =
+    4;  // kPurposeResume: the session is not here, or not yet
 
 struct Welcome {
   uint32_t magic = kHelloMagic;
@@ -74,7 +100,8 @@ struct Welcome {
   uint32_t reserved_1 = 0;
   char driver_release[64] = {};  // of the host's driver, e.g. 580.159.04
   uint64_t assembly = 0;         // kPurposeQuery: which choice of devices this is; 0: no choice
-  char reserved[3688] = {};
+  ResumeToken resume_token;      // kPurposeSession, with kFeatureResume
+  char reserved[3672] = {};
 };
 static_assert(sizeof(Welcome) == 4096);
 

@@ -133,7 +133,7 @@ TEST(DriverStartTest, DevicesAreAsTheFileSays) {
 
 TEST(DriverStartTest, OtherNamesAreNotExported) {
   // What is not supported is not there, and nothing of ours but the driver API is.
-  for (const char* name : {"cuGreenCtxCreate", "cuMipmappedArrayCreate", "cuMemAllocManaged",
+  for (const char* name : {"cuImportExternalMemory", "cuMipmappedArrayCreate", "cuMemAllocManaged",
                            "LZ4_decompress_safe", "LLVMContextCreate"}) {
     void* const library = dlopen(CONSORT_CPU_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << dlerror();

@@ -113,13 +113,15 @@ CUresult Launch(const LaunchRequest& request) {
     if (result != CUDA_SUCCESS) return result;
     context->Submit(stream, [context = context.get(), kernel = std::move(kernel),
                              shape = request.shape, packed = std::move(packed),
+                             multiprocessors = stream->multiprocessors(),
                              output = stream->output()](CUresult status) {
       if (status != CUDA_SUCCESS) return;
       LaunchFault fault = LaunchFault::kNone;
       Device& device = context->device();
       device.pace().RunKernel([&] {
-        fault = kernel.module->program().Run(kernel.index, shape, packed.data(),
-                                             device.MultiprocessorCount(), output);
+        fault = kernel.module->program().Run(
+            kernel.index, shape, packed.data(),
+            multiprocessors != 0 ? multiprocessors : device.MultiprocessorCount(), output);
       });
       if (fault == LaunchFault::kNone) return;
       LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);

@@ -19,6 +19,7 @@
 #include "device/cpu/driver/device.h"
 #include "device/cpu/driver/event.h"
 #include "device/cpu/driver/graph.h"
+#include "device/cpu/driver/green_context.h"
 #include "device/cpu/driver/handle_table.h"
 #include "device/cpu/driver/link.h"
 #include "device/cpu/driver/module.h"
@@ -42,6 +43,7 @@ struct State {
   HandleTable<CUgraphNode, GraphNode> graph_nodes;
   HandleTable<CUgraphExec, GraphExec> graph_execs;
   HandleTable<CUlinkState, Link> links;
+  HandleTable<CUgreenCtx, GreenContext> green_contexts;
   HandleTable<CUarray, Array> arrays;
   HandleTable<uint64_t, TextureOwner> textures;  // and surfaces, by the handle that kernels use
   // CUfunction and CUkernel are one space of handles: cudart passes either to a launch.

@@ -53,6 +53,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   unsigned int flags() const { return flags_; }
   int priority() const { return priority_; }
   uint64_t id() const { return id_; }
+  // Cores that its kernels may use at a time; 0: all. Set before any work.
+  int multiprocessors() const { return multiprocessors_; }
+  void set_multiprocessors(int count) { multiprocessors_ = count; }
   // Ordered with the legacy default stream.
   bool blocking() const { return (flags_ & CU_STREAM_NON_BLOCKING) == 0; }
 
@@ -94,6 +97,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const unsigned int flags_;
   const int priority_;
   const uint64_t id_;
+  int multiprocessors_ = 0;
 
   absl::Mutex mutex_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
