@@ -248,6 +248,8 @@ class Daemon final : private AdminActions {
   void SendMoveOut(const Session& session, bool leaves, const UniqueFd& link);
   absl::Status BeginMove(uint64_t session, uint32_t device);
   void OnMoveEnded(const MoveEnded& ended);
+  // Whether it is still being written: a checkpoint that has not ended, well or not.
+  bool IsWritten(const MoveRecord& record) const;
   void EndMove(uint64_t session, const absl::Status& status);
   void ContinueDrain(uint32_t device);
   const Device* FindPlace(const Device& from, const std::string& tenant,

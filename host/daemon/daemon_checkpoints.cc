@@ -110,9 +110,13 @@ void Daemon::OnCheckpointed(uint64_t id, absl::StatusOr<HeldSession> result) {
   Session& session = it->second;
   MoveRecord* const record = moves_.FindBecoming(id);
   if (!result.ok()) {
-    // Its worker has been told, and says that it stays, or has ended.
-    if (record != nullptr && record->left) EndMove(record->session, result.status());
     EraseHeld(id);
+    // Its worker has said that it stays, or hears of this and will, or has ended.
+    if (record != nullptr && record->stays.has_value()) {
+      EndMove(record->session, *record->stays);
+    } else if (record != nullptr && record->left) {
+      EndMove(record->session, result.status());
+    }
     return CheckStopped();
   }
   session.held = std::make_shared<HeldSession>(*std::move(result));
@@ -126,7 +130,11 @@ void Daemon::OnCheckpointed(uint64_t id, absl::StatusOr<HeldSession> result) {
   } else {
     WatchHeld(id);
   }
-  if (record != nullptr) EndCheckpoint(record);
+  if (record != nullptr && record->stays.has_value()) {
+    EndMove(record->session, *record->stays);
+  } else if (record != nullptr) {
+    EndCheckpoint(record);
+  }
   CheckStopped();
 }
 

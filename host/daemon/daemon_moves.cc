@@ -172,9 +172,19 @@ void Daemon::OnMoveEnded(const MoveEnded& ended) {
                    static_cast<double>(ended.direct_bytes) / kGiB);
 }
 
+bool Daemon::IsWritten(const MoveRecord& record) const {
+  if (record.to.has_value()) return false;
+  const auto held = sessions_.find(record.becomes);
+  return held != sessions_.end() && held->second.stage == Session::Stage::kArriving;
+}
+
 void Daemon::EndMove(uint64_t session, const absl::Status& status) {
   MoveRecord* record = moves_.Find(session);
   if (record == nullptr) return;
+  if (!status.ok() && IsWritten(*record)) {
+    record->stays = status;
+    return;  // until OnCheckpointed, so that nothing of it is in the folder when it is told
+  }
   record->state = status.ok() ? MoveRecord::State::kMoved : MoveRecord::State::kStayed;
   record->text = std::string(status.message());
   const std::string name = PrintableName(record->application);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/units.h"
 
 namespace consort::host {
@@ -28,6 +29,8 @@ struct MoveRecord {
   std::optional<uint32_t> to;    // likewise
   std::string folder;            // of the checkpoint
   bool left = false;             // it has gone from where it was
+  // Said while the checkpoint was still being written; told when it is no more.
+  std::optional<absl::Status> stays;
   State state = State::kMoving;
   std::string text;  // why it stays
   Nanos stopped = 0;
