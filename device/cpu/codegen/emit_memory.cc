@@ -267,7 +267,11 @@ void EmitCopyAsync(Step& step) {
   const uint32_t bytes = static_cast<uint32_t>(size.integer);
   Value* to = step.f.Access(step.operand(0), ptx::Space::kShared, AccessKind::kWrite, bytes);
   Value* from = step.f.Pointer(step.operand(1), ptx::Space::kGlobal);
-  if (step.operand_count() == 4) {
+  // As nvcc writes it, also where nothing is left out.
+  const bool is_whole =
+      step.operand_count() == 3 || (step.operand(3).kind == ptx::OperandKind::kInteger &&
+                                    step.operand(3).integer == size.integer);
+  if (!is_whole) {
     // Only src-size bytes are read, or none if the source is to be ignored; the rest of the
     // destination becomes zero.
     Value* const all = ir.getInt32(bytes);
@@ -287,6 +291,7 @@ void EmitCopyAsync(Step& step) {
   step.f.CheckAccess(from, ptx::Space::kGlobal, AccessKind::kRead, bytes);
   const llvm::Align align(bytes);
   llvm::Type* type = step.f.IntType(bytes * 8);
+  if (bytes == 16) type = llvm::FixedVectorType::get(ir.getInt64Ty(), 2);
   ir.CreateAlignedStore(ir.CreateAlignedLoad(type, from, align), to, align);
 }
 

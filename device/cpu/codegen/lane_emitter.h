@@ -139,6 +139,8 @@ class LaneEmitter {
   llvm::Value* EmitLoad(llvm::LoadInst& load);
   void EmitStore(llvm::StoreInst& store);
   llvm::Value* LoadFrom(llvm::LoadInst& load, llvm::Value* base);
+  bool IsQuad(llvm::Type* type) const;
+  void MoveQuads(llvm::StringRef how, llvm::Value* quads, llvm::Value* pointers, llvm::Value* mask);
   llvm::Value* Gather(llvm::LoadInst& load);
   llvm::Value* GatherSmall(llvm::Type* element, llvm::Value* pointers, llvm::Value* mask);
   void StoreTo(llvm::StoreInst& store, llvm::Value* base);

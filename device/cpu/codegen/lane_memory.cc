@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "device/cpu/engine/runtime.h"
+
 namespace consort::cpu {
 namespace {
 
@@ -37,6 +39,18 @@ Value* LaneEmitter::GatherSmall(llvm::Type* element, Value* pointers, Value* mas
   return ir_.CreateBitCast(cut, VectorType(element));
 }
 
+// Whether a lane's value is a vector of 16 bytes, which the CPU moves with one instruction: lane by
+// lane is quicker then than element by element.
+bool LaneEmitter::IsQuad(llvm::Type* type) const {
+  return type->isVectorTy() && layout_.getTypeStoreSize(type) == kQuadBytes;
+}
+
+// Between `quads`, 16 bytes a lane, and where the lanes of `mask` point to.
+void LaneEmitter::MoveQuads(llvm::StringRef how, Value* quads, Value* pointers, Value* mask) {
+  Value* here = ir_.CreateZExtOrTrunc(Bits(mask), ir_.getInt32Ty());
+  CallRuntime(how, ir_.getVoidTy(), {quads, Spill(pointers, ir_.getPtrTy()), here});
+}
+
 // Elements of vectors are fetched one kind after the other and then put together.
 Value* LaneEmitter::Gather(llvm::LoadInst& load) {
   llvm::Type* element = load.getType()->getScalarType();
@@ -44,6 +58,12 @@ Value* LaneEmitter::Gather(llvm::LoadInst& load) {
   const uint64_t bytes = layout_.getTypeStoreSize(element);
   Value* pointers = Vector(load.getPointerOperand());
   Value* mask = MaskOf(block_);
+  if (IsQuad(load.getType())) {
+    ReleaseScratch();
+    llvm::AllocaInst* quads = Scratch(VectorType(load.getType()));
+    MoveQuads("consort_rt_group_load_quads", quads, pointers, mask);
+    return ir_.CreateLoad(quads->getAllocatedType(), quads);
+  }
   Value* result = nullptr;
   for (uint32_t i = 0; i < elements; ++i) {
     Value* at =
@@ -138,6 +158,11 @@ void LaneEmitter::ScatterUnder(llvm::StoreInst& store, Value* mask) {
   const uint64_t bytes = layout_.getTypeStoreSize(type->getScalarType());
   Value* pointers = Vector(store.getPointerOperand());
   Value* values = Vector(store.getValueOperand());
+  if (IsQuad(type)) {
+    ReleaseScratch();
+    MoveQuads("consort_rt_group_store_quads", Spill(values, type->getScalarType()), pointers, mask);
+    return;
+  }
   for (uint32_t i = 0; i < elements; ++i) {
     Value* part = values;
     Value* at = pointers;

@@ -41,6 +41,31 @@ extern "C" __global__ void RunMixedWidths(const Mixed* in, Mixed* out, unsigned 
   if (i < count) out[i] = MixedWidths(in, count, i);
 }
 
+// Values of 16 bytes, here and there, some under masks; what is stored goes where no other thread's
+// does, as `count` has no common factor with 13. Blocks have at most 1024 threads.
+extern "C" __global__ void RunQuads(const uint4* in, uint4* out, unsigned count) {
+  __shared__ uint4 staged[1024];
+  const unsigned i = ThreadOfGrid();
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  if (i >= count) return;
+  const uint4* from = &in[(i * 7 + 3) % count];
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 16; cp.async.wait_all;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(&staged[thread]))),
+               "l"(from)
+               : "memory");
+#else
+  staged[thread] = *from;
+#endif
+  uint4 value = staged[thread];
+  if (value.x & 1) {
+    const uint4 other = in[(i * 11 + 5) % count];
+    value.y += other.x;
+    value.w ^= other.z;
+  }
+  if ((value.x & 6) != 0) out[(i * 13 + 1) % count] = value;
+}
+
 // Indices of 32 bits that wrap between two threads.
 extern "C" __global__ void WrappingIndices(const uint32_t* in, uint32_t* out, unsigned start,
                                            unsigned count) {

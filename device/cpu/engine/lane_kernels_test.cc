@@ -120,6 +120,37 @@ TEST_P(LaneKernels, ValuesOfAllWidthsAtAllKindsOfAddresses) {
   }
 }
 
+TEST_P(LaneKernels, ValuesOf16BytesWhereverTheyLie) {
+  using Quad = std::array<uint32_t, 4>;
+  constexpr uint32_t kCount = 3001;
+  struct alignas(16) Place {
+    Quad quad;
+  };
+  std::vector<Place> in(kCount);
+  for (Place& place : in) {
+    for (uint32_t& word : place.quad) word = static_cast<uint32_t>(random_());
+  }
+  constexpr Quad kUntouched = {1, 2, 3, 4};
+  std::vector<Quad> expected(kCount, kUntouched);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    Quad value = in[(i * 7 + 3) % kCount].quad;
+    if ((value[0] & 1) != 0) {
+      const Quad& other = in[(i * 11 + 5) % kCount].quad;
+      value[1] += other[0];
+      value[3] ^= other[2];
+    }
+    if ((value[0] & 6) != 0) expected[(i * 13 + 1) % kCount] = value;
+  }
+  for (const auto& block : kBlocks) {
+    std::vector<Place> out(kCount, {kUntouched});
+    Run("RunQuads", Covering(kCount, block), in.data(), out.data(), kCount);
+    for (uint32_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(out[i].quad, expected[i])
+          << i << " in blocks of " << block[0] << " x " << block[1] << " x " << block[2];
+    }
+  }
+}
+
 TEST_P(LaneKernels, IndicesThatWrapBetweenTwoLanes) {
   constexpr uint32_t kCount = 500;
   const auto in = Random<uint32_t>(kCount);

@@ -151,6 +151,20 @@ void GroupReduce(uint64_t* results, uint32_t op, const uint64_t* values, const u
   }
 }
 
+void GroupLoadQuads(uint8_t* to, const uint8_t* const* from, uint32_t here) {
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    std::memcpy(to + lane * kQuadBytes, from[lane], kQuadBytes);
+  }
+}
+
+void GroupStoreQuads(const uint8_t* from, uint8_t* const* to, uint32_t here) {
+  for (uint32_t rest = here; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    std::memcpy(to[lane], from + lane * kQuadBytes, kQuadBytes);
+  }
+}
+
 void GroupMatrix(uint32_t operation, WarpMatrices* warp, uint32_t here) {
   RunMatrix(MatrixOperation::Unpack(operation), *warp, here);
 }
@@ -505,6 +519,8 @@ std::span<const RuntimeSymbol> RuntimeSymbols() {
       Row("consort_rt_group_shuffle", &GroupShuffle),
       Row("consort_rt_group_match", &GroupMatch),
       Row("consort_rt_group_reduce", &GroupReduce),
+      Row("consort_rt_group_load_quads", &GroupLoadQuads),
+      Row("consort_rt_group_store_quads", &GroupStoreQuads),
       Row("consort_rt_matrix", &Matrix),
       Row("consort_rt_mbarrier_init", &MbarrierInit),
       Row("consort_rt_mbarrier_arrive", &MbarrierArrive),

@@ -5,6 +5,7 @@
 #ifndef CONSORT_DEVICE_CPU_ENGINE_RUNTIME_H_
 #define CONSORT_DEVICE_CPU_ENGINE_RUNTIME_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -34,6 +35,9 @@ inline constexpr uint32_t kTextureChannelShift = 6;
 // And an access to a surface: a Geometry, SurfaceBounds, bytes.
 inline constexpr uint32_t kSurfaceBoundsShift = 4;
 inline constexpr uint32_t kSurfaceBytesShift = 8;
+
+// What lanes of a group move each with one instruction of the CPU, wherever it lies.
+inline constexpr size_t kQuadBytes = 16;
 
 struct RuntimeSymbol {
   const char* name;
