@@ -283,26 +283,6 @@ void MoveLines(const MatrixOperation& operation, uint8_t* memory, uint64_t pitch
 
 }  // namespace
 
-uint32_t MatrixTypeBits(MatrixType type) {
-  switch (type) {
-    case MatrixType::kF16:
-    case MatrixType::kBf16:
-      return 16;
-    case MatrixType::kF64:
-      return 64;
-    case MatrixType::kS8:
-    case MatrixType::kU8:
-      return 8;
-    case MatrixType::kS4:
-    case MatrixType::kU4:
-      return 4;
-    case MatrixType::kB1:
-      return 1;
-    default:
-      return 32;
-  }
-}
-
 // Bits, from the lowest: 3 kind, 4 each of log2 m, n, k, 4 each of a, b, c, 1 that d is f16 (else
 // it is f32 or as c), 1 saturates, 1 transposes, 1 each that a and b are by columns.
 uint32_t MatrixOperation::Pack() const {

@@ -30,7 +30,25 @@ enum class MatrixKind : uint32_t {
 
 enum class MatrixType : uint32_t { kF16, kBf16, kTf32, kF32, kF64, kS8, kU8, kS4, kU4, kB1, kS32 };
 
-uint32_t MatrixTypeBits(MatrixType type);
+constexpr uint32_t MatrixTypeBits(MatrixType type) {
+  switch (type) {
+    case MatrixType::kF16:
+    case MatrixType::kBf16:
+      return 16;
+    case MatrixType::kF64:
+      return 64;
+    case MatrixType::kS8:
+    case MatrixType::kU8:
+      return 8;
+    case MatrixType::kS4:
+    case MatrixType::kU4:
+      return 4;
+    case MatrixType::kB1:
+      return 1;
+    default:
+      return 32;
+  }
+}
 
 // All that an instruction says. Packed into 32 bits for generated code.
 struct MatrixOperation {

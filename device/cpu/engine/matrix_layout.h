@@ -23,7 +23,7 @@ struct MatrixLayout {
   uint32_t row_stride;          // inside of a tile
   uint32_t column_stride;
 
-  uint32_t At(uint32_t row, uint32_t column) const {
+  constexpr uint32_t At(uint32_t row, uint32_t column) const {
     return (row >> std::countr_zero(tile_rows)) * tile_row_stride +
            (row & (tile_rows - 1)) * row_stride +
            (column >> std::countr_zero(tile_columns)) * tile_column_stride +
@@ -32,20 +32,20 @@ struct MatrixLayout {
 };
 
 // Elements that a register has.
-inline uint32_t MatrixElementsOf(MatrixType type) {
+constexpr uint32_t MatrixElementsOf(MatrixType type) {
   return type == MatrixType::kF64 ? 1 : 32 / MatrixTypeBits(type);
 }
 
 inline constexpr uint32_t kMatrixTile = 8;
 
 // All of a matrix of wmma is one tile.
-inline MatrixLayout LineLayout(uint32_t rows, uint32_t columns, bool by_columns) {
+constexpr MatrixLayout LineLayout(uint32_t rows, uint32_t columns, bool by_columns) {
   return {rows, columns, 0, 0, by_columns ? 1 : columns, by_columns ? rows : 1};
 }
 
 // The first factor, m x k. Of mma a register of all lanes has a tile of eight rows; the next one is
 // of the tile below, if there is one.
-inline MatrixLayout LayoutOfA(const MatrixOperation& operation) {
+constexpr MatrixLayout LayoutOfA(const MatrixOperation& operation) {
   if (operation.kind == MatrixKind::kWmma) {
     return LineLayout(operation.m, operation.k, operation.a_by_columns);
   }
@@ -55,7 +55,7 @@ inline MatrixLayout LayoutOfA(const MatrixOperation& operation) {
 }
 
 // The second factor, k x n. Of mma a register has a tile of eight columns, one after the other.
-inline MatrixLayout LayoutOfB(const MatrixOperation& operation) {
+constexpr MatrixLayout LayoutOfB(const MatrixOperation& operation) {
   if (operation.kind == MatrixKind::kWmma) {
     return LineLayout(operation.k, operation.n, operation.b_by_columns);
   }
@@ -65,7 +65,7 @@ inline MatrixLayout LayoutOfB(const MatrixOperation& operation) {
 
 // The accumulator or the result, m x n, of elements of `type`. Of mma a lane has two neighbours of
 // a row: in one register if they are halves, else in two.
-inline MatrixLayout LayoutOfSums(const MatrixOperation& operation, MatrixType type) {
+constexpr MatrixLayout LayoutOfSums(const MatrixOperation& operation, MatrixType type) {
   if (operation.kind == MatrixKind::kWmma) return LineLayout(operation.m, operation.n, false);
   if (MatrixElementsOf(type) == 2) {
     return {kMatrixTile, kMatrixTile, 2 * kWarpLanes, 0, kMatrixTile, 1};

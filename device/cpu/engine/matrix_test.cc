@@ -60,6 +60,9 @@ std::vector<MatrixOperation> Products() {
     all.push_back(Operation(MatrixKind::kMma, 8, 8, 16, type, T::kS32, T::kS32));
     all.push_back(Operation(MatrixKind::kMma, 16, 8, 16, type, T::kS32, T::kS32));
     all.push_back(Operation(MatrixKind::kMma, 16, 8, 32, type, T::kS32, T::kS32));
+    // And signed with unsigned.
+    all.push_back(all.back());
+    all.back().b = type == T::kS8 ? T::kU8 : T::kS8;
   }
   for (const auto& [m, n] : {std::pair{16u, 16u}, {32u, 8u}, {8u, 32u}}) {
     all.push_back(Operation(MatrixKind::kWmma, m, n, 16, T::kBf16, T::kF32, T::kF32));
