@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 
-from compare import has_gpu
+import sizes
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS_MAX = 300
 PHASE_PASSES = 8
-MIB = {"nvidia": [64, 1024, 8192], "cpu": [1, 8]}
+# As sizes.py wants them.
+SIZES = {"mib": ("64,1024,8192", "1,8", "MiB of the applications"), "moves": (6, 6, "of each")}
 
 
 def stops(stack, daemon, program, mib, moves):
@@ -66,26 +67,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
     parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    parser.add_argument("--mib", type=lambda text: [int(one) for one in text.split(",")], help="64,1024,8192; 1,8 for CPU devices")
-    parser.add_argument("--moves", type=int, default=6)
+    sizes.add_arguments(parser, SIZES)
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     options = parser.parse_args()
     sys.path.insert(0, str(HERE.parent / "e2e"))
     os.environ["CONSORT_BUILD"] = str(options.build.resolve())
     import stack
-    device = "nvidia" if options.device != "cpu" and has_gpu() else "cpu"
+    device = sizes.fill(options, SIZES)
     numbers = {}
     with tempfile.TemporaryDirectory(prefix="moving-") as folder, \
             stack.Daemon(folder, device=device, verbose=0, arguments=() if device == "nvidia" else ("--devices", "2")) as daemon:
         print(f"Moves between two {device} devices, {options.moves} of each size:", "",
               "| memory | stopped for, ms: median | least to most | GiB/s |", "|---|---|---|---|", sep="\n")
-        for mib in options.mib or MIB[device]:
+        for mib in map(int, options.mib.split(",")):
             stopped = numbers[f"{mib} MiB, ms"] = stops(stack, daemon, stack.PROGRAMS / "working_set", mib, options.moves)
             middle = statistics.median(stopped)
             print(f"| {mib} MiB | {middle:.1f} | {min(stopped):.1f} to {max(stopped):.1f} | {mib / 1024 / middle * 1000:.1f} |", flush=True)
         daemon.stop()
-        print("\n".join(line for line in daemon.log().splitlines() if "until nothing went on" in line))
+        print("\n".join(line.partition("] ")[2] for line in daemon.log().splitlines() if "until nothing went on" in line))
     if options.benchmark_out:
         options.benchmark_out.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
 

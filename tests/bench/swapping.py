@@ -23,15 +23,15 @@ import tempfile
 import time
 import urllib.request
 
-from compare import has_gpu
+import sizes
 
 HERE = pathlib.Path(__file__).resolve().parent
 APPLICATIONS = 4
 SECONDS_MAX = 300
 PROBE_PASSES = 64
-# What is measured where nothing else is wanted: a CPU device has little memory and is slow.
-DEFAULTS = {"nvidia": {"limit": 40960, "mib": 17408, "phases": 3, "phase": 1.5},
-            "cpu": {"limit": 40, "mib": 17, "phases": 2, "phase": 0.1}}
+# As sizes.py wants them.
+SIZES = {"limit": (40960, 40, "MiB of the device"), "mib": (17408, 17, "of an application"), "phases": (3, 2, "of an application"),
+         "phase": (1.5, 0.1, "seconds of a phase on the device")}
 # Less than this of each tier of the store is kept for contents that change places, or stays unused (host/memory/memory_broker.cc).
 STORE_SPARE_MIB = 256
 # A matrix is at most so much of the limit: a product needs one and two panels.
@@ -96,15 +96,11 @@ def gib(mib):
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
 
 
-def measure(options):
+def measure(options, device):
     """The lines of the tables, and {what: number}."""
     sys.path.insert(0, str(HERE.parent / "e2e"))
     os.environ["CONSORT_BUILD"] = str(options.build.resolve())
     import stack
-    device = "nvidia" if options.device != "cpu" and has_gpu() else "cpu"
-    for name, value in DEFAULTS[device].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
     with contextlib.ExitStack() as ends:
         folder = pathlib.Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="swapping-")))
         tenants = folder / "tenants.toml"
@@ -146,14 +142,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
     parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    parser.add_argument("--limit", type=int, help="MiB of the device (40960; 40 of a CPU device)")
-    parser.add_argument("--mib", type=int, help="of an application (17408; 17)")
-    parser.add_argument("--phases", type=int, help="of an application (3; 2)")
-    parser.add_argument("--phase", type=float, help="seconds of a phase on the device (1.5; 0.1)")
+    sizes.add_arguments(parser, SIZES)
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     options = parser.parse_args()
-    lines, numbers = measure(options)
+    lines, numbers = measure(options, sizes.fill(options, SIZES))
     print(*lines, sep="\n")
     if options.benchmark_out:
         options.benchmark_out.write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
