@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from compare import has_gpu
+import sizes
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE.parent / "experiments"), str(HERE.parent / "e2e")]
@@ -38,8 +38,11 @@ ORDERS = ("fifo", "mmu", "priority-fifo", "priority-mmu")
 # Share of an instance's time alone that it uses the GPU.
 CLASSES = {"low": 0.03, "moderate": 0.07, "high": 0.6}
 TENANTS = 3
-SIZES = 3
+STEPS = 3
 INSTANCE_SECONDS_MAX = 120
+# As sizes.py wants them.
+SIZES = {"instances": (12, 3, ""), "mib": (6144, 6, "of the largest instances"), "limit": (16384, 14, "MiB of the device for all"),
+         "seconds": (1.2, 0.3, "of an instance alone"), "phases": (4, 2, ""), "probe_passes": (40, 8, "")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +58,17 @@ class Row:
 
 
 class Bench:
-    def __init__(self, options):
+    def __init__(self, options, device):
         import stack  # reads CONSORT_BUILD
         self._stack = stack
         self._options = options
-        self._device = "nvidia" if options.device != "cpu" and has_gpu() else "cpu"
+        self._device = device
         self._program = options.build / "programs" / "working_set"
         self._costs = {}
         self._ended = 0  # programs of the present daemon
 
     def _mib(self, index):
-        return max(1, self._options.mib * (index // TENANTS % SIZES + 1) // SIZES)
+        return max(1, self._options.mib * (index // TENANTS % STEPS + 1) // STEPS)
 
     def _run(self, folder, daemon, index, words):
         done = subprocess.run([self._program, *map(str, words), "free"], capture_output=True, text=True, check=False,
@@ -77,7 +80,7 @@ class Bench:
 
     def _measure(self, folder, daemon):
         """For each size the seconds that a phase takes on the device when it is alone: (at least, each pass more)."""
-        for index in range(0, SIZES * TENANTS, TENANTS):
+        for index in range(0, STEPS * TENANTS, TENANTS):
             mib = self._mib(index)
             self._run(folder, daemon, index, (mib, 1, 1, 0))
             few, many = (self._run(folder, daemon, index, (mib, 1, passes, 0))[1] for passes in (1, self._options.probe_passes))
@@ -170,12 +173,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
     parser.add_argument("--out", type=pathlib.Path, help="default: bench/admission of the build")
     parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    parser.add_argument("--instances", type=int, default=12)
-    parser.add_argument("--mib", type=int, default=6144, help="of the largest instances")
-    parser.add_argument("--limit", type=int, default=16384, help="MiB of the GPU that there are for all")
-    parser.add_argument("--seconds", type=float, default=1.2, help="of an instance alone")
-    parser.add_argument("--phases", type=int, default=4)
-    parser.add_argument("--probe-passes", type=int, default=40)
+    sizes.add_arguments(parser, SIZES)
     parser.add_argument("--from", type=pathlib.Path, dest="results", help="results.csv of an earlier run, instead of one")
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
@@ -187,7 +185,7 @@ def main():
             rows = [Row(**{field.name: field.type(row[field.name]) for field in dataclasses.fields(Row)}) for row in csv.DictReader(file)]
     else:
         os.environ["CONSORT_BUILD"] = str(options.build.resolve())
-        rows = Bench(options).run()
+        rows = Bench(options, sizes.fill(options, SIZES)).run()
         with open(out / "results.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(field.name for field in dataclasses.fields(Row))

@@ -50,6 +50,13 @@ class Programs(unittest.TestCase):
         self.assertEqual(launches > 0, name not in ONLY_CALLS, sessions)
 
 
+    def test_six_with_callbacks_at_once(self):
+        running = [subprocess.Popen([stack.PROGRAMS / "callbacks"], env=self.daemon.local_environment(), stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(6)]
+        for said, _ in [program.communicate(timeout=120) for program in running]:
+            self.assertEqual(said.splitlines()[-1:], ["PASS"], f"{said}\n{self.daemon.log_tail()}")
+
+
 class GuestLibrary(unittest.TestCase):
     def test_is_refused_as_the_hosts_driver(self):
         """On a host that is somebody's guest the loader finds Consort's library: calls would go in circles."""

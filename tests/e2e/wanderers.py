@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/wanderers.py: programs that check each word that they compute, on two CPU devices, while an operator does
-things with them. CONSORT_TEST_SEED sets the moments."""
+"""tests/e2e/wanderers.py: programs that check each word that they compute, on two devices, while an operator does
+things with them. CONSORT_TEST_SEED sets the moments; CONSORT_TEST_DEVICE=nvidia takes a machine's two GPUs instead of CPU devices."""
 
 import json
 import os
@@ -19,8 +19,9 @@ class TestCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="wanderers-")
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu",
-                                                     arguments=("--devices", "2", *arguments)))
+        device = os.environ.get("CONSORT_TEST_DEVICE", "cpu")
+        two = () if device == "nvidia" else ("--devices", "2")
+        self.daemon = self.enterContext(stack.Daemon(folder.name, device=device, arguments=(*two, *arguments)))
         seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
         self.random = random.Random(seed)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/gpu/pytorch_mlp.py: trains an MLP with a fixed seed and prints the loss of every step.
+"""tests/gpu/pytorch_mlp.py [STEPS]: trains an MLP with a fixed seed and prints the loss of every tenth step.
 
 The data and the weights are drawn on the CPU, so that what the device adds is arithmetic alone. The last
 line, `digest ...`, is the same on two machines exactly if all losses and final weights are.
@@ -8,13 +8,14 @@ line, `digest ...`, is the same on two machines exactly if all losses and final 
 
 import hashlib
 import os
+import sys
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch's condition for deterministic GEMMs
 
 import torch  # noqa: E402  after the variable above
 
-STEPS = 100
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 
 torch.manual_seed(1234)
 torch.use_deterministic_algorithms(True)

@@ -6,9 +6,13 @@
 //   working_set rate [MIB]
 //
 // Each phase changes every word PASSES times on the device, waits, and computes on the CPU for
-// CPU_MS milliseconds. At the end every word is compared with what it must be. With `free` it has
-// memory only while it uses the device: each phase allocates, begins anew, compares and frees.
-// `rate` measures copies of pinned memory instead, both ways, in GB/s.
+// CPU_MS milliseconds. With PHASES 0 there are phases until its input ends. At the end every word
+// is compared with what it must be. With `free` it has memory only while it uses the device: each
+// phase allocates, begins anew, compares and frees. `rate` measures copies of pinned memory
+// instead, both ways, in GB/s.
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -109,6 +113,12 @@ class Words {
   unsigned* wrong_ = nullptr;
 };
 
+static bool InputEnded() {
+  pollfd entry = {0, POLLIN, 0};
+  char byte;
+  return poll(&entry, 1, 0) > 0 && read(0, &byte, 1) == 0;
+}
+
 static int Rate(size_t bytes) {
   void* host = nullptr;
   void* device = nullptr;
@@ -145,7 +155,7 @@ int main(int argc, char** argv) {
   unsigned done = 0;
   double on_device = 0, for_memory = 0;
   unsigned cpu = 0;
-  for (unsigned phase = 0; phase < phases; ++phase) {
+  for (unsigned phase = 0; phases == 0 ? !InputEnded() : phase < phases; ++phase) {
     const auto phase_begin = Clock::now();
     if (!words.has_value()) words.emplace(count);
     const auto device_begin = Clock::now();

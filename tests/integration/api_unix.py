@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/integration/api_unix_cpu.py CHANNEL [--devices=N] [gtest options]: the driver API suite (tests/api) over the guest
-library, a consortd of its own on a UNIX socket, and the CPU device. No virtual machine.
+"""tests/integration/api_unix.py CHANNEL [--device=cpu|nvidia] [--devices=N] [--shards=N] [gtest options]: the driver API suite
+(tests/api) over the guest library, a consortd of its own on a UNIX socket, and a device, the CPU's if none is named. No virtual machine.
 
 CHANNEL is rings or stream: what the guest library is told to use, and what every session must have used. Every
-case runs in a process of its own, and the suite is spread over SHARDS processes with a consortd each, so that
+case runs in a process of its own, and the suite is spread over so many processes (2) with a consortd each, so that
 no case sees the memory use of another. api_suite.py says which failures are known.
 
 Environment: CONSORT_BUILD, the build folder (default build/dev). Options go to api_test, for instance
 --gtest_filter=Memory*; a known failure that the filter leaves out is then not missed.
 """
 
+import argparse
 import concurrent.futures
 import json
 import pathlib
@@ -24,22 +25,23 @@ sys.path += [str(HERE), str(HERE.parent / "e2e")]
 import api_suite  # noqa: E402  found by the line above
 import stack  # noqa: E402
 
-SHARDS = 2
 # The whole suite takes about two minutes on two cores; ctest's own limit is longer, so that this one reports.
 SHARD_SECONDS = 840
 # What consortd's account calls the channel.
 ACCOUNT_NAMES = {"rings": "unix+rings", "stream": "unix"}
 
 
-def run_shard(index, channel, daemon_arguments, arguments):
+def run_shard(index, options, arguments):
     """Runs one part of the suite. Returns ({case: its entry in gtest's report}, trouble as text or "")."""
+    channel = options.channel
+    devices = ["--devices", options.devices] if options.devices else []
     with tempfile.TemporaryDirectory(prefix="api-") as folder:
         report = pathlib.Path(folder) / "report.json"
-        with stack.Daemon(folder, device="cpu", verbose=0, arguments=daemon_arguments) as daemon:
+        with stack.Daemon(folder, device=options.device, verbose=0, arguments=devices) as daemon:
             environment = daemon.local_environment() | {
                 "CONSORT_TEST_LIBCUDA": str(stack.LIBRARY), "CONSORT_TEST_ISOLATE": "1",
                 "CONSORT_CHANNEL": channel,
-                "GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(index)}
+                "GTEST_TOTAL_SHARDS": str(options.shards), "GTEST_SHARD_INDEX": str(index)}
             try:
                 done = subprocess.run(
                     [stack.BUILD / "bin" / "api_test", "--gtest_color=no", f"--gtest_output=json:{report}",
@@ -64,16 +66,16 @@ def run_shard(index, channel, daemon_arguments, arguments):
 
 
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] not in ACCOUNT_NAMES:
-        print(__doc__, file=sys.stderr)
-        return 2
-    channel = sys.argv[1]
-    devices = [argument for argument in sys.argv[2:] if argument.startswith("--devices=")]
-    arguments = [argument for argument in sys.argv[2:] if argument not in devices]
-    # The daemons must be started from threads that stay (stack.Daemon): the pool's do, until both have ended.
-    with concurrent.futures.ThreadPoolExecutor(SHARDS) as pool:
-        parts = list(pool.map(lambda index: run_shard(index, channel, devices, arguments), range(SHARDS)))
-    return api_suite.report(parts, channel, complete=not arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("channel", choices=ACCOUNT_NAMES)
+    parser.add_argument("--device", choices=("cpu", "nvidia"), default="cpu")
+    parser.add_argument("--devices", help="as consortd's")
+    parser.add_argument("--shards", type=int, default=2)
+    options, arguments = parser.parse_known_args()
+    # The daemons must be started from threads that stay (stack.Daemon): the pool's do, until all have ended.
+    with concurrent.futures.ThreadPoolExecutor(options.shards) as pool:
+        parts = list(pool.map(lambda index: run_shard(index, options, arguments), range(options.shards)))
+    return api_suite.report(parts, options.channel, complete=not arguments)
 
 
 if __name__ == "__main__":
