@@ -4,11 +4,12 @@
 //   cpu_device_bench [--driver=LIBRARY] [--runs=N] [--quick] [--only=WORD|load]
 //                    [--benchmark_out=FILE]
 //
-// Runs each kernel of cpu_device_kernels.cu through the driver API of LIBRARY (libconsort-cpu.so),
-// and what cpu_device_reference.cc has for it on as many threads, in turns; compares the results,
-// and prints medians, spread and ratio as a Markdown table for docs/PERFORMANCE.md: of elapsed
-// time, and of the CPU time of all threads, which other programs on the machine disturb less. Then
-// how long a large program takes to load, with nothing cached. FILE gets every value, as JSON.
+// Runs each kernel of cpu_device_kernels.cu and cpu_device_matrices.cu through the driver API of
+// LIBRARY (libconsort-cpu.so), and what cpu_device_reference.cc has for it on as many threads, in
+// turns; compares the results, and prints medians, spread and ratio as a Markdown table for
+// docs/PERFORMANCE.md: of elapsed time, and of the CPU time of all threads, which other programs on
+// the machine disturb less. Then how long a large program takes to load, with nothing cached. FILE
+// gets every value, as JSON.
 //
 // Exit status 0: everything ran and computed the same. Times are not judged.
 #include <cuda.h>
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -175,6 +177,7 @@ class Bench {
  public:
   Bench(Driver& driver, bool quick) : driver_(driver), quick_(quick) {
     module_ = driver.Load(ReadFile(CONSORT_BENCH_KERNELS));
+    matrices_ = driver.Load(ReadFile(CONSORT_BENCH_MATRICES));
   }
 
   // Calls `use` with each row in turn; what a row needs is freed after.
@@ -184,6 +187,11 @@ class Bench {
         {"multiply_naive", &Bench::MultiplyNaive},
         {"multiply_naive, C++ by rows", &Bench::MultiplyNaiveByRow},
         {"multiply_tiled", &Bench::MultiplyTiled},
+        {"matrix_f16", &Bench::MatrixHalf},
+        {"matrix_bf16", &Bench::MatrixBfloat},
+        {"matrix_tf32", &Bench::MatrixTf32},
+        {"matrix_f64", &Bench::MatrixDouble},
+        {"matrix_s8", &Bench::MatrixByte},
         {"reduce_tree_float", &Bench::ReduceFloat},
         {"reduce_tree_int", &Bench::ReduceInt},
         {"reduce_shallow", &Bench::ReduceShallow},
@@ -264,6 +272,59 @@ class Bench {
   Row MultiplyNaive() { return MultiplyRow("MultiplyNaive", 8, &MultiplyByElement, 1); }
   Row MultiplyNaiveByRow() { return MultiplyRow("MultiplyNaive", 8, &MultiplyByRow, 1); }
   Row MultiplyTiled() { return MultiplyRow("MultiplyTiled", 32, &bench::MultiplyTiled, 32); }
+
+  // Both make their sums in the same order, and agree in each bit.
+  template <typename Element, typename Total, typename Make>
+  Row MatrixRow(const char* kernel, Make make) {
+    const int size = quick_ ? 128 : 512;
+    const size_t count = static_cast<size_t>(size) * static_cast<size_t>(size);
+    auto random = [&] {
+      auto values = std::make_shared<std::vector<Element>>(count);
+      for (Element& value : *values) value = make(static_cast<uint32_t>(random_()));
+      return values;
+    };
+    const auto a = random(), b = random();
+    auto c = std::make_shared<std::vector<Total>>(count);
+    const CUdeviceptr da = Upload(*a), db = Upload(*b), dc = Upload(*c);
+    const CUfunction function = driver_.Function(matrices_, kernel);
+    const unsigned grid = unsigned(size) / 64;
+    return {std::to_string(size) + " x " + std::to_string(size),
+            [=, this] {
+              driver_.Launch(function, {grid, grid}, {256}, size, da, db, dc);
+              driver_.Wait();
+            },
+            [=] {
+              Share(size, 32, [&](int first, int end) {
+                MultiplyMatrices(first, end, size, a->data(), b->data(), c->data());
+              });
+            },
+            [=, this] { return driver_.Download<Total>(dc, count) == *c; }};
+  }
+  // Numbers of both signs, of 2^-6 to 4, with all bits of the mantissa that the type has.
+  Row MatrixHalf() {
+    return MatrixRow<Half, float>("MatrixHalf", [](uint32_t random) {
+      return Half{static_cast<uint16_t>((random & 0x9FFF) + 0x2400)};
+    });
+  }
+  Row MatrixBfloat() {
+    return MatrixRow<Bfloat, float>("MatrixBfloat", [](uint32_t random) {
+      return Bfloat{static_cast<uint16_t>((random & 0x83FF) + 0x3C80)};
+    });
+  }
+  Row MatrixTf32() {
+    return MatrixRow<float, float>("MatrixTf32", [](uint32_t random) {
+      return std::bit_cast<float>((random & 0x83FFE000) + 0x3C800000);
+    });
+  }
+  Row MatrixDouble() {
+    return MatrixRow<double, double>("MatrixDouble", [](uint32_t random) {
+      return std::ldexp(static_cast<double>(random) + 0.5, -31) - 1;
+    });
+  }
+  Row MatrixByte() {
+    return MatrixRow<int8_t, int32_t>("MatrixByte",
+                                      [](uint32_t random) { return static_cast<int8_t>(random); });
+  }
 
   template <typename T>
   Row ReduceRow(const char* kernel, unsigned blocks_max) {
@@ -386,6 +447,7 @@ class Bench {
   Driver& driver_;
   const bool quick_;
   CUmodule module_ = nullptr;
+  CUmodule matrices_ = nullptr;
   std::mt19937_64 random_{20261121};
   std::vector<CUdeviceptr> allocated_;
 };

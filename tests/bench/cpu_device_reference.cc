@@ -2,6 +2,9 @@
 #include "tests/bench/cpu_device_reference.h"
 
 #include <cmath>
+#include <type_traits>
+
+#include "device/cpu/engine/half.h"
 
 namespace consort::bench {
 namespace {
@@ -18,6 +21,16 @@ inline float Normal(float d) {
             k * (-0.356563782f + k * (1.781477937f + k * (-1.821255978f + k * 1.330274429f)))));
   return d > 0 ? 1 - tail : tail;
 }
+
+// The elements of matrices, as numbers to compute with.
+inline double Wide(Half half) { return consort::cpu::WidenHalf(half.bits); }
+inline double Wide(Bfloat bfloat) { return consort::cpu::WidenBfloat(bfloat.bits); }
+inline double Wide(float number) { return number; }
+inline double Wide(double number) { return number; }
+inline int32_t Wide(int8_t number) { return number; }
+
+inline double MultiplyAdd(double a, double b, double sum) { return std::fma(a, b, sum); }
+inline int32_t MultiplyAdd(int32_t a, int32_t b, int32_t sum) { return a * b + sum; }
 
 }  // namespace
 
@@ -66,6 +79,42 @@ void MultiplyTiled(int first, int end, int size, const float* __restrict a,
     }
   }
 }
+
+template <typename Element, typename Total>
+void MultiplyMatrices(int first, int end, int size, const Element* __restrict a,
+                      const Element* __restrict b, Total* __restrict c) {
+  using Number = decltype(Wide(Element{}));
+  constexpr int kStep = std::is_same_v<Element, float> ? 8 : 16;
+  for (int row = first; row < end; row += kTile) {
+    for (int column = 0; column < size; column += kTile) {
+      Total totals[kTile][kTile] = {};
+      for (int k = 0; k < size; k += kStep) {
+        Number factors[kTile][kStep];
+        Number lines[kStep][kTile];
+        for (int i = 0; i < kTile; ++i)
+          for (int l = 0; l < kStep; ++l) factors[i][l] = Wide(a[(row + i) * size + k + l]);
+        for (int j = 0; j < kTile; ++j)
+          for (int l = 0; l < kStep; ++l) lines[l][j] = Wide(b[(column + j) * size + k + l]);
+        for (int i = 0; i < kTile; ++i) {
+          Number sums[kTile];
+          for (int j = 0; j < kTile; ++j) sums[j] = totals[i][j];
+          for (int l = 0; l < kStep; ++l)
+            for (int j = 0; j < kTile; ++j)
+              sums[j] = MultiplyAdd(factors[i][l], lines[l][j], sums[j]);
+          for (int j = 0; j < kTile; ++j) totals[i][j] = static_cast<Total>(sums[j]);
+        }
+      }
+      for (int i = 0; i < kTile; ++i)
+        for (int j = 0; j < kTile; ++j) c[(row + i) * size + column + j] = totals[i][j];
+    }
+  }
+}
+
+template void MultiplyMatrices(int, int, int, const Half*, const Half*, float*);
+template void MultiplyMatrices(int, int, int, const Bfloat*, const Bfloat*, float*);
+template void MultiplyMatrices(int, int, int, const float*, const float*, float*);
+template void MultiplyMatrices(int, int, int, const double*, const double*, double*);
+template void MultiplyMatrices(int, int, int, const int8_t*, const int8_t*, int32_t*);
 
 float Sum(int first, int end, const float* values) {
   float sum = 0;

@@ -19,6 +19,21 @@ void MultiplyByRow(int first, int end, int size, const float* a, const float* b,
 // The same by tiles, which stay in the cache. first, end and size are multiples of 32.
 void MultiplyTiled(int first, int end, int size, const float* a, const float* b, float* c);
 
+// Elements of matrices that the CPU does not compute with.
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
+
+// Rows [first, end) of c = a * b: a and c by rows, b by columns; all are multiples of 32. A sum is
+// made as the CPU device's matrix instructions make it: 16 products (8 of float, which has 10 bits
+// of the mantissa then) are added in double, or int32_t, and the sum becomes a Total.
+// There are: Half, Bfloat and float to float, double to double, int8_t to int32_t.
+template <typename Element, typename Total>
+void MultiplyMatrices(int first, int end, int size, const Element* a, const Element* b, Total* c);
+
 float Sum(int first, int end, const float* values);
 uint32_t Sum(int first, int end, const uint32_t* values);
 
