@@ -29,13 +29,18 @@ double Seconds(Nanos nanos) { return static_cast<double>(nanos) / kSecond; }
 // The stages of a cycle, in their order.
 enum class Stage : uint8_t { kCpu, kToDevice, kKernel, kToHost, kOver };
 
+struct Thread {
+  uint32_t live = 0;
+  Stage stage = Stage::kCpu;
+};
+
 struct Live {
   uint64_t id = 0;
   uint32_t stream = 0;
   Gid gid = placement::kNoGid;
   SimulatedGpu::Guest guest = 0;
-  uint32_t cycle = 0;
-  Stage stage = Stage::kCpu;
+  uint32_t cycles_begun = 0;
+  uint32_t threads = 0;  // that are not over
   bool remote = false;
   Nanos arrived = 0;
   Nanos placed = 0;
@@ -47,7 +52,6 @@ struct Gpu {
       : model(model), device(settings, std::move(policy)) {}
   uint32_t model;
   SimulatedGpu device;
-  std::vector<uint32_t> live;         // by guest
   Nanos told = SimulatedGpu::kNever;  // the end for which an event is in the queue
 };
 
@@ -57,7 +61,7 @@ struct Event {
   Nanos time = 0;
   uint64_t sequence = 0;  // of equal times the older goes first
   What what = What::kArrival;
-  uint32_t index = 0;                         // stream, live application, GPU
+  uint32_t index = 0;                         // stream, thread, GPU
   bool operator<(const Event& other) const {  // a heap has its largest in front
     return time != other.time ? time > other.time : sequence > other.sequence;
   }
@@ -69,6 +73,8 @@ class Simulation {
       : scenario_(scenario), mapper_(std::move(mapper)) {}
 
   void Prepare() {
+    schedule::Options scheduling;
+    scheduling.batches_in_flight = scenario_.batches_in_flight;
     Gid gid = 0;
     for (size_t node = 0; node < scenario_.nodes.size(); ++node) {
       for (size_t device = 0; device < scenario_.nodes[node].size(); ++device) {
@@ -87,7 +93,7 @@ class Simulation {
                                    .copy_engines = of.copy_engines,
                                    .kernels_max = of.kernels_max,
                                    .context_switch = scenario_.context_switch},
-            schedule::MakePolicy(scenario_.scheduler, schedule::Options())));
+            schedule::MakePolicy(scenario_.scheduler, scheduling)));
       }
     }
     for (const ProgramModel& program : scenario_.programs) {
@@ -209,10 +215,23 @@ class Simulation {
     const StreamModel& stream = scenario_.streams[live.stream];
     Gpu& gpu = *gpus_[live.gid - 1];
     live.guest = gpu.device.Join(stream.tenant, stream.weight, now_);
-    if (live.guest >= gpu.live.size()) gpu.live.resize(live.guest + size_t{1});
-    gpu.live[live.guest] = index;
-    Begin(index);
+    const ProgramModel& program = ProgramOf(live);
+    const uint32_t threads = std::min(program.threads, program.cycles);
+    live.cycles_begun = live.threads = threads;
+    for (uint32_t i = 0; i < threads; ++i) Begin(NewThread(index));
     return true;
+  }
+
+  uint32_t NewThread(uint32_t live) {
+    uint32_t index = static_cast<uint32_t>(threads_.size());
+    if (free_threads_.empty()) {
+      threads_.emplace_back();
+    } else {
+      index = free_threads_.back();
+      free_threads_.pop_back();
+    }
+    threads_[index] = Thread{.live = live};
+    return index;
   }
 
   // Those that wait are tried oldest first; only so many, as one that does not fit may be
@@ -225,13 +244,14 @@ class Simulation {
     }
   }
 
-  // The stage that the application is in begins; those without length are over at once.
+  // The stage that the thread is in begins; those without length are over at once.
   void Begin(uint32_t index) {
     while (true) {
-      Live& live = live_[index];
+      Thread& thread = threads_[index];
+      Live& live = live_[thread.live];
       const ProgramModel& program = ProgramOf(live);
       SimulatedGpu::Work work;
-      switch (live.stage) {
+      switch (thread.stage) {
         case Stage::kCpu: {
           double delay = static_cast<double>(program.cpu);
           if (live.remote) {
@@ -247,36 +267,38 @@ class Simulation {
           break;
         case Stage::kKernel: {
           const KernelOnModel& kernel = KernelOf(live);
-          work = {.phase = Phase::kKernel,
-                  .length = kernel.duration,
-                  .sms = kernel.sms,
-                  .bandwidth = kernel.bandwidth};
+          work = {.phase = Phase::kKernel, .length = kernel.duration, .demand = kernel.demand};
           break;
         }
         case Stage::kToHost:
           work = {.phase = Phase::kToHost, .length = CopyTime(live, program.to_host)};
           break;
         case Stage::kOver:
-          return End(index);
+          free_threads_.push_back(index);
+          if (--live.threads == 0) End(thread.live);
+          return;
       }
       if (work.length > 0) {
+        work.thread = index;
         Gpu& gpu = *gpus_[live.gid - 1];
         gpu.device.Submit(live.guest, work, now_);
         return Tell(live.gid - 1);
       }
-      Step(&live);
+      Step(&thread);
     }
   }
 
-  void Step(Live* live) {
-    live->stage = static_cast<Stage>(static_cast<int>(live->stage) + 1);
-    if (live->stage == Stage::kOver && ++live->cycle < ProgramOf(*live).cycles) {
-      live->stage = Stage::kCpu;
+  void Step(Thread* thread) {
+    thread->stage = static_cast<Stage>(static_cast<int>(thread->stage) + 1);
+    Live& live = live_[thread->live];
+    if (thread->stage == Stage::kOver && live.cycles_begun < ProgramOf(live).cycles) {
+      ++live.cycles_begun;
+      thread->stage = Stage::kCpu;
     }
   }
 
   void Next(uint32_t index) {
-    Step(&live_[index]);
+    Step(&threads_[index]);
     Begin(index);
   }
 
@@ -304,8 +326,7 @@ class Simulation {
     if (gpu.told != now_) return;  // a sooner one has come in between, and told anew
     gpu.told = SimulatedGpu::kNever;
     if (gpu.device.NextEnd() <= now_) {
-      const SimulatedGpu::Guest guest = gpu.device.Finish(now_);
-      Next(gpu.live[guest]);
+      Next(gpu.device.Finish(now_));
       gpu.device.Continue(now_);
     }
     Tell(index);
@@ -337,7 +358,8 @@ class Simulation {
     const double gpu_time = cycles * kernel.duration;
     const double transfer_time =
         cycles * (CopyTime(live, program.to_device) + CopyTime(live, program.to_host));
-    const double runtime = gpu_time + transfer_time + cycles * static_cast<double>(program.cpu);
+    const double runtime = (gpu_time + transfer_time + cycles * static_cast<double>(program.cpu)) /
+                           std::min(program.threads, program.cycles);
     if (runtime < 1) return;
     const double touched =
         cycles * program.bandwidth * Seconds(program.kernel);  // bytes, on every model
@@ -351,10 +373,18 @@ class Simulation {
          .gpu_time = ToNanos(gpu_time),
          .transfer_time = ToNanos(transfer_time),
          .transferred = transferred,
-         .bandwidth = gpu_time > 0 ? touched / (gpu_time / kSecond) : 0,
+         .bandwidth = gpu_time > 0 ? MeasuredPart(live) * touched / (gpu_time / kSecond) : 0,
          .sensitivity = static_cast<double>(transferred) / scenario_.network_bandwidth / seconds +
                         cycles * program.calls * Seconds(scenario_.round_trip) / seconds},
         now_);
+  }
+
+  // Of the bandwidth that a program uses: what hosts take it for.
+  double MeasuredPart(const Live& live) const {
+    if (!scenario_.bandwidth_measured) return 0;
+    // Not a seed of a stream.
+    Random random(~scenario_.seed * 1000003 + scenario_.streams[live.stream].program);
+    return 1 + scenario_.bandwidth_error * (2 * random.Even() - 1);
   }
 
   const PoolScenario& scenario_;
@@ -364,6 +394,8 @@ class Simulation {
   std::vector<Arrivals> arrivals_;
   std::vector<Live> live_;
   std::vector<uint32_t> free_live_;
+  std::vector<Thread> threads_;
+  std::vector<uint32_t> free_threads_;
   std::deque<uint32_t> pending_;
   std::priority_queue<Event> events_;
   uint64_t sequence_ = 0;
@@ -383,7 +415,8 @@ std::string Fault(const PoolScenario& scenario) {
     }
   }
   for (const ProgramModel& program : scenario.programs) {
-    if (program.cycles == 0 || program.cpu < 0 || program.kernel < 0 || !Positive(program.sms) ||
+    if (program.cycles == 0 || program.threads == 0 || program.threads > kThreadsMax ||
+        program.cpu < 0 || program.kernel < 0 || !Positive(program.sms) ||
         !Positive(program.compute) || !std::isfinite(program.bandwidth) || program.bandwidth < 0) {
       return "program " + program.name + ": a number is out of its range";
     }
@@ -395,6 +428,10 @@ std::string Fault(const PoolScenario& scenario) {
       scenario.context_switch < 0) {
     return "network or context switch: a number is out of its range";
   }
+  if (!(scenario.bandwidth_error >= 0 && scenario.bandwidth_error <= 1)) {
+    return "bandwidth_error: from 0 to 1";
+  }
+  if (scenario.batches_in_flight == 0) return "batches_in_flight: at least 1";
   for (const auto& node : scenario.nodes) {
     if (node.size() > placement::kGpusOfNodeMax) return "a node has too many GPUs";
   }
@@ -425,9 +462,9 @@ KernelOnModel KernelOn(const PoolScenario& scenario, const ProgramModel& program
   const double touching = kernel * program.bandwidth / model.memory_bandwidth;
   const double least = kernel * clock;
   const double duration = std::max({issuing, touching, least});
-  return {.duration = duration,
-          .sms = sms / model.sms * issuing / duration,
-          .bandwidth = touching / duration};
+  return {
+      .duration = duration,
+      .demand = {.sms = sms / model.sms * issuing / duration, .bandwidth = touching / duration}};
 }
 
 Nanos TimeAlone(const PoolScenario& scenario, const ProgramModel& program, const GpuModel& model) {
@@ -436,7 +473,9 @@ Nanos TimeAlone(const PoolScenario& scenario, const ProgramModel& program, const
       model.copy_bandwidth * kSecond;
   const double cycle =
       static_cast<double>(program.cpu) + copies + KernelOn(scenario, program, model).duration;
-  return ToNanos(cycle * program.cycles);
+  const uint32_t threads = std::min(program.threads, program.cycles);
+  // Those threads that have one cycle more than others are the last.
+  return ToNanos(cycle * ((program.cycles + threads - 1) / threads));
 }
 
 PoolResult SimulatePool(const PoolScenario& scenario, placement::MapperRecorder* recorder,

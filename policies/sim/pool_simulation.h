@@ -4,11 +4,10 @@
 // by the very policies of its workers (policies/schedule).
 //
 // An application is a number of cycles, each: time on the CPU, a copy to the device, a kernel, a
-// copy to the host, one after the other. Applications arrive in streams, with negative exponential
-// gaps. A GPU runs them in one of two ways:
+// copy to the host, one after the other. Several threads of it may each be in a cycle. Applications
+// arrive in streams, with negative exponential gaps. A GPU runs them in one of two ways:
 //   packed   one context: kernels run beside each other while there is room for them, and copies
-//            beside kernels. While kernels ask for more than all SMs or more than the whole memory
-//            bandwidth, all of them slow down alike.
+//            beside kernels. Kernels share issue slots and memory bandwidth (contention.h).
 //   process  a context an application: the device does one thing at a time, the first that came,
 //            and changes from one application to another take time.
 // CPUs and the network have no queues. Nothing reads a clock and all randomness comes from the
@@ -23,6 +22,8 @@
 
 #include "base/units.h"
 #include "policies/placement/mapper.h"
+#include "policies/schedule/policy.h"
+#include "policies/sim/contention.h"
 
 namespace consort::sim {
 
@@ -37,10 +38,13 @@ struct GpuModel {
   Bytes memory = kGiB;
 };
 
+inline constexpr uint32_t kThreadsMax = 64;
+
 // Per cycle; kernels as they are alone on the scenario's first model of GPU.
 struct ProgramModel {
   std::string name;
   uint32_t cycles = 1;
+  uint32_t threads = 1;  // 1 to kThreadsMax; each takes the next cycle that none has begun
   Nanos cpu = 0;
   Bytes to_device = 0;
   Nanos kernel = 0;
@@ -71,22 +75,29 @@ struct PoolScenario {
   placement::MapperOptions placement;
   bool packed = true;
   std::string scheduler = "none";  // of each GPU; "none" or a name of policies/schedule
+  uint32_t batches_in_flight = schedule::Options().batches_in_flight;  // of the scheduler
   Nanos context_switch = 500 * kMicrosecond;
   double network_bandwidth = 1.25e9;
   Nanos round_trip = 100 * kMicrosecond;
+  // Whether hosts measure how much memory bandwidth programs use; if not, feedback has 0 for it.
+  bool bandwidth_measured = true;
+  // How wrong they are, 0 to 1: what is measured of a program is its bandwidth times a number
+  // between 1 - error and 1 + error, all equally likely, and always the same for a program: an
+  // error that does not go away with the number of measurements.
+  double bandwidth_error = 0;
   uint64_t seed = 1;
   Nanos stop = 0;  // what has not ended by then is left undone; 0: until everything has ended
 };
 
 // How a kernel of a program is on a GPU of a model, alone.
 struct KernelOnModel {
-  double duration = 0;   // nanoseconds
-  double sms = 0;        // part of all issue slots
-  double bandwidth = 0;  // part of the memory bandwidth
+  double duration = 0;  // nanoseconds
+  Demand demand = {};
 };
 KernelOnModel KernelOn(const PoolScenario& scenario, const ProgramModel& program,
                        const GpuModel& model);
-// An application of the program alone on a local GPU of the model, from begin to end.
+// An application of the program alone on a local GPU of the model, from begin to end, where its
+// threads are never in each other's way.
 Nanos TimeAlone(const PoolScenario& scenario, const ProgramModel& program, const GpuModel& model);
 
 struct ApplicationRecord {

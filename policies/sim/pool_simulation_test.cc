@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/placement/trace.h"
@@ -67,12 +70,12 @@ TEST(KernelModel, FewerSmsAndLessBandwidthTakeLonger) {
   const auto& [large, small] = std::pair(scenario.models[0], scenario.models[1]);
   const KernelOnModel compute = KernelOn(scenario, scenario.programs[0], large);
   EXPECT_DOUBLE_EQ(compute.duration, 20e6);
-  EXPECT_DOUBLE_EQ(compute.sms, 1);
+  EXPECT_DOUBLE_EQ(compute.demand.sms, 1);
   EXPECT_DOUBLE_EQ(KernelOn(scenario, scenario.programs[0], small).duration, 20e6 * 14 / 4);
   const KernelOnModel memory = KernelOn(scenario, scenario.programs[1], small);
   EXPECT_DOUBLE_EQ(memory.duration, 10e6 * 130 / 42);
-  EXPECT_DOUBLE_EQ(memory.bandwidth, 1);
-  EXPECT_LT(memory.sms, 0.4);
+  EXPECT_DOUBLE_EQ(memory.demand.bandwidth, 1);
+  EXPECT_LT(memory.demand.sms, 0.4);
 }
 
 TEST(PoolSimulation, OneApplicationAloneTakesItsTimeAlone) {
@@ -106,6 +109,112 @@ TEST(PoolSimulation, ARemoteGpuCostsRoundTripsAndTheNetwork) {
       static_cast<double>(TimeAlone(scenario, scenario.programs[1], scenario.models[0])) / kSecond +
           more,
       1e-6);
+}
+
+TEST(PoolSimulation, ThreadsOfAnApplicationWorkBesideEachOther) {
+  PoolScenario scenario = TwoNodes();
+  scenario.streams = {{.program = 0, .count = 1}};
+  ProgramModel& program = scenario.programs[0];
+  program = {.name = "threads", .cycles = 5, .threads = 2, .cpu = 10 * kMillisecond};
+  program.kernel = 10 * kMillisecond;
+  const auto time = [&scenario] {
+    const PoolResult result = MustSimulate(scenario);
+    return static_cast<double>(result.applications.at(0).ended) -
+           static_cast<double>(result.applications.at(0).arrived);
+  };
+  // Kernels that need less than half of the device are not in each other's way: three cycles of one
+  // thread, two of the other.
+  program.sms = 7;
+  EXPECT_NEAR(time(), 3 * 20e6, 10);
+  EXPECT_NEAR(time(), static_cast<double>(TimeAlone(scenario, program, scenario.models[0])), 10);
+  // Those that fill it are, while both threads have one: two at half speed, two again, then one.
+  program.sms = 14;
+  EXPECT_NEAR(time(), (30 + 30 + 20) * 1e6, 10);
+  // More threads than cycles: one cycle each.
+  program.sms = 1;
+  program.threads = kThreadsMax;
+  EXPECT_NEAR(time(), 20e6, 10);
+}
+
+// What the mapper was told of bandwidth, by program and model.
+class BandwidthsTold final : public placement::MapperRecorder {
+ public:
+  void Begin(const placement::MapperOptions&) override {}
+  void GpuAdded(const placement::Gpu&) override {}
+  void GpuGone(placement::Gid) override {}
+  void LoadSet(placement::Gid, const placement::Load&) override {}
+  void WeightSet(placement::Gid, double) override {}
+  void Recorded(const placement::Feedback& feedback, Nanos) override {
+    told[{feedback.program, feedback.model}].insert(feedback.bandwidth);
+  }
+  void Placed(const placement::Application&, Nanos, const placement::Decision&) override {}
+  void Bound(const placement::Application&, placement::Gid, Nanos) override {}
+  void Unbound(placement::ApplicationId) override {}
+
+  std::map<std::pair<placement::ProgramId, placement::ModelId>, std::set<double>> told;
+};
+
+TEST(PoolSimulation, BandwidthIsMeasuredWithTheErrorThatIsGivenOrNotAtAll) {
+  PoolScenario scenario = TwoNodes();
+  scenario.placement.policy = "grr";  // each program on each model
+  scenario.placement.feedback_policy = "";
+  BandwidthsTold right;
+  MustSimulate(scenario, &right);
+  ASSERT_EQ(right.told.size(), 4u);
+  const auto of = [](const BandwidthsTold& all, placement::ProgramId program) {
+    const auto& told = all.told.at({program, 0});
+    EXPECT_EQ(told.size(), 1u);  // always the same
+    return *told.begin();
+  };
+  EXPECT_NEAR(of(right, 0), 10e9, 1);
+  EXPECT_NEAR(of(right, 1), 130e9, 1);
+  // As much as the model has: bound by it.
+  EXPECT_NEAR(*right.told.at({1, 1}).begin(), 42e9, 1);
+
+  scenario.bandwidth_error = 0.5;
+  double least = 1;
+  double most = 1;
+  for (scenario.seed = 1; scenario.seed <= 20; ++scenario.seed) {
+    BandwidthsTold wrong;
+    MustSimulate(scenario, &wrong);
+    for (const placement::ProgramId program : {0, 1}) {
+      const double part = of(wrong, program) / of(right, program);
+      least = std::min(least, part);
+      most = std::max(most, part);
+    }
+  }
+  EXPECT_GE(least, 0.5);
+  EXPECT_LT(least, 0.6);
+  EXPECT_LE(most, 1.5);
+  EXPECT_GT(most, 1.4);
+
+  scenario.bandwidth_measured = false;
+  BandwidthsTold none;
+  MustSimulate(scenario, &none);
+  EXPECT_EQ(of(none, 1), 0);
+}
+
+// Two GPUs; who is bound by memory and who computes arrive in turn. By the number of applications,
+// or by the time of kernels, one GPU is as good as the other.
+TEST(PoolSimulation, MbfKeepsThoseApartThatAreBoundByMemoryWhereItIsMeasured) {
+  PoolScenario scenario = TwoNodes();
+  scenario.nodes = {{0, 0}};
+  for (ProgramModel& program : scenario.programs) {
+    program.cpu = 0;
+    program.kernel = 20 * kMillisecond;
+    program.to_device = program.to_host = 0;
+    program.cycles = 50;
+  }
+  scenario.programs[1].compute = 0.2;
+  scenario.streams[1].node = 0;
+  for (StreamModel& stream : scenario.streams) {
+    stream.gap_seconds = 0.9;
+    stream.count = 400;
+  }
+  const double measured = MeanTurnaround(MustSimulate(scenario));
+  scenario.bandwidth_measured = false;
+  const double unmeasured = MeanTurnaround(MustSimulate(scenario));
+  EXPECT_GT(unmeasured, 1.1 * measured);
 }
 
 TEST(PoolSimulation, EverythingThatArrivesEndsAndTheGapsHaveTheirMean) {
@@ -229,6 +338,12 @@ TEST(PoolSimulation, RefusesWhatMakesNoSense) {
   EXPECT_NE(error_of([](PoolScenario& s) { s.models.clear(); }), "");
   EXPECT_NE(error_of([](PoolScenario& s) { s.models[0].sms = 0; }), "");
   EXPECT_NE(error_of([](PoolScenario& s) { s.programs[0].cycles = 0; }), "");
+  EXPECT_NE(error_of([](PoolScenario& s) { s.programs[0].threads = 0; }), "");
+  EXPECT_EQ(error_of([](PoolScenario& s) { s.programs[0].threads = kThreadsMax; }), "");
+  EXPECT_NE(error_of([](PoolScenario& s) { s.programs[0].threads = kThreadsMax + 1; }), "");
+  EXPECT_EQ(error_of([](PoolScenario& s) { s.bandwidth_error = 1; }), "");
+  EXPECT_NE(error_of([](PoolScenario& s) { s.bandwidth_error = 1.01; }), "");
+  EXPECT_NE(error_of([](PoolScenario& s) { s.batches_in_flight = 0; }), "");
   EXPECT_NE(error_of([](PoolScenario& s) { s.programs[0] = {.name = "none"}; }), "");
   EXPECT_NE(error_of([](PoolScenario& s) { s.streams[0].program = 7; }), "");
   EXPECT_NE(error_of([](PoolScenario& s) { s.scheduler = "nosuch"; }), "");

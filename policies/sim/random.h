@@ -17,12 +17,10 @@ class Random {
     const auto span = static_cast<uint64_t>(high - low) + 1;
     return low + static_cast<Nanos>(Next() % span);
   }
+  // Above 0, at most 1.
+  double Even() { return (static_cast<double>(Next() >> 11) + 1) / 9007199254740992.0; }
   // Negative exponential with that mean.
-  double Exponential(double mean) {
-    // 53 bits, in (0, 1].
-    const double even = (static_cast<double>(Next() >> 11) + 1) / 9007199254740992.0;
-    return -mean * std::log(even);
-  }
+  double Exponential(double mean) { return -mean * std::log(Even()); }
 
  private:
   uint64_t Next() {

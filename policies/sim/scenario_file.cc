@@ -33,6 +33,7 @@ class Reader {
                            {"stop_seconds", Seconds(&scenario_.stop)},
                            {"mode", Mode()},
                            {"scheduler", Text(&scenario_.scheduler)},
+                           {"batches_in_flight", Whole(&scenario_.batches_in_flight)},
                            {"context_switch_us", Micros(&scenario_.context_switch)},
                            {"placement", Skip()},
                            {"network", Skip()},
@@ -49,7 +50,9 @@ class Reader {
                          {"sensitivity_max", Number(&placement.sensitivity_max)},
                          {"offload_threshold", Whole(&placement.offload_threshold)},
                          {"half_life_seconds", Seconds(&placement.feedback.half_life)},
-                         {"enough", Number(&placement.feedback.enough)}}));
+                         {"enough", Number(&placement.feedback.enough)},
+                         {"bandwidth_measured", Flag(&scenario_.bandwidth_measured)},
+                         {"bandwidth_error", Number(&scenario_.bandwidth_error)}}));
     RETURN_IF_ERROR(One(root, "network",
                         {{"gigabytes_a_second", Giga(&scenario_.network_bandwidth)},
                          {"round_trip_us", Micros(&scenario_.round_trip)}}));
@@ -83,6 +86,7 @@ class Reader {
       RETURN_IF_ERROR(Table(table, "program",
                             {{"name", Text(&program.name)},
                              {"cycles", Whole(&program.cycles)},
+                             {"threads", Whole(&program.threads)},
                              {"cpu_us", Micros(&program.cpu)},
                              {"to_device_kib", Kibibytes(&program.to_device)},
                              {"kernel_us", Micros(&program.kernel)},
@@ -199,6 +203,14 @@ class Reader {
         return Wants(key, node, "\"packed\" or \"process\"");
       }
       scenario_.packed = mode == "packed";
+      return absl::OkStatus();
+    };
+  }
+  Set Flag(bool* to) const {
+    return [this, to](const toml::key& key, const toml::node& node) {
+      const std::optional<bool> value = node.value_exact<bool>();
+      if (!value.has_value()) return Wants(key, node, "true or false");
+      *to = *value;
       return absl::OkStatus();
     };
   }

@@ -14,6 +14,7 @@ seed = 7
 stop_seconds = 100
 mode = "process"
 scheduler = "tfs"
+batches_in_flight = 9
 context_switch_us = 250
 [placement]
 policy = "gmin"
@@ -24,6 +25,8 @@ sensitivity_max = 0.5
 offload_threshold = 3
 half_life_seconds = 60
 enough = 4
+bandwidth_measured = false
+bandwidth_error = 0.25
 [network]
 gigabytes_a_second = 2.5
 round_trip_us = 40
@@ -44,6 +47,7 @@ count = 2
 [[program]]
 name = "one"
 cycles = 5
+threads = 2
 cpu_us = 10
 to_device_kib = 1024
 kernel_us = 1500.5
@@ -77,6 +81,7 @@ TEST(ScenarioFile, ReadsEveryKey) {
   EXPECT_EQ(read->stop, 100 * kSecond);
   EXPECT_FALSE(read->packed);
   EXPECT_EQ(read->scheduler, "tfs");
+  EXPECT_EQ(read->batches_in_flight, 9u);
   EXPECT_EQ(read->context_switch, 250 * kMicrosecond);
   EXPECT_EQ(read->placement.policy, "gmin");
   EXPECT_EQ(read->placement.feedback_policy, "rtf");
@@ -86,6 +91,8 @@ TEST(ScenarioFile, ReadsEveryKey) {
   EXPECT_EQ(read->placement.offload_threshold, 3u);
   EXPECT_EQ(read->placement.feedback.half_life, 60 * kSecond);
   EXPECT_EQ(read->placement.feedback.enough, 4);
+  EXPECT_FALSE(read->bandwidth_measured);
+  EXPECT_EQ(read->bandwidth_error, 0.25);
   EXPECT_EQ(read->network_bandwidth, 2.5e9);
   EXPECT_EQ(read->round_trip, 40 * kMicrosecond);
   ASSERT_EQ(read->models.size(), 2u);
@@ -101,6 +108,7 @@ TEST(ScenarioFile, ReadsEveryKey) {
   ASSERT_EQ(read->programs.size(), 1u);
   const ProgramModel& program = read->programs[0];
   EXPECT_EQ(program.cycles, 5u);
+  EXPECT_EQ(program.threads, 2u);
   EXPECT_EQ(program.cpu, 10 * kMicrosecond);
   EXPECT_EQ(program.to_device, kMiB);
   EXPECT_EQ(program.kernel, 1'500'500);
@@ -130,6 +138,7 @@ TEST(ScenarioFile, SaysWhereAMistakeIs) {
   EXPECT_THAT(ErrorOf("placement = 1"), HasSubstr("[placement]"));
   EXPECT_THAT(ErrorOf("[placement]\npolicy = 3"), HasSubstr("s.toml:2:10: policy wants text"));
   EXPECT_THAT(ErrorOf("model = 1"), HasSubstr("[[model]]"));
+  EXPECT_THAT(ErrorOf("[placement]\nbandwidth_measured = 1"), HasSubstr("true or false"));
   EXPECT_THAT(ErrorOf("[[model]]\nsms = 1"), HasSubstr("needs a name"));
   EXPECT_THAT(ErrorOf("[[model]]\nname = \"a\"\n[[model]]\nname = \"a\""),
               HasSubstr("two of the name a"));

@@ -34,36 +34,39 @@ int SimulatedGpu::EngineOf(Phase phase) const {
   return phase == Phase::kToHost && settings_.copy_engines >= 2 ? kToHost : kToDevice;
 }
 
-double SimulatedGpu::Speed() const { return 1 / std::max({1.0, sms_, bandwidth_}); }
-
 void SimulatedGpu::PassTo(Nanos now) {
   const auto passed = static_cast<double>(now - last_);
   last_ = now;
   if (passed <= 0 || running_count_ == 0) return;
   busy_ += passed;
-  const double served = passed * Speed();
-  virtual_now_ += served;
   const double share = passed / static_cast<double>(running_count_);
-  for (size_t engine = 0; engine < running_.size(); ++engine) {
-    const double alone = engine == kKernels ? served : passed;
-    for (const Running& each : running_[engine]) {
+  for (std::vector<Running>& running : running_) {
+    for (Running& each : running) {
+      const double served = passed * each.speed;
+      each.left -= served;
       GuestState& guest = guests_[each.guest];
       guest.device_time += share;
       if (policy_ == nullptr) continue;
-      policy_->Charge(each.guest, guest.meter.Take(share, alone), now);
+      policy_->Charge(each.guest, guest.meter.Take(share, served), now);
     }
   }
 }
 
 void SimulatedGpu::Submit(Guest guest, const Work& work, Nanos now) {
   PassTo(now);
-  guests_[guest].work = work;
-  if (policy_ != nullptr) {
-    policy_->Wait(guest, {work.phase, static_cast<Nanos>(std::min(work.length, 1e18))}, now);
-  } else {
+  guests_[guest].waiting.push_back(work);
+  if (policy_ == nullptr) {
     waiting_.push_back(guest);
+  } else if (guests_[guest].waiting.size() == 1) {
+    Wait(guest, now);
   }
   StartWhatMay(now);
+}
+
+// The policy learns of the guest's oldest work; of one at a time.
+void SimulatedGpu::Wait(Guest guest, Nanos now) {
+  const Work& work = guests_[guest].waiting.front();
+  policy_->Wait(guest, {work.phase, static_cast<Nanos>(std::min(work.length, 1e18))}, now);
 }
 
 void SimulatedGpu::StartWhatMay(Nanos now) {
@@ -72,30 +75,32 @@ void SimulatedGpu::StartWhatMay(Nanos now) {
       const std::optional<schedule::ApplicationId> chosen = policy_->Choose(now, false);
       if (!chosen.has_value()) return;
       policy_->Start(*chosen, now);
-      Begin(*chosen, now);
+      Begin(*chosen);
+      if (!guests_[*chosen].waiting.empty()) Wait(*chosen, now);
     } else {
       if (waiting_.empty()) return;
       const Guest first = waiting_.front();
       waiting_.pop_front();
-      Begin(first, now);
+      Begin(first);
     }
   }
 }
 
-void SimulatedGpu::Begin(Guest guest, Nanos now) {
-  const int engine = EngineOf(guests_[guest].work.phase);
-  queued_[engine].push_back(guest);
-  FillEngine(engine, now);
+void SimulatedGpu::Begin(Guest guest) {
+  std::vector<Work>& waiting = guests_[guest].waiting;
+  const int engine = EngineOf(waiting.front().phase);
+  queued_[engine].push_back({guest, waiting.front()});
+  waiting.erase(waiting.begin());
+  FillEngine(engine);
 }
 
-void SimulatedGpu::FillEngine(int engine, Nanos now) {
-  std::deque<Guest>& queue = queued_[engine];
+void SimulatedGpu::FillEngine(int engine) {
+  std::deque<Queued>& queue = queued_[engine];
   std::vector<Running>& running = running_[engine];
   const size_t room = engine == kKernels && settings_.packed ? settings_.kernels_max : 1;
   while (!queue.empty() && running.size() < room) {
-    const Guest guest = queue.front();
+    const auto [guest, work] = queue.front();
     queue.pop_front();
-    const Work& work = guests_[guest].work;
     double length = work.length;
     if (!settings_.packed) {
       if (last_guest_ != guest && last_guest_ != UINT32_MAX) {
@@ -103,39 +108,42 @@ void SimulatedGpu::FillEngine(int engine, Nanos now) {
       }
       last_guest_ = guest;
     }
-    const double begin = engine == kKernels ? virtual_now_ : static_cast<double>(now);
-    running.push_back({.guest = guest, .end = begin + length, .work = work});
+    running.push_back({.guest = guest, .left = length, .work = work});
     ++running_count_;
-    if (engine == kKernels && work.phase == Phase::kKernel) {
-      sms_ += work.sms;
-      bandwidth_ += work.bandwidth;
-    }
   }
+  if (engine == kKernels) SetSpeeds();
+}
+
+void SimulatedGpu::SetSpeeds() {
+  std::vector<Running>& running = running_[kKernels];
+  demands_.clear();
+  for (const Running& each : running) demands_.push_back(each.work.demand);
+  speeds_.resize(running.size());
+  ShareGpu(demands_, speeds_);
+  for (size_t i = 0; i < running.size(); ++i) running[i].speed = speeds_[i];
 }
 
 Nanos SimulatedGpu::NextEnd() const {
   double next = INFINITY;
-  for (const Running& each : running_[kKernels]) {
-    next = std::min(next, static_cast<double>(last_) + (each.end - virtual_now_) / Speed());
-  }
-  for (const int engine : {kToDevice, kToHost}) {
-    for (const Running& each : running_[engine]) next = std::min(next, each.end);
+  for (const std::vector<Running>& running : running_) {
+    for (const Running& each : running) next = std::min(next, each.left / each.speed);
   }
   // Beyond that no simulation comes; it is far from the end of the type.
   constexpr double kLongest = 4e18;
   if (next > kLongest) return kNever;
-  return std::max(last_, static_cast<Nanos>(std::ceil(next)));
+  // What is left of less than this came of rounding.
+  constexpr double kNothing = 1e-3;
+  return last_ + static_cast<Nanos>(std::ceil(std::max(0.0, next - kNothing)));
 }
 
-SimulatedGpu::Guest SimulatedGpu::Finish(Nanos now) {
+uint32_t SimulatedGpu::Finish(Nanos now) {
   PassTo(now);
   int engine = kKernels;
   size_t which = 0;
   double least = INFINITY;
   for (const int each : {kKernels, kToDevice, kToHost}) {
     for (size_t i = 0; i < running_[each].size(); ++i) {
-      const double left =
-          running_[each][i].end - (each == kKernels ? virtual_now_ : static_cast<double>(now));
+      const double left = running_[each][i].left / running_[each][i].speed;
       if (left < least) {
         least = left;
         engine = each;
@@ -147,18 +155,9 @@ SimulatedGpu::Guest SimulatedGpu::Finish(Nanos now) {
   const Running over = running[which];
   running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
   --running_count_;
-  if (engine == kKernels) {
-    // Made anew, so that no rounding is left behind.
-    sms_ = bandwidth_ = 0;
-    for (const Running& each : running) {
-      if (each.work.phase != Phase::kKernel) continue;
-      sms_ += each.work.sms;
-      bandwidth_ += each.work.bandwidth;
-    }
-  }
   if (policy_ != nullptr) policy_->Finish(over.guest, now);
-  FillEngine(engine, now);
-  return over.guest;
+  FillEngine(engine);
+  return over.work.thread;
 }
 
 }  // namespace consort::sim

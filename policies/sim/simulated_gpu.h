@@ -3,8 +3,8 @@
 // waits for them, and how time on it is divided. It says when something will be over; the
 // simulation's clock brings it there. Thread compatible.
 //
-// Kernels share one speed, so they are kept by the virtual time (time at full speed since the
-// GPU began) at which they end: a change of speed moves no kernel.
+// Kernels beside each other share issue slots and memory bandwidth (contention.h); their speeds
+// change only when one begins or ends.
 #ifndef CONSORT_POLICIES_SIM_SIMULATED_GPU_H_
 #define CONSORT_POLICIES_SIM_SIMULATED_GPU_H_
 
@@ -16,6 +16,7 @@
 
 #include "base/units.h"
 #include "policies/schedule/policy.h"
+#include "policies/sim/contention.h"
 #include "policies/sim/service_meter.h"
 
 namespace consort::sim {
@@ -34,9 +35,9 @@ class SimulatedGpu {
   };
   struct Work {
     schedule::Phase phase = schedule::Phase::kKernel;
-    double length = 0;  // nanoseconds, alone
-    double sms = 0;     // kernels: parts of the device
-    double bandwidth = 0;
+    double length = 0;    // nanoseconds, alone
+    Demand demand = {};   // kernels
+    uint32_t thread = 0;  // the caller's name for whose it is, given back by Finish
   };
 
   // `policy` null: first come first served, as far as there is room.
@@ -50,13 +51,14 @@ class SimulatedGpu {
   // Nothing happens up to `now`, which is at most NextEnd().
   void Idle(Nanos now) { PassTo(now); }
 
-  // The guest has work, and none other on the way.
+  // The guest has this work too. Its works begin in the order in which they were submitted.
   void Submit(Guest guest, const Work& work, Nanos now);
   // When the next work will be over if nothing is submitted before; kNever: nothing runs.
   Nanos NextEnd() const;
-  // Whose work is over at `now` == NextEnd(). More may be over at the same time: ask again. Nothing
-  // new begins before Continue: the guest may have more work at once, and competes with it.
-  Guest Finish(Nanos now);
+  // `Work::thread` of what is over at `now` == NextEnd(). More may be over at the same time: ask
+  // again. Nothing new begins before Continue: the guest may have more work at once, and competes
+  // with it.
+  uint32_t Finish(Nanos now);
   void Continue(Nanos now) { StartWhatMay(now); }
 
   double busy() const { return busy_; }
@@ -64,36 +66,41 @@ class SimulatedGpu {
  private:
   struct Running {
     Guest guest = 0;
-    double end = 0;  // kernels: virtual time; others: time
+    double left = 0;  // nanoseconds at full speed
+    double speed = 1;
     Work work;
   };
   struct GuestState {
     double device_time = 0;
     ServiceMeter meter;
-    Work work;  // waits, or is on its way
+    std::vector<Work> waiting;  // not begun; few
+  };
+  struct Queued {
+    Guest guest = 0;
+    Work work;
   };
   static constexpr int kKernels = 0;  // engines
   static constexpr int kToDevice = 1;
   static constexpr int kToHost = 2;
 
   int EngineOf(schedule::Phase phase) const;
-  double Speed() const;
   void PassTo(Nanos now);
   void StartWhatMay(Nanos now);
-  void Begin(Guest guest, Nanos now);
-  void FillEngine(int engine, Nanos now);
+  void Wait(Guest guest, Nanos now);
+  void Begin(Guest guest);
+  void FillEngine(int engine);
+  void SetSpeeds();
 
   const Settings settings_;
   const std::unique_ptr<schedule::Policy> policy_;
   std::vector<GuestState> guests_;
   std::vector<Guest> free_guests_;
-  std::deque<Guest> waiting_;                // without a policy, and where it is not their turn
-  std::array<std::deque<Guest>, 3> queued_;  // begun, but the engine has no room
+  std::deque<Guest> waiting_;                 // without a policy, and where it is not their turn
+  std::array<std::deque<Queued>, 3> queued_;  // begun, but the engine has no room
   std::array<std::vector<Running>, 3> running_;
   size_t running_count_ = 0;
-  double virtual_now_ = 0;
-  double sms_ = 0;  // asked for by running kernels
-  double bandwidth_ = 0;
+  std::vector<Demand> demands_;  // of running kernels, for SetSpeeds only, as is the next
+  std::vector<double> speeds_;
   Nanos last_ = 0;
   double busy_ = 0;
   Guest last_guest_ = UINT32_MAX;  // whose context is on the device

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace consort::sim {
 namespace {
@@ -15,7 +17,7 @@ using Guest = SimulatedGpu::Guest;
 constexpr double kMs = 1e6;
 
 SimulatedGpu::Work Kernel(double ms, double sms, double bandwidth = 0) {
-  return {.phase = Phase::kKernel, .length = ms * kMs, .sms = sms, .bandwidth = bandwidth};
+  return {.phase = Phase::kKernel, .length = ms * kMs, .demand = {sms, bandwidth}};
 }
 SimulatedGpu::Work Copy(double ms, Phase phase = Phase::kToDevice) {
   return {.phase = phase, .length = ms * kMs};
@@ -23,7 +25,11 @@ SimulatedGpu::Work Copy(double ms, Phase phase = Phase::kToDevice) {
 
 // Submits one piece of each at time 0; when each is over, in milliseconds.
 std::map<Guest, double> EndsOf(SimulatedGpu* gpu, std::vector<SimulatedGpu::Work> works) {
-  for (const SimulatedGpu::Work& work : works) gpu->Submit(gpu->Join(0, 1, 0), work, 0);
+  for (SimulatedGpu::Work& work : works) {
+    const Guest guest = gpu->Join(0, 1, 0);
+    work.thread = guest;
+    gpu->Submit(guest, work, 0);
+  }
   std::map<Guest, double> ends;
   while (gpu->NextEnd() != SimulatedGpu::kNever) {
     const Nanos now = gpu->NextEnd();
@@ -58,6 +64,37 @@ TEST(SimulatedGpu, BandwidthIsAResourceOfItsOwn) {
   EXPECT_DOUBLE_EQ(EndsOf(&both_memory, {Kernel(10, 0.2, 1), Kernel(10, 0.2, 1)}).at(1), 20);
   SimulatedGpu one_each = Packed();
   EXPECT_DOUBLE_EQ(EndsOf(&one_each, {Kernel(10, 0.2, 0.9), Kernel(10, 0.8, 0.1)}).at(1), 10);
+}
+
+TEST(SimulatedGpu, WhoComputesLosesLittleBesideTwoThatAreBoundByMemory) {
+  SimulatedGpu gpu = Packed();
+  // The two at half speed, with a tenth of the issue slots each, until 20 ms. By then the third has
+  // done 16 ms at 0.8; the rest is alone.
+  const auto ends = EndsOf(&gpu, {Kernel(10, 0.2, 1), Kernel(10, 0.2, 1), Kernel(20, 1)});
+  EXPECT_DOUBLE_EQ(ends.at(0), 20);
+  EXPECT_DOUBLE_EQ(ends.at(1), 20);
+  EXPECT_DOUBLE_EQ(ends.at(2), 24);
+}
+
+TEST(SimulatedGpu, WorksOfOneGuestRunBesideEachOther) {
+  for (const bool with_policy : {false, true}) {
+    SimulatedGpu gpu({.packed = true, .copy_engines = 2},
+                     with_policy ? schedule::MakePolicy("las", schedule::Options()) : nullptr);
+    const Guest guest = gpu.Join(0, 1, 0);
+    std::vector<SimulatedGpu::Work> works = {Kernel(10, 0.5), Copy(4), Kernel(6, 0.5)};
+    for (uint32_t thread = 0; thread < 3; ++thread) {
+      works[thread].thread = 7 + thread;
+      gpu.Submit(guest, works[thread], 0);
+    }
+    std::vector<std::pair<uint32_t, double>> ends;
+    while (gpu.NextEnd() != SimulatedGpu::kNever) {
+      const Nanos now = gpu.NextEnd();
+      ends.emplace_back(gpu.Finish(now), static_cast<double>(now) / kMs);
+      gpu.Continue(now);
+    }
+    EXPECT_EQ(ends, (std::vector<std::pair<uint32_t, double>>{{8, 4}, {9, 6}, {7, 10}}));
+    EXPECT_NEAR(gpu.DeviceTime(guest), 10 * kMs, 1);
+  }
 }
 
 TEST(SimulatedGpu, NoMoreKernelsThanTheDeviceTakes) {
@@ -98,13 +135,18 @@ TEST(SimulatedGpu, ASchedulingPolicyDividesTheDeviceByWeight) {
   SimulatedGpu gpu({.packed = true}, schedule::MakePolicy("tfs", schedule::Options()));
   const Guest light = gpu.Join(0, 1, 0);
   const Guest heavy = gpu.Join(1, 3, 0);
-  gpu.Submit(light, Kernel(1, 1), 0);
-  gpu.Submit(heavy, Kernel(1, 1), 0);
+  const auto submit = [&gpu](Guest guest, Nanos now) {
+    SimulatedGpu::Work work = Kernel(1, 1);
+    work.thread = guest;
+    gpu.Submit(guest, work, now);
+  };
+  submit(light, 0);
+  submit(heavy, 0);
   Nanos now = 0;
   while (now < 4 * kSecond) {
     now = gpu.NextEnd();
     ASSERT_NE(now, SimulatedGpu::kNever);
-    gpu.Submit(gpu.Finish(now), Kernel(1, 1), now);
+    submit(gpu.Finish(now), now);
     gpu.Continue(now);
   }
   EXPECT_NEAR(gpu.DeviceTime(heavy) / gpu.DeviceTime(light), 3, 0.05);
