@@ -91,10 +91,10 @@ double TransferFeedback::Score(double key, const Profile& profile, double slowdo
 
 void BandwidthFeedback::FillKeys(const GpuState& state, std::span<double> keys) const {
   const double memory = Part(state.bandwidth);
-  const double arithmetic = Part(state.compute - state.bandwidth);
+  const double issuing = Part(state.compute) - kLeftByMemory * Part(state.bandwidth);
   for (uint32_t c = 0; c < 2; ++c) {
     for (uint32_t b = 0; b < 3; ++b) {
-      const double kernels = b / 2.0 * memory + (1 - b / 2.0) * arithmetic;
+      const double kernels = b / 2.0 * memory + (1 - b / 2.0) * issuing;
       keys[3 * c + b] = c / 2.0 * Part(state.transfer) + (1 - c / 2.0) * kernels;
     }
   }

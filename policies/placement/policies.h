@@ -106,8 +106,10 @@ class TransferFeedback final : public IndexedPolicy {
   double Score(double key, const Profile& profile, double slowdown) const override;
 };
 
-// Memory bandwidth feedback: like dtf, and kernels that are bound by memory bandwidth are told
-// from those that are bound by computing: two of the former are kept apart.
+// Memory bandwidth feedback: like dtf, but to a kernel that is bound by memory bandwidth others are
+// in the way for the bandwidth that they use: two such are kept apart, and one goes beside those
+// that compute. To a kernel that computes others are in the way for the issue slots that they use;
+// one that is bound by memory leaves some, which nothing measures: it is taken to leave half.
 class BandwidthFeedback final : public IndexedPolicy {
  public:
   explicit BandwidthFeedback(const Pool* pool) : IndexedPolicy(pool, kKeys) {}
@@ -118,6 +120,7 @@ class BandwidthFeedback final : public IndexedPolicy {
   // Key 3 * c + b, for programs that copy in c / 2 of their time on the device, and whose kernels
   // use b / 2 of the bandwidth; the last one is for those that only copy.
   static constexpr uint32_t kKeys = 7;
+  static constexpr double kLeftByMemory = 0.5;
   void FillKeys(const GpuState& state, std::span<double> keys) const override;
   uint32_t KeyFor(const Profile& profile) const override;
   double Score(double key, const Profile& profile, double slowdown) const override;

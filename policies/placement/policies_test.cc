@@ -221,7 +221,7 @@ Formula FormulaOf(std::string_view name) {
       const double bound = std::round(Part(profile.bandwidth) * 2) / 2;
       contention = steps * Part(gpu.transfer) +
                    (1 - steps) * (bound * Part(gpu.bandwidth) +
-                                  (1 - bound) * Part(gpu.compute - gpu.bandwidth));
+                                  (1 - bound) * (Part(gpu.compute) - 0.5 * Part(gpu.bandwidth)));
     }
     return static_cast<double>(profile.runtime) * slowdown * (1 + device * contention);
   };
