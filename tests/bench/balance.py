@@ -16,7 +16,7 @@ SECONDS_MAX = 60
 
 def kernel_of(program):
     """(blocks, memory) of sharing_bench: as much of the GPU as the program fills, bound by what it is bound by."""
-    return 1056 * program.sms // 14, int(program.compute <= 0.5)
+    return 1056 * program.sms // 14, int(program.bound_by_memory())
 
 
 class Rates:

@@ -42,6 +42,29 @@ class Experiments(unittest.TestCase):
         for packed in (False, True):
             self.assertGreater(run.fairness(SIM, pair, packed, "tfs"), 0.98)
 
+    def test_threads_and_batches_are_tried_apart(self):
+        # As many batches as there are, one thread: the order in which they start is all that a scheduler can change.
+        pair = PAIRS[0]
+        bounded, free = (run.apart(SIM, pair, 1, 8, "ps", batches, 1) for batches in (1, 1024))
+        self.assertLess(bounded, 0.95)
+        self.assertGreater(free, bounded)
+
+    def test_demand_is_bandwidth_up_to_what_the_gpu_has(self):
+        scan = workloads.LONG[1].with_demand(0.5)
+        self.assertEqual(scan.gigabytes_a_second, 60)
+        self.assertFalse(scan.bound_by_memory())
+        self.assertTrue(workloads.LONG[1].bound_by_memory())
+        self.assertEqual(workloads.LONG[1].with_demand(2).gigabytes_a_second, workloads.MODELS["Tesla C2050"][2])
+
+    def test_the_comparison_with_mbf_is_within_a_seed(self):
+        rows = [(place, load, seed, pair, variant, value * seed * load) for place in ("a", "b") for load in (1.0, 2.0) for seed in (1, 2)
+                for pair in ("p", "q") for variant, value in (("mbf-packed", 2.0), ("gmin-packed", 1.5), ("cuda", 1.0))]
+        table = run.beside_mbf(rows)
+        self.assertEqual([round(each, 9) for each in table["gmin-packed"]], [0.75, 0.75])
+        text = run.beside_summary(table)
+        self.assertIn("| gmin-packed | 0.750 ± 0.000 |", text)
+        self.assertNotIn("cuda", text)
+
     def test_the_tables_have_every_variant(self):
         rows = [("one node", 1.0, seed, "A-B", variant, value + seed) for seed in (1, 2)
                 for value, variant in enumerate(run.variants())]

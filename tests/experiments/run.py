@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments of docs/EXPERIMENTS.md, in the simulator.
 
-  run.py --sim build/release/bin/consort-sim --out FOLDER [--quick] [--seeds N]
+  run.py --sim build/release/bin/consort-sim --out FOLDER [--quick] [--seeds N] [--demand TIMES]
 
 Writes results.csv (a line a pair, variant, load and seed), summary.md (the tables) and, where python3-matplotlib is
 installed, plots. Speedup is T(CUDA) / T(variant), time from arrival to end, the mean over the applications of a program
-and then over the two programs of a pair; CUDA is `static` with a context an application.
+and then over the two programs of a pair; CUDA is `static` with a context an application. With --demand all programs' kernels
+use so many times the memory bandwidth.
 """
 
 import argparse
 import collections
 import concurrent.futures
 import csv
+import dataclasses
 import os
 import pathlib
 import statistics
@@ -24,6 +26,8 @@ import workloads
 
 CUDA = ("cuda", dict(packed=False, policy="static"))
 FEEDBACK = ("rtf", "guf", "dtf", "mbf")
+BATCHES = (4, 16, 1024)  # the last: as many as there are
+THREADS = (1, 2, 4)
 
 
 def variants():
@@ -38,6 +42,9 @@ def variants():
     for policy in FEEDBACK:
         table[f"{policy}-process"] = dict(packed=False, policy="gwtmin", feedback_policy=policy)
         table[f"{policy}-packed"] = dict(packed=True, policy="gwtmin", feedback_policy=policy)
+    mbf = dict(packed=True, policy="gwtmin", feedback_policy="mbf")
+    table["mbf-error-packed"] = dict(mbf, bandwidth_error=0.5)
+    table["mbf-unmeasured-packed"] = dict(mbf, bandwidth_measured=False)
     return table
 
 
@@ -86,8 +93,45 @@ def fairness(sim, pair, packed, scheduler):
     return float(line.split()[2])
 
 
+def apart(sim, pair, seed, long_count, scheduler, batches_in_flight, threads):
+    """How many times as fast applications are under the scheduler as without one, packed, on one node, load 2."""
+    pair = [dataclasses.replace(program, threads=threads) for program in pair]
+    what = dict(packed=True, policy="gwtmin", load=2.0, seed=seed, long_count=long_count)
+    _, none = simulate(sim, workloads.scenario(pair, [workloads.NODE_A], **what), True)
+    _, times = simulate(sim, workloads.scenario(pair, [workloads.NODE_A], scheduler=scheduler,
+                                                batches_in_flight=batches_in_flight, **what), True)
+    return speedup(none, times)
+
+
+def run_apart(options, pool, pairs, long_count):
+    """{(scheduler, batches in flight, threads): [the mean over pairs of each seed]}"""
+    jobs = {(scheduler, batches, threads, seed): [pool.submit(apart, options.sim, pair, seed, long_count, scheduler, batches, threads)
+                                                  for pair in pairs]
+            for scheduler in ("las", "ps") for batches in BATCHES for threads in THREADS
+            for seed in range(1, options.seeds + 1)}
+    table = collections.defaultdict(list)
+    for (scheduler, batches, threads, _), each in jobs.items():
+        table[(scheduler, batches, threads)].append(statistics.fmean(job.result() for job in each))
+    return table
+
+
+def apart_summary(table):
+    lines = ["### LAS and PS against no scheduling, packed", "",
+             "| policy, batches in flight | " + " | ".join(f"{threads} thread{'s' * (threads > 1)}" for threads in THREADS) + " |",
+             "|---|" + "---|" * len(THREADS)]
+    for scheduler, batches in dict.fromkeys(key[:2] for key in table):
+        cells = " | ".join(cell(table[(scheduler, batches, threads)]) for threads in THREADS)
+        lines.append(f"| {scheduler}, {batches} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(values):
+    return f"{statistics.fmean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.3f}"
+
+
 def run(options):
-    pairs = workloads.PAIRS[::5] if options.quick else workloads.PAIRS
+    pairs = [tuple(program.with_demand(options.demand) for program in pair)
+             for pair in (workloads.PAIRS[::5] if options.quick else workloads.PAIRS)]
     loads = [2.0] if options.quick else [1.0, 2.0, 4.0]
     places = {"one node": [workloads.NODE_A], "two nodes": [workloads.NODE_A, workloads.NODE_B]}
     long_count = 15 if options.quick else 40
@@ -111,7 +155,7 @@ def run(options):
                     fair[(f"{pair[0].name}-{pair[1].name}", name)] = pool.submit(fairness, options.sim, pair, packed,
                                                                                  scheduler)
         fair = {key: job.result() for key, job in fair.items()}
-    return rows, fair
+        return rows, fair, run_apart(options, pool, pairs, long_count)
 
 
 def means(rows):
@@ -126,6 +170,27 @@ def means(rows):
             spread = statistics.stdev(of_seeds) if len(of_seeds) > 1 else 0.0
             table[key][load] = (statistics.fmean(of_seeds), spread)
     return table
+
+
+def beside_mbf(rows):
+    """{variant: [its speedup over that of mbf-packed, of each seed: the geometric mean over places and loads]}"""
+    values = collections.defaultdict(list)
+    for place, load, seed, _, variant, value in rows:
+        values[(variant, seed, place, load)].append(value)
+    means_of = {key: statistics.fmean(each) for key, each in values.items()}
+    ratios = collections.defaultdict(list)
+    for (variant, seed, place, load), value in means_of.items():
+        ratios[(variant, seed)].append(value / means_of[("mbf-packed", seed, place, load)])
+    table = collections.defaultdict(list)
+    for (variant, _), each in ratios.items():
+        table[variant].append(statistics.geometric_mean(each))
+    return table
+
+
+def beside_summary(table):
+    lines = ["### Against mbf-packed, mean over places and loads", "", "| variant | its speedup / that of mbf |", "|---|---|"]
+    lines += [f"| {variant} | {cell(values)} |" for variant, values in table.items() if variant.endswith("-packed")]
+    return "\n".join(lines) + "\n"
 
 
 def summary(table, fair):
@@ -178,17 +243,18 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--demand", type=float, default=1.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    rows, fair = run(options)
+    rows, fair, tried_apart = run(options)
     with open(options.out / "results.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["place", "load", "seed", "pair", "variant", "value"])
         writer.writerows(rows)
         writer.writerows(("one GPU", "", 1, pair, f"fairness {variant}", value) for (pair, variant), value in fair.items())
     table = means(rows)
-    text = summary(table, fair)
+    text = "\n".join([summary(table, fair), beside_summary(beside_mbf(rows)), apart_summary(tried_apart)])
     (options.out / "summary.md").write_text(text)
     print(text)
     plot(table, fair, options.out)
