@@ -4,7 +4,8 @@
 // Two such rings and their doorbells make a channel (ring_channel.h). The memory of a ring:
 //
 //   head   u64, on a cache line of its own: bytes ever written; only the producer stores it
-//   tail   u64, on a cache line of its own: bytes ever released; only the consumer stores it
+//   tail   u64, on a cache line of its own: bytes ever released; only the consumer stores it, in
+//          steps of capacity / 64 while it knows of frames that it has not received
 //   data   `capacity` bytes, a power of two; position p lies at data[p % capacity]
 //
 //   data:  | free | frame | frame | ... | frame | W unused | frame | free |
