@@ -4,7 +4,8 @@
 // Two such rings and their doorbells make a channel (ring_channel.h). The memory of a ring:
 //
 //   head   u64, on a cache line of its own: bytes ever written; only the producer stores it
-//   tail   u64, on a cache line of its own: bytes ever released; only the consumer stores it
+//   tail   u64, on a cache line of its own: bytes ever released; only the consumer stores it, in
+//          steps of capacity / 64 while it knows of frames that it has not received
 //   data   `capacity` bytes, a power of two; position p lies at data[p % capacity]
 //
 //   data:  | free | frame | frame | ... | frame | W unused | frame | free |
@@ -181,19 +182,28 @@ class RingConsumer {
     frame->body = {ring_.data + offset + sizeof(wire::FrameHeader),
                    frame->header.bytes - sizeof(wire::FrameHeader)};
     at += frame->header.bytes;
+    Prefetch(at);
     frame->token = held_.Add(at);
     read_.store(at, std::memory_order_relaxed);
     held_full_.store(held_.full(), std::memory_order_relaxed);
     return ChannelStatus::kOk;
   }
 
-  // True if room became free for the producer. Then the store of the tail is the store of a Dekker
-  // pair, before a seq_cst load of the flag with which the producer says that it sleeps. Partner:
-  // RingProducer::Writable, and (for the bytes that we no longer read) its load in TryReserve.
+  // True if room became free that the producer is told of: of small frames not of each, as long as
+  // there are more that are known and not received, since telling waits for all earlier stores.
+  // Then the store of the tail is the store of a Dekker pair, before a seq_cst load of the flag
+  // with which the producer says that it sleeps. Partner: RingProducer::Writable, and (for the
+  // bytes that we no longer read) its load in TryReserve.
   bool Release(uint64_t token) {
     if (!held_.Release(token)) return false;
     held_full_.store(false, std::memory_order_relaxed);
-    ring_.tail->store(held_.released_end(), std::memory_order_seq_cst);
+    const uint64_t end = held_.released_end();
+    if (end - told_ < ring_.capacity / kUntoldDivisor &&
+        read_.load(std::memory_order_relaxed) != head_) {
+      return false;
+    }
+    told_ = end;
+    ring_.tail->store(end, std::memory_order_seq_cst);
     return true;
   }
 
@@ -217,7 +227,7 @@ class RingConsumer {
   bool StartAt(uint64_t position) {
     if (position % 8 != 0) return false;
     held_.StartAt(position);
-    head_ = position;
+    head_ = told_ = position;
     read_.store(position, std::memory_order_relaxed);
     return true;
   }
@@ -237,6 +247,18 @@ class RingConsumer {
     corrupt_ = true;
     return ChannelStatus::kProtocol;
   }
+  // The frame at position `at`, if it is there: the producer wrote it on another core, and it takes
+  // as long to come from there as a small frame takes to be handled.
+  void Prefetch(uint64_t at) const {
+    if (at == head_) return;
+    const std::byte* const frame = ring_.data + (at & (ring_.capacity - 1));
+    __builtin_prefetch(frame);
+    __builtin_prefetch(frame + kCacheLineBytes);
+    __builtin_prefetch(frame + 2 * kCacheLineBytes);
+  }
+  static constexpr size_t kCacheLineBytes = 64;
+  // Part of the ring that a producer may miss while it is free: too little to wait for.
+  static constexpr uint64_t kUntoldDivisor = 64;
 
   const RingView ring_;
   HeldFrames held_;
@@ -245,6 +267,7 @@ class RingConsumer {
   std::atomic<uint64_t> read_{0};
   std::atomic<bool> held_full_{false};  // a copy of held_.full(), for Readable
   uint64_t head_ = 0;                   // the producer's claim, as checked last
+  uint64_t told_ = 0;                   // the tail, as the producer sees it
   bool corrupt_ = false;
 };
 

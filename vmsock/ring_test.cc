@@ -116,6 +116,40 @@ TEST(Ring, GivesRoomBackInOrderOfReceipt) {
   EXPECT_EQ(ring.tail, 256u);
 }
 
+// The producer is told in steps, and at the latest with the last frame that the consumer knows of.
+TEST(Ring, TellsOfRoomInStepsAndAtTheEnd) {
+  TestRing ring(1 << 18);
+  RingProducer producer(ring.view());
+  RingConsumer consumer(ring.view());
+  constexpr uint32_t kFrame = 1024;  // a quarter of a step
+  for (uint32_t number = 0; number < 6; ++number) Put(&producer, number, kFrame);
+  for (uint32_t number = 1; number <= 6; ++number) {
+    Frame frame;
+    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
+    const bool told = number == 4 || number == 6;
+    EXPECT_EQ(consumer.Release(frame.token), told) << number;
+    EXPECT_EQ(ring.tail, told ? number * kFrame : number / 4 * 4 * kFrame) << number;
+  }
+  EXPECT_TRUE(consumer.idle());
+}
+
+// A consumer that knows of one more frame than it has received, and goes on when that was, too.
+TEST(Ring, TellsOfRoomOnceWhatIsHeldIsReleased) {
+  TestRing ring(1 << 18);
+  RingProducer producer(ring.view());
+  RingConsumer consumer(ring.view());
+  Frame frames[3];
+  for (uint32_t number = 0; number < 3; ++number) Put(&producer, number, 64);
+  ASSERT_EQ(consumer.TryReceive(&frames[0]), ChannelStatus::kOk);
+  ASSERT_EQ(consumer.TryReceive(&frames[1]), ChannelStatus::kOk);
+  EXPECT_FALSE(consumer.Release(frames[0].token));
+  ASSERT_EQ(consumer.TryReceive(&frames[2]), ChannelStatus::kOk);
+  EXPECT_FALSE(consumer.Release(frames[2].token));
+  EXPECT_EQ(ring.tail, 0u);
+  EXPECT_TRUE(consumer.Release(frames[1].token));
+  EXPECT_EQ(ring.tail, 192u);
+}
+
 TEST(RingDeathTest, ReleasingTwiceIsABugOfOurs) {
   TestRing ring(1024);
   RingProducer producer(ring.view());

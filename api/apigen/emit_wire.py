@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen/wire/: opcodes and the flat form of every request, reply and event."""
 
+import itertools
 import re
 
 from description import FIELD_KINDS
@@ -61,8 +62,17 @@ def struct(name, fields, opcode_name, doc, extra):
     lines.append("  }")
     lines.append("  // Whether the body held exactly these fields.")
     lines.append("  bool Decode(Decoder& from) {")
-    for field, kind in fields.items():
-        lines.append(f"    {field} = from.{FIELD_KINDS[kind][1]}();")
+    # The scalars before the first byte string have fixed places: one look at the length is enough.
+    scalars = list(itertools.takewhile(lambda field: field[1] != "bytes", fields.items()))
+    if len(scalars) > 1:
+        lines.append(f"    const std::byte* const scalars = from.Scalars({8 * len(scalars)});")
+        lines.append("    if (scalars == nullptr) return false;")
+    else:
+        scalars = []
+    for index, (field, kind) in enumerate(fields.items()):
+        verb = FIELD_KINDS[kind][1]
+        read = f"{verb}At(scalars + {8 * index})" if index < len(scalars) else f"{verb}()"
+        lines.append(f"    {field} = from.{read};")
     lines.append("    return from.Done();")
     lines.append("  }")
     lines.append("};\n")

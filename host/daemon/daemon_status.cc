@@ -53,7 +53,8 @@ DaemonStatus Daemon::Status() const {
   }
   if (vm_doors_ != nullptr) {
     for (const auto& [name, vm] : vm_doors_->vms()) {
-      status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus});
+      status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus,
+                            vm_doors_->StatsOf(name)});
     }
   }
   if (pool_ != nullptr) status.pool = pool_->Status();

@@ -93,6 +93,33 @@ void AddDaemon(const DaemonStatus& status, Families* families) {
   }
 }
 
+void AddVms(const DaemonStatus& status, Families* families) {
+  const struct {
+    const char* name;
+    const char* help;
+    uint64_t vhost_user::VsockDeviceStats::*value;
+  } counters[] = {
+      {"consort_vm_kicks_total", "Notifications by a VM's guest: what makes a virtual CPU exit.",
+       &vhost_user::VsockDeviceStats::kicks},
+      {"consort_vm_interrupts_total", "Interrupts of a VM by its vsock device.",
+       &vhost_user::VsockDeviceStats::interrupts},
+  };
+  for (const auto& counter : counters) {
+    families->Counter(counter.name, counter.help);
+    for (const VmStatus& vm : status.vms) {
+      families->Sample({{"vm", vm.name}}, static_cast<double>(vm.device.*counter.value));
+    }
+  }
+  families->Counter("consort_vm_copied_bytes_total",
+                    "Copied between a VM's memory and its streams' sockets.");
+  for (const VmStatus& vm : status.vms) {
+    families->Sample({{"vm", vm.name}, {"direction", "from_guest"}},
+                     static_cast<double>(vm.device.bytes_from_guest));
+    families->Sample({{"vm", vm.name}, {"direction", "to_guest"}},
+                     static_cast<double>(vm.device.bytes_to_guest));
+  }
+}
+
 void AddErrors(const DaemonStatus& status, Families* families) {
   families->Counter("consort_errors_total", "What went wrong on this host, by kind.");
   for (const char* kind : {kErrorAccount, kErrorWorkerDied, kErrorWorkerStart}) {
@@ -348,6 +375,7 @@ void AddScheduling(const DaemonStatus& status, Families* families) {
 std::string MetricsText(const DaemonStatus& status) {
   Families families;
   AddDaemon(status, &families);
+  AddVms(status, &families);
   AddErrors(status, &families);
   AddDevices(status, &families);
   AddMemory(status, &families);

@@ -52,6 +52,12 @@ DaemonStatus Example() {
   share.target = 0.8;
   share.competes = true;
   share.waiting = 1;
+  VmStatus& vm = status.vms.emplace_back();
+  vm.name = "web-1";
+  vm.device.kicks = 12;
+  vm.device.interrupts = 9;
+  vm.device.bytes_from_guest = 700;
+  vm.device.bytes_to_guest = 40;
   status.refused["limit"] = 5;
   status.unsupported_calls["cuFoo"] = 8;
   return status;
@@ -84,6 +90,11 @@ TEST(MetricsText, HasWhatTheStatusSays) {
   EXPECT_EQ(NumberOf(text, "consort_device_memory_total_bytes{device=\"0\"}"), 1 << 30);
   EXPECT_EQ(NumberOf(text, "consort_worker_starts_total{device=\"0\"}"), 2);
   EXPECT_EQ(NumberOf(text, "consort_device_up{device=\"0\"}"), 1);
+  EXPECT_EQ(NumberOf(text, "consort_vm_kicks_total{vm=\"web-1\"}"), 12);
+  EXPECT_EQ(NumberOf(text, "consort_vm_interrupts_total{vm=\"web-1\"}"), 9);
+  const std::string copied = "consort_vm_copied_bytes_total{vm=\"web-1\",direction=\"";
+  EXPECT_EQ(NumberOf(text, copied + "from_guest\"}"), 700);
+  EXPECT_EQ(NumberOf(text, copied + "to_guest\"}"), 40);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"limit\"}"), 5);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"no_device\"}"), 0);
   EXPECT_EQ(NumberOf(text, "consort_unsupported_calls_total{function=\"cuFoo\"}"), 8);

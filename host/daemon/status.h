@@ -16,6 +16,7 @@
 #include "host/control/messages.h"
 #include "host/daemon/gpu_list.h"
 #include "host/daemon/usage_book.h"
+#include "vmsock/vhost_user/vsock_device.h"
 
 namespace consort::host {
 
@@ -74,6 +75,7 @@ struct VmStatus {
   std::string socket_path;
   std::string tenant;
   std::optional<uint32_t> vgpus;  // none: all devices
+  vhost_user::VsockDeviceStats device;
 };
 
 struct VgpuStatus {

@@ -54,6 +54,10 @@ class VmDoors {
 
   // By name.
   const std::map<std::string, VmOptions>& vms() const { return shared_->vms; }
+  // What the device of a VM that is there has counted.
+  vhost_user::VsockDeviceStats StatsOf(const std::string& name) const {
+    return doors_.at(name).device->stats();
+  }
 
  private:
   // With calls that are on their way to the loop; `on_connection` is empty once the doors close.

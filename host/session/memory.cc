@@ -59,7 +59,7 @@ bool AddWord(const Frame& frame, MemoryNeed* need) {
 
 // What the frame needs; nothing: it touches no device memory. A frame that does not decode is
 // Dispatch's business.
-Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) const {
+Session::Touches Session::TouchesOf(const Frame& frame, MemoryNeed* need) {
   using wire::Opcode;
   bool decoded = true;
   switch (static_cast<Opcode>(frame.header.opcode)) {
@@ -171,9 +171,7 @@ void Session::NoteLaunch(const Kernel& kernel, std::span<const std::byte> params
   for (const uint64_t extent : extents) window_->NoteWrite({extent, 1});
 }
 
-bool Session::MemoryReady(const Frame& frame) {
-  memory_waiting_ = refused_ = false;
-  if (residency_->at_hand()) return true;
+bool Session::BringMemory(const Frame& frame) {
   MemoryNeed need;
   const Touches touches = TouchesOf(frame, &need);
   if (touches == Touches::kNothing) return true;

@@ -162,6 +162,7 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
 
 void Modules::Forget(const Library& library) {
   if (library.image.has_value()) kept_->Drop(*library.image);
+  found_.fill({});
   for (const uint64_t kernel : library.kernels) kernels_.erase(kernel);
   for (const uint64_t global : library.globals) globals_.erase(global);
 }
@@ -244,6 +245,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   reply->layout = std::as_bytes(std::span(layout_));
   reply->prints = kernel.prints ? 1 : 0;
   library->second.kernels.push_back(request.kernel);
+  found_.fill({});
   kernels_.emplace(request.kernel, std::move(kernel));
   return CUDA_SUCCESS;
 }
@@ -380,7 +382,7 @@ CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,
   return result;
 }
 
-const Kernel* Modules::FindKernel(uint64_t id) const {
+const Kernel* Modules::Look(uint64_t id) const {
   const auto it = kernels_.find(id);
   return it == kernels_.end() ? nullptr : &it->second;
 }

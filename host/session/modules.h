@@ -9,6 +9,7 @@
 #ifndef CONSORT_HOST_SESSION_MODULES_H_
 #define CONSORT_HOST_SESSION_MODULES_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -116,7 +117,11 @@ class Modules {
 
   bool HasLibrary(uint64_t id) const { return libraries_.contains(id); }
   // The kernel, or null; until the next call that changes this object.
-  const Kernel* FindKernel(uint64_t id) const;
+  const Kernel* FindKernel(uint64_t id) {
+    Found& found = found_[id % found_.size()];
+    if (found.kernel == nullptr || found.id != id) found = {id, Look(id)};
+    return found.kernel;
+  }
   // Whether [address, address + bytes) lies in one variable whose address the guest has.
   bool ContainsGlobal(uint64_t address, Bytes bytes) const;
 
@@ -138,6 +143,7 @@ class Modules {
     image::Printing printing;
   };
   void Forget(const Library& library);
+  const Kernel* Look(uint64_t id) const;
   std::span<const std::byte> ReadAttributes(CUkernel kernel);
 
   const device::DriverTable& driver_;
@@ -148,6 +154,12 @@ class Modules {
   Bytes image_bytes_ = 0;  // announced, of all images
   absl::flat_hash_map<uint64_t, Library> libraries_;
   absl::flat_hash_map<uint64_t, Kernel> kernels_;
+  // Kernels that were found last, by the lowest bits of their names, which guests count up.
+  struct Found {
+    uint64_t id = 0;
+    const Kernel* kernel = nullptr;  // null: none
+  };
+  std::array<Found, 64> found_;  // emptied when kernels_ changes
   bool any_prints_ = false;
   std::map<uint64_t, Bytes> globals_;  // address to size
 

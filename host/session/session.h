@@ -245,9 +245,13 @@ class Session final : private Handlers, private PendingSink {
 
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
-  Touches TouchesOf(const Frame& frame, MemoryNeed* need) const;
+  Touches TouchesOf(const Frame& frame, MemoryNeed* need);
   // Whether what the request needs is on the device. False: it waits.
-  bool MemoryReady(const Frame& frame);
+  bool MemoryReady(const Frame& frame) {
+    memory_waiting_ = refused_ = false;
+    return residency_->at_hand() || BringMemory(frame);
+  }
+  bool BringMemory(const Frame& frame);
   // Takes up allocations that waited, and lets memory be moved while nothing uses it.
   void TendMemory();
   Nanos MemorySleepMax() const;

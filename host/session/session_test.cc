@@ -274,6 +274,37 @@ TEST_P(SessionTest, TellsAFailureOfAPostedRequestAtTheNextSynchronisationOnce) {
   EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
 }
 
+// What a launch used last is remembered: not beyond the end of its name.
+TEST_P(SessionTest, NamesThatHaveGoneAreNotFoundAndMayBeMadeAnew) {
+  SessionPeer peer(Options());
+  LoadAdd(peer);
+  const AddParams params{Allocate(peer, 4), 1, 1};
+  constexpr uint64_t kStream = 16;
+  wire::StreamCreateRequest create;
+  create.stream = kStream;
+  wire::StreamDestroyRequest destroy;
+  destroy.stream = kStream;
+  for (int round = 0; round < 2; ++round) {
+    peer.Post(create);
+    for (int i = 0; i < 3; ++i) peer.Post(AddLaunch(params, kStream));
+    EXPECT_EQ(peer.Synchronize(kStream), CUDA_SUCCESS);
+    peer.Post(destroy);
+    peer.Post(AddLaunch(params, kStream));
+    EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_HANDLE);
+  }
+  peer.Post(create);
+  peer.Post(AddLaunch(params, kStream));
+  EXPECT_EQ(peer.Synchronize(kStream), CUDA_SUCCESS);
+  wire::LibraryUnloadRequest unload;
+  unload.library = GuestId(kLibraryKind, 1);
+  peer.Post(unload);
+  peer.Post(AddLaunch(params, kStream));
+  EXPECT_EQ(peer.Synchronize(kStream), CUDA_ERROR_INVALID_HANDLE);
+  LoadAdd(peer);
+  peer.Post(AddLaunch(params, kStream));
+  EXPECT_EQ(peer.Synchronize(kStream), CUDA_SUCCESS);
+}
+
 TEST_P(SessionTest, HostFunctionHoldsItsStreamAndNoOther) {
   SessionPeer peer(Options());
   const uint64_t address = Allocate(peer, 4096);

@@ -2,7 +2,6 @@
 #include "host/session/staging.h"
 
 #include "base/log.h"
-#include "host/limits.h"
 
 namespace consort::host {
 
@@ -23,11 +22,6 @@ CUresult Staging::Make() {
     small_.push_back(memory_ + kLarge + i * kStagingSmallPieceBytes);
   }
   return CUDA_SUCCESS;
-}
-
-bool Staging::Has(Bytes bytes) const {
-  if (memory_ == nullptr) return true;
-  return !(bytes <= kStagingSmallPieceBytes ? small_ : large_).empty();
 }
 
 CUresult Staging::Take(Bytes bytes, Piece* piece) {

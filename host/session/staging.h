@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "gen/device/driver_table.h"
+#include "host/limits.h"
 
 namespace consort::host {
 
@@ -28,7 +29,10 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   // Whether Take of `bytes` finds a piece.
-  bool Has(Bytes bytes) const;
+  bool Has(Bytes bytes) const {
+    if (memory_ == nullptr) return true;
+    return !(bytes <= kStagingSmallPieceBytes ? small_ : large_).empty();
+  }
   // A piece of at least `bytes`, at most kStagingPieceBytes; Has said so, or the memory is not made
   // yet, in which case the driver's error may come back.
   CUresult Take(Bytes bytes, Piece* piece);

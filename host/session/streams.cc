@@ -105,6 +105,7 @@ std::vector<uint64_t> Streams::StreamsOfGreen(uint64_t green) const {
 CUresult Streams::DestroyGreen(uint64_t green) {
   const auto it = greens_.find(green);
   if (it == greens_.end()) return CUDA_ERROR_INVALID_CONTEXT;
+  latest_ = {};
   for (const uint64_t id : StreamsOfGreen(green)) {
     const auto named = by_id_.find(id);
     nameless_.push_back(std::move(named->second));
@@ -161,6 +162,7 @@ CUresult Streams::Destroy(uint64_t id) {
   if (it == by_id_.end()) return CUDA_ERROR_INVALID_HANDLE;
   Context* context = GroupOf(*it->second);
   if (context->default_stream == it->second) return CUDA_ERROR_INVALID_HANDLE;
+  latest_ = {};
   std::shared_ptr<Stream> stream = std::move(it->second);
   by_id_.erase(it);
   CUresult result = CUDA_SUCCESS;
@@ -220,7 +222,8 @@ CUresult Streams::Observe(uint32_t context_id, uint64_t id, Stream** stream) {
   return CUDA_SUCCESS;
 }
 
-CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
+CUresult Streams::UseAnother(uint32_t context_id, uint64_t id, Stream** stream) {
+  latest_ = {};
   bool is_default = id == 0 || id == kLegacyStreamId;
   Stream* found = nullptr;
   Context* context = nullptr;
@@ -257,9 +260,8 @@ CUresult Streams::Use(uint32_t context_id, uint64_t id, Stream** stream) {
       if (waited != CUDA_SUCCESS) return waited;
     }
   }
-  ++found->work;
-  ++work_;
-  if (observer_ != nullptr) observer_->BeforeWork(found);
+  NoteWork(found);
+  latest_ = {context_id, id, found};
   *stream = found;
   return CUDA_SUCCESS;
 }
@@ -323,6 +325,7 @@ CUresult Streams::FenceAll(std::shared_ptr<Fence>* fence) {
 }
 
 void Streams::DestroyContext(uint32_t context) {
+  latest_ = {};
   std::erase_if(greens_, [&](const auto& green) { return green.second.context == context; });
   for (auto it = by_id_.begin(); it != by_id_.end();) {
     if (it->second->context == context) {

@@ -121,7 +121,16 @@ class Streams {
   // of the default stream. CU_STREAM_LEGACY (and 0) is the context's default stream, made when
   // first used. CUDA_ERROR_INVALID_HANDLE: no such stream. CUDA_ERROR_INVALID_CONTEXT:
   // kContextsPerSession are there. What is recorded is not submitted.
-  CUresult Use(uint32_t context, uint64_t id, Stream** stream);
+  CUresult Use(uint32_t context, uint64_t id, Stream** stream) {
+    Stream* const same = latest_.stream;
+    if (same == nullptr || latest_.id != id || latest_.context != context || same->recording) {
+      return UseAnother(context, id, stream);
+    }
+    // Between two pieces of one stream's work there is nothing to order.
+    NoteWork(same);
+    *stream = same;
+    return CUDA_SUCCESS;
+  }
   // The same stream, for a question about it: orders nothing and counts as no work.
   CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
 
@@ -178,6 +187,12 @@ class Streams {
   Context* GroupOf(const Stream& stream);
   CUresult NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
                      std::shared_ptr<Stream>* stream);
+  CUresult UseAnother(uint32_t context, uint64_t id, Stream** stream);
+  void NoteWork(Stream* stream) {
+    ++stream->work;
+    ++work_;
+    if (observer_ != nullptr) observer_->BeforeWork(stream);
+  }
   CUresult WaitFor(Stream* waiter, Stream* awaited);
   CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
   void DropDriverStream(Stream* stream);
@@ -198,6 +213,13 @@ class Streams {
   std::map<uint64_t, Green> greens_;
   std::vector<std::shared_ptr<Stream>> all_;  // with default streams and those without a name
   std::vector<std::shared_ptr<Stream>> nameless_;
+  // What Use was last asked for; a null stream: names have gone since.
+  struct Latest {
+    uint32_t context = 0;
+    uint64_t id = 0;
+    Stream* stream = nullptr;
+  };
+  Latest latest_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
   uint64_t work_ = 0;                       // submitted to any stream
   // The latest fence over all, given again while no work has been added.

@@ -28,6 +28,7 @@ import tempfile
 import time
 
 import sizes
+from build_kind import build_kind
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE.parent / "experiments"), str(HERE.parent / "e2e")]
@@ -193,6 +194,8 @@ def main():
     if options.benchmark_out:
         options.benchmark_out.write_text(json.dumps([dataclasses.asdict(row) for row in rows]) + "\n")
     text = summary(rows)
+    if not options.results:
+        text = f"{build_kind(options.build)}\n\n{text}"
     (out / "summary.md").write_text(text, "utf-8")
     print(text)
     plot(rows, out)

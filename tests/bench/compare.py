@@ -24,6 +24,8 @@ import subprocess
 import sys
 import tempfile
 
+from build_kind import build_kind
+
 HERE = pathlib.Path(__file__).resolve().parent
 RUN_SECONDS_MAX = 300
 
@@ -122,8 +124,8 @@ def main():
     today = datetime.date.today().isoformat()
     if arguments.benchmark_out:
         arguments.benchmark_out.write_text(json.dumps(
-            {"date": today, "facts": facts, "native": native, "consort": consort}, indent=1) + "\n")
-    print(f"{today}, {', '.join(facts)}, {os.cpu_count()} cores, Linux {platform.release()}, "
+            {"date": today, "build": build_kind(arguments.build), "facts": facts, "native": native, "consort": consort}, indent=1) + "\n")
+    print(f"{today}, {build_kind(arguments.build)}, {', '.join(facts)}, {os.cpu_count()} cores, Linux {platform.release()}, "
           f"{arguments.runs} runs{' (quick)' if quick else ''}: median (least to most).")
     if gpu:
         print("Ratio of medians (least to most of the pairs): for times less is better, for GB/s more.")

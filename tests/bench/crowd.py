@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 
+from build_kind import build_kind
 from compare import amount, cell, has_gpu
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -121,9 +122,10 @@ def main():
     today = datetime.date.today().isoformat()
     if arguments.benchmark_out:
         arguments.benchmark_out.write_text(json.dumps(
-            {"date": today, "native": native, "consort": consort, "fairness": fairness, "idle_percent": idle},
+            {"date": today, "build": build_kind(arguments.build), "native": native, "consort": consort, "fairness": fairness,
+             "idle_percent": idle},
             indent=1) + "\n")
-    print(f"{today}, {arguments.processes} processes at once, {arguments.runs} runs: median (least to most)")
+    print(f"{today}, {build_kind(arguments.build)}, {arguments.processes} processes at once, {arguments.runs} runs: median (least to most)")
     if not gpu:
         print("No NVIDIA GPU: Consort on its CPU device only. This shows that the path works, and nothing about a GPU.")
     print("\n| kernels of all, a second | native | Consort | Consort / native | fastest / slowest process |")

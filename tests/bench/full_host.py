@@ -26,6 +26,8 @@ import tempfile
 import time
 import urllib.request
 
+from build_kind import build_kind
+
 HERE = pathlib.Path(__file__).resolve().parent
 LIMITS_MS = {"GET /metrics": 100, "consortctl status": 200}
 SETTLE_SECONDS = 3
@@ -129,8 +131,8 @@ def main():
     if arguments.benchmark_out:
         arguments.benchmark_out.write_text(json.dumps({"date": today, "taken": taken, "page": pages, "idle_percent": idle},
                                                       indent=1) + "\n")
-    print(f"{today}, {APPLICATIONS} applications on {DEVICES} devices, {arguments.runs} runs, ms; load of this machine "
-          f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    print(f"{today}, {build_kind(arguments.build)}, {APPLICATIONS} applications on {DEVICES} devices, {arguments.runs} runs, ms; "
+          f"load of this machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print("| what | median | 95 % | most | processor | at most |\n| --- | --- | --- | --- | --- | --- |")
     for name, (walls, worked) in taken.items():
         print(row(name, walls, worked))

@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 import sizes
+from build_kind import build_kind
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS_MAX = 300
@@ -78,7 +79,7 @@ def main():
     numbers = {}
     with tempfile.TemporaryDirectory(prefix="moving-") as folder, \
             stack.Daemon(folder, device=device, verbose=0, arguments=() if device == "nvidia" else ("--devices", "2")) as daemon:
-        print(f"Moves between two {device} devices, {options.moves} of each size:", "",
+        print(f"Moves between two {device} devices, {options.moves} of each size, {build_kind(options.build)}:", "",
               "| memory | stopped for, ms: median | least to most | GiB/s |", "|---|---|---|---|", sep="\n")
         for mib in map(int, options.mib.split(",")):
             stopped = numbers[f"{mib} MiB, ms"] = stops(stack, daemon, stack.PROGRAMS / "working_set", mib, options.moves)

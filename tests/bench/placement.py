@@ -37,6 +37,7 @@ import tempfile
 import threading
 import time
 
+from build_kind import build_kind
 from balance import Rates
 from compare import has_gpu
 
@@ -246,7 +247,7 @@ def measure(options):
     with contextlib.ExitStack() as contexts:
         folder = pathlib.Path(contexts.enter_context(tempfile.TemporaryDirectory(prefix="placement-")))
         bench = Bench(options, folder, contexts.enter_context)
-        facts = (f"load {options.load:g}, long programs {options.seconds * 1000:.0f} ms, short ones "
+        facts = (f"{build_kind(options.build)}, load {options.load:g}, long programs {options.seconds * 1000:.0f} ms, short ones "
                  f"{options.seconds * options.short * 1000:.0f} ms alone; GPU 0: {bench.rates.mib_per_us['in'] * 1048.576:.1f} GB/s in, "
                  f"{bench.rates.mib_per_us['out'] * 1048.576:.1f} out.")
         print(facts, file=sys.stderr, flush=True)

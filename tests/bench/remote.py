@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 
+from build_kind import build_kind
 from compare import cell, has_gpu, run_once
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -137,7 +138,8 @@ def main():
                     tokens.setdefault(f"gpt2_32_tokens_{name}", {})[column] = [1000 * value for value in values]
                 print(f"gpt2 {column}", file=sys.stderr, flush=True)
             rows += [(name, "ms", values) for name, values in tokens.items()]
-    print(f"{datetime.date.today().isoformat()}, {os.cpu_count()} cores, Linux {platform.release()}, {arguments.runs} runs"
+    print(f"{datetime.date.today().isoformat()}, {build_kind(arguments.build)}, {os.cpu_count()} cores, "
+          f"Linux {platform.release()}, {arguments.runs} runs"
           f"{' (quick)' if quick else ''}: median (least to most). late: {arguments.late_us:g} us added to a round trip.")
     if not gpu:
         print("No NVIDIA GPU: the CPU device only. This shows that the path works, and nothing about a GPU.")

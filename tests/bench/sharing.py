@@ -16,6 +16,7 @@ Programs are sharing_bench.cu's. What is alone is measured with the same process
 
 import argparse
 import contextlib
+import datetime
 import http.client
 import io
 import json
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 
+from build_kind import build_kind
 from balance import Rates
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "experiments"))
@@ -375,6 +377,7 @@ def main():
     options = parser.parse_args()
     options.program = options.program or options.build / "bench" / "sharing_bench"
     with contextlib.redirect_stdout(Kept()) as kept:
+        print(f"{datetime.date.today().isoformat()}, {build_kind(options.build)}")
         for name in options.scenario or scenarios:
             scenarios[name](options)
     if options.benchmark_out:

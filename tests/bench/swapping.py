@@ -24,6 +24,7 @@ import time
 import urllib.request
 
 import sizes
+from build_kind import build_kind
 
 HERE = pathlib.Path(__file__).resolve().parent
 APPLICATIONS = 4
@@ -124,7 +125,7 @@ def measure(options, device):
     each, two, alone = (numbers[f"{n} at once, s"] for n in (APPLICATIONS, 2, 1))
     lines = [
         f"{APPLICATIONS} applications of {gib(options.mib)} on a {device} device limited to {gib(options.limit)}, each {words[1]} phases of "
-        f"{words[3] / 1000:.2f} s on the device and as long on the CPU:", "",
+        f"{words[3] / 1000:.2f} s on the device and as long on the CPU, {build_kind(options.build)}:", "",
         "| how | seconds | of two by two | of one after another |", "|---|---|---|---|",
         *(f"| {how} | {seconds:.2f} | {seconds / two:.2f} | {seconds / alone:.2f} |"
           for how, seconds in (("one after another", alone), ("two by two", two), ("all at once", each))), "",

@@ -9,6 +9,7 @@ import pathlib
 import re
 import tempfile
 import unittest
+import urllib.request
 
 import stack
 import vm
@@ -23,6 +24,11 @@ PROGRAMS = ("vector_add", "matrix_multiply", "reduction", "histogram", "black_sc
 # For the older kernel, whose vsock copies every send.
 PROGRAMS_OF_OLD_KERNEL = ("vector_add", "matrix_multiply", "histogram", "streams", "callbacks",
                           "big_copy")
+
+# A launch of many_launches on the wire: header, eleven words, and arguments of 12 bytes in two.
+FRAME_BYTES = 16 + 11 * 8 + 16
+# Its code, as nvcc makes it, and what its runtime asks at the start, at most.
+PROGRAM_BYTES = 512 * 1024
 
 
 def setUpModule():
@@ -105,6 +111,28 @@ class OneGuest(VmCase):
         self.start_daemon("guest")
         guest = self.start_guest("6.12", commands(names), names, "guest", concurrent=True)
         self.expect_success(guest, names)
+
+    def test_a_launch_leaves_the_machine_at_most_once_and_is_copied_once_by_the_device(self):
+        """A kick makes a virtual CPU exit: there may be one for each packet, and a device that is at work wants none."""
+        launches, others = 10000, 1000
+        self.daemon = self.enterContext(stack.Daemon(self.folder, ("guest",), metrics="127.0.0.1:0"))
+        guest = self.start_guest("6.12", [vm.Command("many_launches", ("/usr/bin/many_launches", str(launches), "1"))],
+                                 ["many_launches"], "guest")
+        self.expect_success(guest, ["many_launches"])
+        with urllib.request.urlopen(self.daemon.metrics_url(), timeout=stack.PATIENCE_SECONDS) as answer:
+            text = answer.read().decode("ascii")
+        found = re.findall(r"^consort_vm_(\w+)_total{(.*)} (\S+)$", text, re.MULTILINE)
+        counted = {(name, labels): float(value) for name, labels, value in found}
+        kicks = counted["kicks", 'vm="guest"']
+        interrupts = counted["interrupts", 'vm="guest"']
+        copied = counted["copied_bytes", 'vm="guest",direction="from_guest"']
+        print(f"a launch: {kicks / launches:.3f} kicks, {interrupts / launches:.3f} interrupts, "
+              f"{copied / launches:.0f} bytes")
+        self.assertGreater(kicks, 0)
+        self.assertLess(kicks, launches + others)
+        # What the requests take on the wire, with the program's code and start.
+        self.assertGreater(copied, launches * FRAME_BYTES)
+        self.assertLess(copied, launches * FRAME_BYTES + PROGRAM_BYTES)
 
     def test_a_paused_guest_goes_on_where_it_was(self):
         self.start_daemon("guest")

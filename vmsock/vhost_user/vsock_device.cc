@@ -175,8 +175,9 @@ absl::Status VsockDevice::Run() {
         messages = true;  // last, so that no event of this round meets another frontend
       } else if (token >= kFirstConnectionToken && frontend_ != nullptr) {
         frontend_->muxer.TakeHostEvents(token, event.events);
+      } else if (token >= kKickToken) {
+        counters_.kicks.Add();  // needs nothing but the pump below
       }
-      // A kick needs nothing but the pump below.
     }
     if (frontend_ != nullptr) {
       PumpQueues();
@@ -274,6 +275,7 @@ VsockDeviceStats VsockDevice::stats() const {
           .packets_to_guest = counters_.packets_to_guest.Get(),
           .bytes_from_guest = counters_.bytes_from_guest.Get(),
           .bytes_to_guest = counters_.bytes_to_guest.Get(),
+          .kicks = counters_.kicks.Get(),
           .interrupts = counters_.interrupts.Get(),
           .device_resets = counters_.device_resets.Get(),
           .protocol_errors = counters_.protocol_errors.Get(),

@@ -60,6 +60,7 @@ struct VsockDeviceStats {
   uint64_t packets_to_guest = 0;
   uint64_t bytes_from_guest = 0;  // payload
   uint64_t bytes_to_guest = 0;
+  uint64_t kicks = 0;  // by the guest; those that came before the device looked count as one
   uint64_t interrupts = 0;
   uint64_t device_resets = 0;    // queues that started anew, the first start included
   uint64_t protocol_errors = 0;  // of guest and frontend

@@ -45,6 +45,38 @@ class Decoder {
     std::memcpy(&value, &bits, 4);
     return value;
   }
+  // The next `bytes` of scalars at once, for the ...At functions; null: the body ends before.
+  const std::byte* Scalars(size_t bytes) {
+    if (!ok_ || static_cast<size_t>(end_ - at_) < bytes) {
+      ok_ = false;
+      return nullptr;
+    }
+    const std::byte* const scalars = at_;
+    at_ += bytes;
+    return scalars;
+  }
+  static uint64_t U64At(const std::byte* scalar) {
+    uint64_t value;
+    std::memcpy(&value, scalar, 8);
+    return value;
+  }
+  // As U32, I32 and F32.
+  uint32_t U32At(const std::byte* scalar) {
+    const uint64_t value = U64At(scalar);
+    ok_ &= value <= UINT32_MAX;
+    return static_cast<uint32_t>(value);
+  }
+  int32_t I32At(const std::byte* scalar) {
+    const auto value = static_cast<int64_t>(U64At(scalar));
+    ok_ &= value >= INT32_MIN && value <= INT32_MAX;
+    return static_cast<int32_t>(value);
+  }
+  float F32At(const std::byte* scalar) {
+    const uint32_t bits = U32At(scalar);
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+  }
   // A byte string; the span points into the body.
   std::span<const std::byte> Bytes() {
     const uint64_t count = U64();

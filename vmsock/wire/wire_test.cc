@@ -154,6 +154,37 @@ TEST(Decoder, ByteStringsEndWithinTheBody) {
   EXPECT_FALSE(bytes_ok(uint64_t{1} << 63, 8));
 }
 
+TEST(Decoder, ScalarsAtOnceAreThoseOneByOne) {
+  const std::vector<std::byte> body =
+      Words({~uint64_t{0}, 0xffffffff, ~uint64_t{0}, 0x3f800000, 9});
+  Decoder decoder(body);
+  const std::byte* const scalars = decoder.Scalars(32);
+  ASSERT_NE(scalars, nullptr);
+  EXPECT_EQ(Decoder::U64At(scalars), ~uint64_t{0});
+  EXPECT_EQ(decoder.U32At(scalars + 8), 0xffffffffu);
+  EXPECT_EQ(decoder.I32At(scalars + 16), -1);
+  EXPECT_EQ(decoder.F32At(scalars + 24), 1.0f);
+  EXPECT_FALSE(decoder.Done());
+  EXPECT_EQ(decoder.U64(), 9u);
+  EXPECT_TRUE(decoder.Done());
+}
+
+TEST(Decoder, ScalarsAtOnceMustFitTheBodyAndTheirTypes) {
+  const std::vector<std::byte> body = Words({0x100000000, 0x80000000});
+  Decoder shorter({body.data(), 15});
+  EXPECT_EQ(shorter.Scalars(16), nullptr);
+  EXPECT_FALSE(shorter.ok());
+  EXPECT_EQ(shorter.Scalars(8), nullptr);
+  Decoder wide(body);
+  const std::byte* const scalars = wide.Scalars(16);
+  ASSERT_NE(scalars, nullptr);
+  wide.U32At(scalars);
+  EXPECT_FALSE(wide.ok());
+  Decoder sign(body);
+  sign.I32At(sign.Scalars(16) + 8);
+  EXPECT_FALSE(sign.ok());
+}
+
 TEST(Decoder, AnErrorIsForGood) {
   const std::vector<std::byte> body = Words({0x100000000, 7, 0, 1});
   Decoder decoder(body);
