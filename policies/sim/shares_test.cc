@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "policies/schedule/policy.h"
 #include "policies/schedule/trace.h"
 #include "policies/sim/device_simulation.h"
@@ -126,7 +127,7 @@ TEST(FairShares, HundredsOfTenants) {
   scenario.duration = 20 * kSecond;
   for (int i = 0; i < 300; ++i) {
     scenario.applications.push_back(
-        Endless("t" + std::to_string(i), i % 2 == 0 ? 1 : 3, 100 * kUs, (1 + i % 5) * kMs));
+        Endless(absl::StrCat("t", i), i % 2 == 0 ? 1 : 3, 100 * kUs, (1 + i % 5) * kMs));
   }
   const Result result = RunUnder(scenario, "tfs");
   const std::vector<Nanos> alone(scenario.applications.size(), 1);
@@ -167,7 +168,7 @@ TEST(PhaseSelection, OverlapsContrastingPhasesBetterThanFirstCome) {
                  {Phase::kKernel, kMs, kMs, 0.9},
                  {Phase::kToHost, kMs, kMs, 0.1}};
   for (int i = 0; i < 4; ++i) {
-    model.tenant = "t" + std::to_string(i);
+    model.tenant = absl::StrCat("t", i);
     scenario.applications.push_back(model);
   }
   scenario.batches_in_flight = 1;
