@@ -113,7 +113,7 @@ class OneGuest(VmCase):
         self.expect_success(guest, names)
 
     def test_a_launch_leaves_the_machine_at_most_once_and_is_copied_once_by_the_device(self):
-        """A kick makes a virtual CPU exit: there may be one for each packet, and a device that is at work wants none."""
+        """A kick makes a virtual CPU exit: there may be one for each packet, and none where the device looks on."""
         launches, others = 10000, 1000
         self.daemon = self.enterContext(stack.Daemon(self.folder, ("guest",), metrics="127.0.0.1:0"))
         guest = self.start_guest("6.12", [vm.Command("many_launches", ("/usr/bin/many_launches", str(launches), "1"))],

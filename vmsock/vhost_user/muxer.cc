@@ -131,7 +131,7 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx) {
+absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool rests) {
   PumpResult result;
   bool starved = false;
   tx.DisableKicks();
@@ -144,7 +144,9 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx) {
     rx.DisableKicks();
   }
   // While resets fill their list, the tx queue rests until rx buffers come.
-  if (!result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) result.more = true;
+  if (rests && !result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) {
+    result.more = true;
+  }
   result.interrupt_rx = rx.Publish();
   result.interrupt_tx = tx.Publish();
   return result;

@@ -65,9 +65,10 @@ class Muxer {
   // kInternal: a descriptor is not what it must be.
   absl::Status Restore(const MuxerState& state, InheritedFds* fds);
 
-  // Takes packets from `tx`, fills buffers of `rx`, publishes both. kDataLoss: one of the rings is
-  // broken.
-  absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx);
+  // Takes packets from `tx`, fills buffers of `rx`, publishes both. `rests`: nobody looks at `tx`
+  // again before the guest notifies of packets, which it is asked for. kDataLoss: one of the rings
+  // is broken.
+  absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx, bool rests);
   // An edge of connection `id`'s host descriptor; ids of connections that have gone are ignored.
   void TakeHostEvents(uint64_t id, uint32_t events);
   // Asks again for credit where that is due. Returns when to call next, in ms from now, or -1 for

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "vmsock/deadline.h"
 #include "vmsock/vhost_user/backend.h"
 #include "vmsock/vhost_user/control_socket.h"
 #include "vmsock/vhost_user/event_set.h"
@@ -155,7 +156,8 @@ absl::Status VsockDevice::Run() {
   while (true) {
     int timeout_ms = -1;
     if (frontend_ != nullptr) {
-      timeout_ms = pump_again_ ? 0 : frontend_->muxer.TakeTime(std::chrono::steady_clock::now());
+      timeout_ms = frontend_->muxer.TakeTime(std::chrono::steady_clock::now());
+      if (pump_again_) timeout_ms = 0;
     } else if (!listener_watch_.valid()) {
       timeout_ms = kAcceptRetryMs;
     }
@@ -248,20 +250,35 @@ absl::Status VsockDevice::ServeMessages() {
   return absl::OkStatus();
 }
 
-void VsockDevice::PumpQueues() {
-  pump_again_ = false;
+bool VsockDevice::PumpOnce(bool rests) {
   Backend& backend = frontend_->backend;
-  if (!backend.running()) return;
   const absl::StatusOr<Muxer::PumpResult> result =
-      frontend_->muxer.Pump(backend.rx(), backend.tx());
+      frontend_->muxer.Pump(backend.rx(), backend.tx(), rests);
   if (!result.ok()) {
     backend.Break(result.status());
     if (backend.TakeReset()) frontend_->muxer.Reset();
-    return;
+    return false;
   }
   if (result->interrupt_rx) backend.Interrupt(kRxQueue);
   if (result->interrupt_tx) backend.Interrupt(kTxQueue);
-  pump_again_ = result->more;
+  return result->more;
+}
+
+void VsockDevice::PumpQueues() {
+  pump_again_ = false;
+  const Backend& backend = frontend_->backend;
+  if (!backend.running()) return;
+  const auto packets = [this] {
+    return counters_.packets_from_guest.Get() + counters_.packets_to_guest.Get();
+  };
+  const uint64_t before = packets();
+  pump_again_ = PumpOnce(/*rests=*/false);
+  if (!backend.running()) return;
+  if (attention_.LookOn(packets() != before, consort::MonotonicNow())) {
+    pump_again_ = true;
+  } else if (!pump_again_) {
+    pump_again_ = PumpOnce(/*rests=*/true);
+  }
 }
 
 VsockDeviceStats VsockDevice::stats() const {

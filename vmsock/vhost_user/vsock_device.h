@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "base/inherited_fds.h"
 #include "base/units.h"
+#include "vmsock/vhost_user/attention.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/muxer.h"
@@ -113,6 +114,8 @@ class VsockDevice {
   // Carries out what the frontend asks for. An error: it has gone (kUnavailable) or must go.
   absl::Status ServeMessages();
   void PumpQueues();
+  // Whether there is more. `rests`: as of Muxer::Pump.
+  bool PumpOnce(bool rests);
 
   const VsockDeviceOptions options_;
   const ConnectHandler handler_;
@@ -125,6 +128,7 @@ class VsockDevice {
   EventSet::Watch listener_watch_;  // only while there is no frontend
   std::unique_ptr<Frontend> frontend_;
   bool pump_again_ = false;
+  Attention attention_;
 };
 
 }  // namespace consort::vhost_user
