@@ -6,7 +6,7 @@
 // look costs the device's thread some hundred nanoseconds. So the device looks on for a while after
 // each packet, and the while adapts, as in KVM's halt polling (Linux, Documentation/virt/kvm/
 // halt-polling.rst): it grows when the guest notified soon after the device had gone to rest, and
-// shrinks when all of it was in vain.
+// shrinks when it notified so late that no while would have been long enough.
 #ifndef CONSORT_VMSOCK_VHOST_USER_ATTENTION_H_
 #define CONSORT_VMSOCK_VHOST_USER_ATTENTION_H_
 
@@ -25,15 +25,17 @@ class Attention {
   // waiting. False: rest until something happens.
   bool LookOn(bool came, Nanos now) {
     if (came) {
-      if (resting_ && now - rested_ <= kMost) while_ = std::clamp(2 * while_, kLeast, kMost);
+      if (resting_ && now - rested_ <= kMost) {
+        while_ = std::clamp(2 * while_, kLeast, kMost);
+      } else if (resting_) {
+        while_ = while_ > kLeast ? while_ / 2 : 0;
+      }
       resting_ = false;
       until_ = now + while_;
       return true;
     }
     if (resting_) return false;
     if (now < until_) return true;
-    // Half, or none at all.
-    while_ = while_ > kLeast ? std::max(while_ / 2, kLeast) : 0;
     resting_ = true;
     rested_ = now;
     return false;

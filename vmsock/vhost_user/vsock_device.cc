@@ -274,7 +274,7 @@ void VsockDevice::PumpQueues() {
   const uint64_t before = packets();
   pump_again_ = PumpOnce(/*rests=*/false);
   if (!backend.running()) return;
-  if (attention_.LookOn(packets() != before, consort::MonotonicNow())) {
+  if (attention_.LookOn(packets() != before, MonotonicNow())) {
     pump_again_ = true;
   } else if (!pump_again_) {
     pump_again_ = PumpOnce(/*rests=*/true);
