@@ -25,10 +25,7 @@ set(CONSORT_SANITIZE "" CACHE STRING "-fsanitize= list for every target of ours"
 set(CUDA_TOOLKIT_DIR "/usr/local/cuda" CACHE PATH "CUDA Toolkit 13 (headers, nvcc)")
 
 add_library(consort_options INTERFACE)
-# Warnings are errors where they are ours to mend, and not where somebody builds packages. At -O3 GCC 12 warns of overlaps and
-# bounds in std::string and std::vector that are not there (such as GCC bugs 105651 and 105329).
-target_compile_options(consort_options INTERFACE -Wall -Wextra $<$<NOT:$<CONFIG:Release>>:-Werror> -fno-omit-frame-pointer
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict;-Wno-array-bounds;-Wno-maybe-uninitialized>)
+target_compile_options(consort_options INTERFACE -Wall -Wextra -Werror -fno-omit-frame-pointer)
 target_include_directories(consort_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_link_libraries(consort_options INTERFACE Threads::Threads)
 if(CONSORT_SANITIZE)

@@ -126,8 +126,8 @@ void AddConfiguration(const std::string& folder, Collected* to) {
 std::string TarFile(const std::string& name, std::string_view bytes, uint64_t unix_seconds) {
   // Source: POSIX.1-2017, pax, "ustar Interchange Format".
   std::string header(kTarBlock, '\0');
-  const auto put = [&header](size_t at, const std::string& text) {
-    header.replace(at, text.size(), text);
+  const auto put = [&header](size_t at, std::string_view text) {
+    std::copy(text.begin(), text.end(), header.begin() + static_cast<ptrdiff_t>(at));
   };
   put(0, name.substr(0, 100));
   put(100, "0000600");

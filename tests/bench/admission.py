@@ -13,7 +13,6 @@ Three tenants, of priorities 0 to 2, have a third of the instances each; an allo
 Speedup: the time of all one at a time by that of all at once. No number is judged; a wrong word is.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import csv
@@ -170,14 +169,9 @@ def plot(rows, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
+    parser = sizes.arguments(__doc__, SIZES)
     parser.add_argument("--out", type=pathlib.Path, help="default: bench/admission of the build")
-    parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    sizes.add_arguments(parser, SIZES)
     parser.add_argument("--from", type=pathlib.Path, dest="results", help="results.csv of an earlier run, instead of one")
-    parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
-    parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     options = parser.parse_args()
     out = options.out or options.build / "bench" / "admission"
     out.mkdir(parents=True, exist_ok=True)

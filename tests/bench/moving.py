@@ -9,7 +9,6 @@ word at its end. Without two GPUs it runs on two CPU devices, which shows that t
 No number is judged; a wrong word is.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -65,13 +64,7 @@ def stops(stack, daemon, program, mib, moves):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
-    parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    sizes.add_arguments(parser, SIZES)
-    parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
-    parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
-    options = parser.parse_args()
+    options = sizes.arguments(__doc__, SIZES).parse_args()
     sys.path.insert(0, str(HERE.parent / "e2e"))
     os.environ["CONSORT_BUILD"] = str(options.build.resolve())
     import stack

@@ -10,7 +10,6 @@ by two (which fits) and all at once (which does not); then `matrix_chain`, whose
 counters, and what a copy of pinned memory does in the same run. No number is judged; a wrong word is.
 """
 
-import argparse
 import concurrent.futures
 import contextlib
 import json
@@ -140,13 +139,7 @@ def measure(options, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build" / "release")
-    parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
-    sizes.add_arguments(parser, SIZES)
-    parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
-    parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
-    options = parser.parse_args()
+    options = sizes.arguments(__doc__, SIZES).parse_args()
     lines, numbers = measure(options, sizes.fill(options, SIZES))
     print(*lines, sep="\n")
     if options.benchmark_out:

@@ -9,7 +9,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -216,10 +215,7 @@ class Checkpoint(wanderers.TestCase):
         self.passes(program)
 
     def test_a_tenant_with_a_process_of_its_own_comes_back_to_it(self):
-        tenants = tempfile.TemporaryDirectory(prefix="tenants-")
-        self.addCleanup(tenants.cleanup)
-        file, socket = (pathlib.Path(tenants.name) / name for name in ("tenants.toml", "walled.sock"))
-        file.write_text(f'[[tenant]]\nname = "walled"\nisolation = "process"\nsocket = "{socket}"\n', "utf-8")
+        file, socket = self.one_tenant("walled", 'isolation = "process"\n')
         self.start("--tenants", str(file))
         program = self.wanderer("4", CONSORT_ENDPOINT=f"unix:{socket}")
         [session] = self.sessions()

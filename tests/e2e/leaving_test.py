@@ -165,10 +165,7 @@ class Leaving(wanderers.TestCase):
         self.passes(program)
 
     def test_a_token_is_good_for_its_tenant_alone(self):
-        folder = tempfile.TemporaryDirectory(prefix="tenants-")
-        self.addCleanup(folder.cleanup)
-        file, door = (pathlib.Path(folder.name) / name for name in ("tenants.toml", "nosy.sock"))
-        file.write_text(f'[[tenant]]\nname = "nosy"\nsocket = "{door}"\n', "utf-8")
+        file, door = self.one_tenant("nosy")
         self.start_both("--tenants", str(file))
         program = self.traveller("4")
         self.leave(self.daemon, program)

@@ -4,6 +4,7 @@ things with them. CONSORT_TEST_SEED sets the moments; CONSORT_TEST_DEVICE=nvidia
 
 import json
 import os
+import pathlib
 import random
 import subprocess
 import tempfile
@@ -25,6 +26,14 @@ class TestCase(unittest.TestCase):
         seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
         self.random = random.Random(seed)
+
+    def one_tenant(self, name, more=""):
+        """(file of tenants, socket) of a tenant with these settings too."""
+        folder = tempfile.TemporaryDirectory(prefix="tenants-")
+        self.addCleanup(folder.cleanup)
+        file, socket = (pathlib.Path(folder.name) / each for each in ("tenants.toml", f"{name}.sock"))
+        file.write_text(f'[[tenant]]\nname = "{name}"\nsocket = "{socket}"\n{more}', "utf-8")
+        return file, socket
 
     def tearDown(self):
         self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())

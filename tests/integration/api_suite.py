@@ -7,8 +7,10 @@ case that fails over those only: rings, stream, vm, or driver for the CPU driver
 that passes, or that does not exist, is an error.
 """
 
+import json
 import pathlib
 import re
+import subprocess
 
 CHANNELS = ("rings", "stream", "vm", "driver")
 KNOWN_FAILURES = pathlib.Path(__file__).resolve().parent.parent / "api" / "known_failures.txt"
@@ -36,6 +38,21 @@ def cases_of(report):
     """{case: its entry} of gtest's JSON report."""
     return {f"{suite['name']}.{case['name']}": case
             for suite in report["testsuites"] for case in suite["testsuite"]}
+
+
+def run_part(program, arguments, environment, folder, seconds, what):
+    """Runs api_test, which `what` names in texts. Returns ({case: its entry in gtest's report}, trouble as text or "")."""
+    report = pathlib.Path(folder) / "report.json"
+    try:
+        done = subprocess.run([program, "--gtest_color=no", f"--gtest_output=json:{report}", *arguments],
+                              env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=seconds, check=False)
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace")
+        return {}, f"{what} took more than {seconds} s; it said\n{said[-4000:]}"
+    if not report.exists():
+        return {}, f"{what} ended with status {done.returncode}:\n{done.stdout[-4000:]}"
+    return cases_of(json.loads(report.read_text())), ""
 
 
 def judge(cases, known, complete):

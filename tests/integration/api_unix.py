@@ -13,9 +13,7 @@ Environment: CONSORT_BUILD, the build folder (default build/dev). Options go to 
 
 import argparse
 import concurrent.futures
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -36,24 +34,15 @@ def run_shard(index, options, arguments):
     channel = options.channel
     devices = ["--devices", options.devices] if options.devices else []
     with tempfile.TemporaryDirectory(prefix="api-") as folder:
-        report = pathlib.Path(folder) / "report.json"
         with stack.Daemon(folder, device=options.device, verbose=0, arguments=devices) as daemon:
             environment = daemon.local_environment() | {
                 "CONSORT_TEST_LIBCUDA": str(stack.LIBRARY), "CONSORT_TEST_ISOLATE": "1",
                 "CONSORT_CHANNEL": channel,
                 "GTEST_TOTAL_SHARDS": str(options.shards), "GTEST_SHARD_INDEX": str(index)}
-            try:
-                done = subprocess.run(
-                    [stack.BUILD / "bin" / "api_test", "--gtest_color=no", f"--gtest_output=json:{report}",
-                     *arguments],
-                    env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    text=True, errors="replace", timeout=SHARD_SECONDS, check=False)
-            except subprocess.TimeoutExpired as late:
-                said = (late.stdout or b"").decode(errors="replace")
-                return {}, f"shard {index} took more than {SHARD_SECONDS} s; it said\n{said[-4000:]}"
-            if not report.exists():
-                return {}, f"shard {index} ended with status {done.returncode}:\n{done.stdout[-4000:]}"
-            cases = api_suite.cases_of(json.loads(report.read_text()))
+            cases, trouble = api_suite.run_part(stack.BUILD / "bin" / "api_test", arguments, environment, folder, SHARD_SECONDS,
+                                                f"shard {index}")
+            if trouble:
+                return cases, trouble
             if not daemon.is_running():
                 return cases, f"shard {index}: consortd has ended\n{daemon.log_tail()}"
             status = daemon.stop()

@@ -90,22 +90,30 @@ const Shape kPlainRx{.lengths = {3776}, .indirect = true};
 constexpr uint64_t kNoEventIdx = kFeaturesOffered & ~kFeatureEventIdx;
 constexpr uint64_t kNoIndirect = kFeaturesOffered & ~kFeatureIndirect;
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, VsockDeviceData,
-    testing::Values(
-        DataCase{"linux_6_1", kFeaturesOffered, {{44, 65536}}, kPlainRx},
-        DataCase{"linux_6_12", kFeaturesOffered, {{44, 32768}}, kPlainRx},
-        DataCase{"zero_copy_pages", kFeaturesOffered, {{44, 4096}}, kPlainRx},
-        DataCase{"one_piece", kFeaturesOffered, {{65580}}, kPlainRx},
-        DataCase{"header_with_some_payload", kFeaturesOffered, {{100, 1000, 65536}}, kPlainRx},
-        DataCase{"header_split", kFeaturesOffered, {{1, 20, 22, 3, 65536}}, {{7, 30, 100, 3776}}},
-        DataCase{"tiny_descriptors", kFeaturesOffered, {{5, 70}}, {{3, 11}}},
-        DataCase{"rx_header_apart", kFeaturesOffered, {{44, 65536}}, {{44, 3732}}},
-        DataCase{"direct", kNoIndirect, {{44, 4096}, false}, {{44, 3732}, false}},
-        DataCase{"direct_in_one_piece", kNoIndirect, {{65580}, false}, {{3776}, false}},
-        DataCase{"no_event_idx", kNoEventIdx, {{44, 32768}}, kPlainRx},
-        DataCase{"neither", kNoIndirect& kNoEventIdx, {{44, 32768}, false}, {{3776}, false}}),
-    [](const testing::TestParamInfo<DataCase>& info) { return info.param.name; });
+std::vector<DataCase> DataCases() {
+  std::vector<DataCase> cases;
+  const auto add = [&cases](const char* name, uint64_t features, Shape tx, Shape rx) {
+    cases.push_back({name, features, std::move(tx), std::move(rx)});
+  };
+  add("linux_6_1", kFeaturesOffered, {{44, 65536}}, kPlainRx);
+  add("linux_6_12", kFeaturesOffered, {{44, 32768}}, kPlainRx);
+  add("zero_copy_pages", kFeaturesOffered, {{44, 4096}}, kPlainRx);
+  add("one_piece", kFeaturesOffered, {{65580}}, kPlainRx);
+  add("header_with_some_payload", kFeaturesOffered, {{100, 1000, 65536}}, kPlainRx);
+  add("header_split", kFeaturesOffered, {{1, 20, 22, 3, 65536}}, {{7, 30, 100, 3776}});
+  add("tiny_descriptors", kFeaturesOffered, {{5, 70}}, {{3, 11}});
+  add("rx_header_apart", kFeaturesOffered, {{44, 65536}}, {{44, 3732}});
+  add("direct", kNoIndirect, {{44, 4096}, false}, {{44, 3732}, false});
+  add("direct_in_one_piece", kNoIndirect, {{65580}, false}, {{3776}, false});
+  add("no_event_idx", kNoEventIdx, {{44, 32768}}, kPlainRx);
+  add("neither", kNoIndirect & kNoEventIdx, {{44, 32768}, false}, {{3776}, false});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, VsockDeviceData, testing::ValuesIn(DataCases()),
+                         [](const testing::TestParamInfo<DataCase>& info) {
+                           return info.param.name;
+                         });
 
 TEST_F(VsockDeviceTest, MovesRandomPiecesOfManyStreamsAtOnce) {
   const uint64_t seed = std::random_device()();

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "device/cpu/program.h"
 
 namespace consort::cpu {
@@ -74,7 +75,7 @@ inline void RunCases(const std::vector<InstructionCase>& cases) {
       std::to_string(cases.size() * 8) + ", %out;\n";
   for (size_t i = 0; i < cases.size(); ++i) {
     const std::string code = cases[i].code;
-    auto at = [](size_t offset) { return "+" + std::to_string(offset) + "]"; };
+    auto at = [](size_t offset) { return absl::StrCat("+", offset, "]"); };
     ptx += "ld.global.b64 %ad, [%in" + at(i * 24) + ";\nld.global.b64 %bd, [%in" + at(i * 24 + 8) +
            ";\nld.global.b64 %cd, [%in" + at(i * 24 + 16) +
            ";\ncvt.u32.u64 %a, %ad;\ncvt.u32.u64 %b, %bd;\ncvt.u32.u64 %c, %cd;\n"

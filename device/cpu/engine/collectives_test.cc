@@ -458,8 +458,9 @@ TEST_F(Collectives, ExitInsideAFunctionEndsTheThread) {
 TEST_F(Collectives, FaultsOutsideKernelsReachTheirOwnHandler) {
   ASSERT_EQ(Run(Kernel("st.global.u32 [%rd2], %r1;"), 1), LaunchFault::kNone);
   // Killed by the signal, or ended by a sanitizer's handler.
+  volatile int* volatile nowhere = reinterpret_cast<volatile int*>(8);
   EXPECT_EXIT(
-      *reinterpret_cast<volatile int*>(8) = 1, [](int status) { return status != 0; }, "");
+          *nowhere = 1, [](int status) { return status != 0; }, "");
 }
 
 TEST_F(Collectives, PrintfWritesToStdoutAndAssertToStderr) {

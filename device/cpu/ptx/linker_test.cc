@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "device/cpu/ptx/parser.h"
 
 namespace consort::cpu::ptx {
@@ -123,10 +124,11 @@ TEST(Linker, DeclarationsThatDoNotMatchAreAnError) {
 }
 
 TEST(Linker, SourceFilesKeepTheirNames) {
-  const std::string code = ".visible .entry NAME() {\n.loc 1 5 0\nret;\n}\n";
-  const auto module =
-      Linked({".file 1 \"one.cu\"\n" + std::string(code).replace(code.find("NAME"), 4, "k"),
-              ".file 1 \"two.cu\"\n" + std::string(code).replace(code.find("NAME"), 4, "l")});
+  const auto code = [](const char* file, const char* kernel) {
+    return absl::StrCat(".file 1 \"", file, "\"\n.visible .entry ", kernel,
+                        "() {\n.loc 1 5 0\nret;\n}\n");
+  };
+  const auto module = Linked({code("one.cu", "k"), code("two.cu", "l")});
   for (const auto& [kernel, file] : {std::pair("k", "one.cu"), std::pair("l", "two.cu")}) {
     const Function& function = module->functions[module->function_by_name.at(kernel)];
     ASSERT_EQ(function.instructions.size(), 1u);
