@@ -638,10 +638,12 @@ bool Instance::EndsThreads() const {
 
 string Instance::Signature() const {
   auto text = [](const Operand& operand) {
-    return operand.type + (operand.count > 1 ? "*" + std::to_string(operand.count) : "");
+    string name = operand.type;
+    if (operand.count > 1) name.append("*").append(std::to_string(operand.count));
+    return name;
   };
   string signature = text(result);
-  for (const Operand& source : sources) signature += " " + text(source);
+  for (const Operand& source : sources) signature.append(" ").append(text(source));
   return signature;
 }
 
