@@ -3,13 +3,12 @@
 #
 #   consort_library(NAME SRCS a.cc ... DEPS x y)          a static library named NAME
 #   consort_test(NAME SRCS a_test.cc ... DEPS x [LABELS])  a GoogleTest program, registered with ctest
-#   consort_fuzz(NAME SRCS a_fuzz.cc DEPS x CORPUS dir [SEEDS dir])
-#                                                         a libFuzzer entry (only with CONSORT_FUZZ=ON)
+#   consort_fuzz(NAME SRCS a_fuzz.cc DEPS x CORPUS dir)    a libFuzzer entry (only with CONSORT_FUZZ=ON)
+#   consort_fuzz_seeds(NAME folder target)                 further inputs of it, which that target makes
 #
 # A consort_test without LABELS has the label `unit`, and the target `unit_tests` builds all of those: the
-# sanitizers run them. `fuzz_targets` builds all fuzzers; fuzz_targets.txt in the build folder lists them,
-# a line each: name, corpus folder. SEEDS is a folder of further inputs that the build makes; it comes last, after
-# a tab.
+# sanitizers run them. `fuzz_targets` builds all fuzzers; fuzz_targets.txt in the build folder has a line for
+# each of their folders: name, folder; the committed corpus first.
 #
 # CONSORT_SANITIZE is a -fsanitize= list (address, thread, undefined); the presets set it.
 
@@ -90,7 +89,7 @@ function(consort_test name)
 endfunction()
 
 function(consort_fuzz name)
-  cmake_parse_arguments(ARG "" "CORPUS;SEEDS" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORPUS" "SRCS;DEPS" ${ARGN})
   if(NOT CONSORT_FUZZ)
     return()
   endif()
@@ -99,9 +98,10 @@ function(consort_fuzz name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   add_dependencies(fuzz_targets ${name})
-  set(folders ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS})
-  if(ARG_SEEDS)
-    string(APPEND folders "\t${ARG_SEEDS}")
-  endif()
-  file(APPEND ${CMAKE_BINARY_DIR}/fuzz_targets.txt "${name} ${folders}\n")
+  file(APPEND ${CMAKE_BINARY_DIR}/fuzz_targets.txt "${name} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS}\n")
+endfunction()
+
+function(consort_fuzz_seeds name folder target)
+  add_dependencies(${name} ${target})
+  file(APPEND ${CMAKE_BINARY_DIR}/fuzz_targets.txt "${name} ${folder}\n")
 endfunction()

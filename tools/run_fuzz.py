@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the fuzzers that a build lists, each for a bounded time, and the canary that must be found.
 
-Reads fuzz_targets.txt of the build folder (a line each: name, corpus folder, and after a tab a folder of inputs
-that the build made). A fuzzer first runs its committed corpus and those, then new inputs. What it finds worth keeping
-goes to <build>/corpus/<name> and is used by later runs, a
-crashing input to <build>/artifacts/. `canary_fuzz` has a planted bug: it passes when it crashes.
+Reads fuzz_targets.txt of the build folder (a line for each folder of inputs: the fuzzer's name, the folder, absolute
+or in the build folder). A fuzzer first runs those, then new inputs. What it finds worth keeping goes to
+<build>/corpus/<name> and is used by later runs, a crashing input to <build>/artifacts/. `canary_fuzz` has a planted bug: it passes when it crashes.
 
 Exit status: 0 all passed, 1 a fuzzer failed or the canary was not found, 2 nothing to run.
 """
@@ -30,14 +29,16 @@ INPUT_SECONDS_MAX = 120
 
 
 def read_targets(build):
-    """The (name, [folders of inputs]) pairs of a build folder."""
-    lines = (build / "fuzz_targets.txt").read_text().split("\n")
-    return [(name, [pathlib.Path(folder) for folder in folders.split("\t")])
-            for name, folders in (line.split(" ", 1) for line in lines if line)]
+    """The folders of inputs of each fuzzer of a build folder, by name."""
+    targets = {}
+    for line in (build / "fuzz_targets.txt").read_text().splitlines():
+        name, folder = line.split(" ", 1)
+        targets.setdefault(name, []).append(build / folder)
+    return targets
 
 
-def run_target(build, name, inputs, seconds):
-    """Runs one fuzzer. Returns (passed, one line of report, output)."""
+def run_target(build, name, inputs, seconds, prefix=()):
+    """Runs one fuzzer, by the words of `prefix`. Returns (passed, one line of report, output)."""
     found = build / "corpus" / name
     found.mkdir(parents=True, exist_ok=True)
     artifacts = build / "artifacts"
@@ -59,11 +60,11 @@ def run_target(build, name, inputs, seconds):
     program = str(build / "fuzz" / name)
     started = time.monotonic()
     try:
-        replay = subprocess.run([program, *common, "-runs=0", *folders], capture_output=True, text=True,
+        replay = subprocess.run([*prefix, program, *common, "-runs=0", *folders], capture_output=True, text=True,
                                 errors="replace", timeout=limit + 300)
         if replay.returncode != 0:
             return False, "FAILED on an input of its corpus", replay.stdout + replay.stderr
-        fuzz = subprocess.run([program, *common, f"-max_total_time={limit}", *folders], capture_output=True,
+        fuzz = subprocess.run([*prefix, program, *common, f"-max_total_time={limit}", *folders], capture_output=True,
                               text=True, errors="replace", timeout=limit + 300)
     except subprocess.TimeoutExpired as error:
         return False, f"did not end within {error.timeout:.0f} s", ""
@@ -93,20 +94,19 @@ def main():
 
     build = args.build.resolve()
     targets = read_targets(build)
-    known = {name for name, _ in targets}
     for name in args.names:
-        if name not in known:
-            print(f"no fuzzer '{name}'; there are: {' '.join(sorted(known))}", file=sys.stderr)
+        if name not in targets:
+            print(f"no fuzzer '{name}'; there are: {' '.join(sorted(targets))}", file=sys.stderr)
             return 2
-    if CANARY not in known:
+    if CANARY not in targets:
         print(f"{CANARY} is not in {build / 'fuzz_targets.txt'}: nothing shows that the rig works", file=sys.stderr)
         return 2
     if args.names:
-        targets = [target for target in targets if target[0] in (*args.names, CANARY)]
+        targets = {name: inputs for name, inputs in targets.items() if name in (*args.names, CANARY)}
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=args.jobs) as pool:
-        futures = {pool.submit(run_target, build, name, inputs, args.seconds): name for name, inputs in targets}
+        futures = {pool.submit(run_target, build, name, inputs, args.seconds): name for name, inputs in targets.items()}
         for future in concurrent.futures.as_completed(futures):
             passed, report, output = future.result()
             print(f"{'ok  ' if passed else 'FAIL'} {futures[future]}: {report}", flush=True)

@@ -92,14 +92,14 @@ class RunFuzzTest(unittest.TestCase):
         made.mkdir()
         (made / "one").write_text("1")
         self.add("canary_fuzz", CANARY_FOUND)
-        self.add("frame_fuzz", f'case "$*" in *{made}*) {RUNS};; *) exit 77;; esac', corpus=f"{self.seeds}\t{made}")
+        self.add("frame_fuzz", f'case "$*" in *{made}*) {RUNS};; *) exit 77;; esac', corpus=f"{self.seeds}\nframe_fuzz {made}")
         status, output = self.run_all()
         self.assertEqual(status, 0, output)
         self.assertIn("1 seeds", output)
 
     def test_fails_when_made_inputs_are_missing(self):
         self.add("canary_fuzz", CANARY_FOUND)
-        self.add("frame_fuzz", RUNS, corpus=f"{self.seeds}\t{self.build / 'nowhere'}")
+        self.add("frame_fuzz", RUNS, corpus=f"{self.seeds}\nframe_fuzz {self.build / 'nowhere'}")
         self.assertEqual(self.run_all()[0], 1)
 
     def test_unknown_name_is_an_error(self):

@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/gpu/kit.py: tests and benchmarks for a machine that has GPUs and a driver, but nothing to build Consort with.
 
-    kit.py pack OUT [--build DIR] [--cpu] [--tool PROGRAM]... [--also FOLDER]
-    kit.py run STEP[+STEP]... [--out FOLDER] [--limit SECONDS] [--device nvidia|cpu]
+    kit.py pack OUT [--build DIR] [--cpu] [--tool PROGRAM]... [--also FOLDER] [--fuzz DIR [--seeds FOLDER]]
+    kit.py run STEP[+STEP]... [--out FOLDER] [--limit SECONDS] [--device nvidia|cpu] [--fuzz-OPTION ...]
     kit.py steps
 
 pack makes a folder (or, where OUT ends with .tar.xz, an archive of one) with the programs of a build, the libraries that they need beside the C
 and C++ ones, and tests/. --cpu: the CPU device too. --tool: another program, such as etcd for the steps that need it. --also: other people's
-programs, built, with a commands.txt that `compat.py commands` reads; it runs in that folder.
+programs, built, with a commands.txt that `compat.py commands` reads; it runs in that folder. --fuzz: the fuzzers that were
+built in DIR, a build folder of the fuzz preset, for the step `fuzz`, which needs no GPU; --seeds: further inputs, as fuzz_long.py
+takes them.
 
 run, from the unpacked folder, does one step after the other, those with + between them at once, and prints a line each:
 what it was, how it ended, how long it took, and its last line. What they said goes to FOLDER/report.txt. A step that would
-begin after --limit does not; one that still runs then is ended. Exit status 0: all ended well.
+begin after --limit does not; one that still runs then is ended. `fuzz` takes --fuzz-seconds (300), --fuzz-jobs processes
+(as many as the machine has cores) and --fuzz-what, the fuzzers with their shares. Exit status 0: all ended well.
 """
 
 import argparse
@@ -36,12 +39,13 @@ NOT_CARRIED = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libdl.so", "libr
                "libgcc_s.so", "libresolv.so", "libcuda.so")
 PROGRAMS = ("consortd", "consort-worker", "consortctl", "api_test", "delaying_proxy")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+FUZZ_TOOLS = ("fuzz_long.py", "run_fuzz.py")
 WRAPPER = """#!/bin/sh
 kit=$(dirname "$(readlink -f "$0")")/..
 LD_LIBRARY_PATH=$kit/carried${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$kit/libexec/%s" "$@"
 """
 
-# {device}, {out} and {kit} are filled in.
+# {device}, {out}, {kit} and what --fuzz-... say are filled in; {seeds} is nothing where the kit has none.
 BENCH = "--build {kit} --device {device}"
 STEPS = {
     "programs": "tests/e2e/programs_test.py",
@@ -63,6 +67,7 @@ STEPS = {
     "moving": f"tests/bench/moving.py {BENCH}",
     "placement": f"tests/bench/placement.py {BENCH} --out {{out}}/placement",
     "remote": f"tests/bench/remote.py {BENCH} --quick --gpt2 python3",
+    "fuzz": "tools/fuzz_long.py --build {kit} --seconds {fuzz_seconds} --jobs {fuzz_jobs} {seeds} --out {out}/fuzz {fuzz_what}",
 }
 
 
@@ -92,14 +97,14 @@ class Packer:
         for path in needed_libraries(binary):
             shutil.copy(path.resolve(), self._kit / "carried" / path.name)
 
-    def program(self, path):
+    def program(self, path, folder="bin"):
         """A program that finds its libraries here, wherever this is."""
         if not path.exists():
             raise Trouble(f"{path} is not there: build it first (./dev build release)")
-        for folder in ("bin", "libexec"):
-            (self._kit / folder).mkdir(exist_ok=True)
+        for name in (folder, "libexec"):
+            (self._kit / name).mkdir(exist_ok=True)
         shutil.copy(path, self._kit / "libexec" / path.name)
-        wrapper = self._kit / "bin" / path.name
+        wrapper = self._kit / folder / path.name
         wrapper.write_text(WRAPPER % path.name, "utf-8")
         wrapper.chmod(0o755)
         self._carry(path)
@@ -112,6 +117,27 @@ class Packer:
     def folder(self, path, name):
         shutil.copytree(path, self._kit / name, symlinks=True, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("__pycache__", "*.o", "*.d", "*_runs"))
+
+
+def pack_fuzzers(packer, kit, build, seeds):
+    """Those that were built, laid out as in the build folder, so that fuzz_long.py finds them."""
+    lines = []
+    for line in (build / "fuzz_targets.txt").read_text("utf-8").splitlines():
+        name, folder = line.split(" ", 1)
+        if not (build / "fuzz" / name).exists():
+            continue
+        packer.program(build / "fuzz" / name, "fuzz")
+        inputs = f"inputs/{name}-{len(lines)}"
+        packer.folder(build / folder, inputs)
+        lines.append(f"{name} {inputs}\n")
+    if not lines:
+        raise Trouble(f"no fuzzer is built in {build}: ./dev build fuzz fuzz_targets")
+    (kit / "fuzz_targets.txt").write_text("".join(lines), "utf-8")
+    for name in FUZZ_TOOLS:
+        (kit / "tools").mkdir(exist_ok=True)
+        shutil.copy(TESTS.parent / "tools" / name, kit / "tools")
+    if seeds:
+        packer.folder(seeds, "seeds")
 
 
 def pack(options):
@@ -136,6 +162,8 @@ def pack(options):
         packer.folder(TESTS, "tests")
         if options.also:
             packer.folder(options.also, "also")
+        if options.fuzz:
+            pack_fuzzers(packer, kit, options.fuzz, options.seeds)
         # Scripts say by it which build they measured.
         shutil.copy(options.build / "CMakeCache.txt", kit)
         if archive:
@@ -160,7 +188,10 @@ class Runner:
         left = self._end - time.monotonic()
         if left <= 0:
             return "no time", 0.0, ""
-        words = STEPS[name].format(kit=KIT, device=self._options.device, out=self._options.out).split()
+        seeds = f"--seeds {KIT / 'seeds'}" if (KIT / "seeds").is_dir() else ""
+        words = STEPS[name].format(kit=KIT, device=self._options.device, out=self._options.out, seeds=seeds,
+                                   fuzz_seconds=self._options.fuzz_seconds, fuzz_jobs=self._options.fuzz_jobs,
+                                   fuzz_what=self._options.fuzz_what).split()
         begun = time.monotonic()
         process = subprocess.Popen([sys.executable, *words], cwd=KIT, env=self._environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
@@ -209,11 +240,16 @@ def main():
     packing.add_argument("--cpu", action="store_true")
     packing.add_argument("--tool", action="append", default=[])
     packing.add_argument("--also", type=pathlib.Path)
+    packing.add_argument("--fuzz", type=pathlib.Path)
+    packing.add_argument("--seeds", type=pathlib.Path)
     running = commands.add_parser("run")
     running.add_argument("steps", nargs="+")
     running.add_argument("--out", type=pathlib.Path, default=pathlib.Path("kit-out"))
     running.add_argument("--limit", type=float, default=3600)
     running.add_argument("--device", choices=("nvidia", "cpu"), default="nvidia")
+    running.add_argument("--fuzz-seconds", type=int, default=300)
+    running.add_argument("--fuzz-jobs", type=int, default=os.cpu_count())
+    running.add_argument("--fuzz-what", default="", metavar="'NAME[=SHARE] ...'")
     commands.add_parser("steps")
     options = parser.parse_args()
     try:

@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,40 @@ class Kit(unittest.TestCase):
         done = python(HERE / "kit.py", "pack", self.folder / "other", "--build", self.folder)
         self.assertIn("build it first", done.stderr)
         self.assertFalse((self.folder / "other").exists())
+
+
+class Fuzz(unittest.TestCase):
+    """With scripts in the place of fuzzers: the build under test has none."""
+
+    def test_fuzzers_run_from_the_kit_with_their_inputs(self):
+        with tempfile.TemporaryDirectory(prefix="kit-test-") as name:
+            folder = pathlib.Path(name)
+            build = folder / "build"
+            for inputs in ("committed", "made", "seeds/image_fuzz"):
+                (folder / inputs).mkdir(parents=True)
+                (folder / inputs / "input").write_text(inputs)
+            (build / "fuzz").mkdir(parents=True)
+            scripts = {"canary_fuzz": 'case "$*" in *-runs=0*) exit 0;; esac; echo AddressSanitizer: heap-buffer-overflow; exit 77',
+                       "image_fuzz": 'for last; do test -d "$last" && cat "$last"/*; done; sleep 1.2; '
+                                     "echo stat::number_of_executed_units: 3"}
+            for each, script in scripts.items():
+                (build / "fuzz" / each).write_text(f"#!/bin/sh\n{script}\n")
+                (build / "fuzz" / each).chmod(0o755)
+            # The last is not built.
+            (build / "fuzz_targets.txt").write_text("".join(f"{line}\n" for line in (
+                f"image_fuzz {folder}/committed", f"image_fuzz {folder}/made", f"canary_fuzz {folder}/committed",
+                f"ptx_fuzz {folder}/committed")))
+            done = python(HERE / "kit.py", "pack", folder / "kit", "--build", BUILD, "--fuzz", build, "--seeds", folder / "seeds")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for inputs in ("build", "committed", "made", "seeds"):
+                shutil.rmtree(folder / inputs)
+            done = python(folder / "kit/tests/gpu/kit.py", "run", "fuzz", "--fuzz-seconds", "2", "--fuzz-jobs", "1",
+                          "--fuzz-what", "image_fuzz", "--out", folder / "out", cwd=folder)
+            report = (folder / "out/report.txt").read_text("utf-8")
+            self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}{report}")
+            self.assertRegex(done.stdout, r"(?m)^\| fuzz +\| ok +\| .* 3 executions, 0 places that crash \|$")
+            log = (folder / "out/fuzz/logs/image_fuzz-0.log").read_text("utf-8")
+            self.assertIn("committedmadeseeds/image_fuzz", log)
 
 
 class HoldReal(unittest.TestCase):

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/ptx/fuzz_seeds.cc: writes inputs for ptx_jit_fuzz.
+// tests/ptx/fuzz_seeds.cc: writes inputs for the fuzzers of PTX and of fat binaries.
 //
-//   fuzz_seeds DIR [FILE.ptx ...]
+//   fuzz_seeds DIR FILE...            what is in the files, in new folders of DIR
+//   fuzz_seeds --table DIR FILE...    and one kernel an instruction of the table
 //
-// One kernel an instruction of the table; and each kernel of the files, which nvcc made, with the
-// module's variables and functions but without the other kernels: small inputs are tried more
-// often.
+// A file is PTX text, or anything with fat binaries in it: a program, a library, an object. Of a
+// text each kernel becomes an input, with the module's variables and functions but without the
+// other kernels: small inputs are tried more often. Folders are called as the fuzzers that read
+// them: DIR/ptx_jit_fuzz, and DIR/image_fuzz for fat binaries as they are.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "device/image/image.h"
 #include "tests/ptx/instruction_rows.h"
 #include "tests/ptx/kernel_text.h"
 
@@ -23,11 +32,8 @@ namespace {
 using std::string;
 using std::string_view;
 
-bool Write(const string& path, string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  return static_cast<bool>(file.flush());
-}
+// Larger inputs are not worth their time: the fuzzers run thousands of small ones in it.
+constexpr size_t kSeedBytesMax = 64 * 1024;
 
 // What stands at module scope, one piece each: a kernel ends with its `}`, all else with its line.
 struct Piece {
@@ -57,39 +63,99 @@ std::vector<Piece> Pieces(string_view text) {
   return pieces;
 }
 
+// Inputs of one fuzzer, each once.
+class SeedFolder {
+ public:
+  explicit SeedFolder(const string& path) : path_(path) {
+    std::filesystem::create_directories(path);
+  }
+  void Add(string_view text) {
+    if (text.size() > kSeedBytesMax) {
+      ++too_large_;
+      return;
+    }
+    if (!known_.emplace(text).second) return;
+    std::ofstream file(path_ + "/seed_" + std::to_string(known_.size()), std::ios::binary);
+    file << text;
+    good_ &= static_cast<bool>(file.flush());
+  }
+  // False: something could not be written.
+  bool Report() const {
+    std::printf("%s: %zu inputs, %zu left out as larger than %zu KiB\n", path_.c_str(),
+                known_.size(), too_large_, kSeedBytesMax / 1024);
+    return good_;
+  }
+
+ private:
+  string path_;
+  std::set<string, std::less<>> known_;
+  size_t too_large_ = 0;
+  bool good_ = true;
+};
+
+void AddKernels(string_view text, SeedFolder& folder) {
+  const std::vector<Piece> pieces = Pieces(text);
+  for (size_t kernel = 0; kernel < pieces.size(); ++kernel) {
+    if (!pieces[kernel].is_kernel) continue;
+    string seed;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].is_kernel || i == kernel) seed += pieces[i].text;
+    }
+    folder.Add(seed);
+  }
+}
+
+// What starts with the magic number of a fat binary and is not one is passed over.
+void AddImages(std::span<const std::byte> bytes, SeedFolder& ptx, SeedFolder& images) {
+  for (size_t at = 0; at + sizeof(uint32_t) <= bytes.size();) {
+    uint32_t word;
+    std::memcpy(&word, &bytes[at], sizeof(word));
+    const auto size = word == image::kFatBinaryMagic ? image::ImageBytes(bytes.subspan(at)) : 0;
+    if (!size.ok() || *size == 0) {
+      ++at;
+      continue;
+    }
+    const auto found = bytes.subspan(at, *size);
+    images.Add({reinterpret_cast<const char*>(found.data()), found.size()});
+    if (const auto texts = image::SelectPtx(found, {}); texts.ok()) {
+      for (const string& text : *texts) AddKernels(text, ptx);
+    }
+    at += *size;
+  }
+}
+
 int Main(std::span<char*> arguments) {
-  if (arguments.size() < 2) {
-    std::fprintf(stderr, "usage: fuzz_seeds DIR [FILE.ptx ...]\n");
+  const bool with_table = arguments.size() > 1 && string_view(arguments[1]) == "--table";
+  arguments = arguments.subspan(std::min<size_t>(arguments.size(), with_table ? 2 : 1));
+  if (arguments.empty() || arguments[0][0] == '-') {
+    std::fprintf(stderr, "usage: fuzz_seeds [--table] DIR FILE...\n");
     return 2;
   }
-  const string folder = string(arguments[1]) + "/";
-  size_t count = 0;
-  auto write = [&](string_view text) {
-    return Write(folder + "seed_" + std::to_string(count++) + ".ptx", text);
-  };
-  bool good = true;
+  const string folder = arguments[0];
+  SeedFolder ptx(folder + "/ptx_jit_fuzz");
+  SeedFolder images(folder + "/image_fuzz");
   const Row* last = nullptr;
-  for (const Instance& instance : Instances()) {
+  for (const Instance& instance : with_table ? Instances() : std::vector<Instance>()) {
     if (instance.row == last) continue;
     last = instance.row;
-    good &= write(KernelText({&instance, 1}));
+    ptx.Add(KernelText({&instance, 1}));
   }
-  for (const char* path : arguments.subspan(2)) {
+  for (const char* path : arguments.subspan(1)) {
     std::ifstream file(path, std::ios::binary);
     const string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    good &= file.good() || file.eof();
-    const std::vector<Piece> pieces = Pieces(text);
-    for (size_t kernel = 0; kernel < pieces.size(); ++kernel) {
-      if (!pieces[kernel].is_kernel) continue;
-      string seed;
-      for (size_t i = 0; i < pieces.size(); ++i) {
-        if (!pieces[i].is_kernel || i == kernel) seed += pieces[i].text;
-      }
-      good &= write(seed);
+    if (!file) {
+      std::fprintf(stderr, "fuzz_seeds: cannot read %s\n", path);
+      return 1;
+    }
+    const auto bytes = std::as_bytes(std::span(text));
+    if (image::Classify(bytes) == image::ImageKind::kPtx) {
+      AddKernels(text, ptx);
+    } else {
+      AddImages(bytes, ptx, images);
     }
   }
-  std::printf("%zu inputs\n", count);
-  return good && count > 0 ? 0 : 1;
+  const bool good = ptx.Report();
+  return images.Report() && good ? 0 : 1;
 }
 
 }  // namespace
