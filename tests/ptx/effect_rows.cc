@@ -601,6 +601,17 @@ constexpr Row kRows[] = {
      "mbarrier.test_wait.shared.b64 %p, [%s], %x; selp.b32 %t, 1, 0, %p; MIX "
      "mbarrier.inval.shared.b64 [%s];",
      "b32 b32"},
+    // A block is a cluster of its own: its addresses are the cluster's, too.
+    {"mov.b32 %d, 0; mbarrier.init.shared.b64 [%s], 3; and.b32 %u, %a, 1023; "
+     "mbarrier.arrive<|.release.cluster>.shared::cluster.b64 _, [%s]; "
+     "mbarrier.arrive.shared.b64 %x, [%s]; mbarrier.pending_count.b64 %t, %x; MIX "
+     "mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%s], %u; "
+     "mbarrier.arrive<|_drop>.release.cluster.shared::cluster.b64 _, [%s]; "
+     "mbarrier.test_wait.shared.b64 %p, [%s], %x; selp.b32 %t, 1, 0, %p; MIX "
+     "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%s], %u; "
+     "mbarrier.test_wait.shared.b64 %p, [%s], %x; selp.b32 %t, 1, 0, %p; MIX "
+     "mbarrier.inval.shared.b64 [%s];",
+     "b32 b32"},
     {"mov.b32 %d, 0; cp.async.ca.shared.global [%s+16], [%i], 8; mbarrier.init.shared.b64 [%s], "
      "<2; cp.async.mbarrier.arrive.noinc|1; cp.async.mbarrier.arrive>.<shared|shared::cta>.b64 "
      "[%s]; "
