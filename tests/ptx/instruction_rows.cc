@@ -493,6 +493,15 @@ constexpr Row kRows[] = {
     {"mma.sync.aligned.m16n8k32.row.col<|.satfinite>.s32.<u8|s8>.<u8|s8>.s32 "
      "{%d0, %d1, %d2, %d3}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%c0, %c1, %c2, %c3};",
      "s32*4 b32*4 b32*2 s32*4"},
+    {"mma.sync.aligned.m8n8k4.<row|col>.<row|col>.f32.f16.f16.f32 {%d0, %d1, %d2, %d3, %d4, %d5, "
+     "%d6, %d7}, {%a0, %a1}, {%b0, %b1}, {%c0, %c1, %c2, %c3, %c4, %c5, %c6, %c7};",
+     "f32*8 f16x2i*2 f16x2i*2 f32i*8"},
+    {"mma.sync.aligned.m8n8k4.<row|col>.<row|col>.f32.f16.f16.f16 {%d0, %d1, %d2, %d3, %d4, %d5, "
+     "%d6, %d7}, {%a0, %a1}, {%b0, %b1}, {%c0, %c1, %c2, %c3};",
+     "f32*8 f16x2i*2 f16x2i*2 f16x2i*4"},
+    {"mma.sync.aligned.m8n8k4.<row|col>.<row|col>.f16.f16.f16.f16 {%d0, %d1, %d2, %d3}, "
+     "{%a0, %a1}, {%b0, %b1}, {%c0, %c1, %c2, %c3};",
+     "f16x2*4 f16x2i*2 f16x2i*2 f16x2i*4"},
     {"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d0, %d1}, {%a}, {%b}, {%c0, %c1};",
      "f64*2 f64i f64i f64i*2"},
     {"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%d0, %d1, %d2, %d3}, {%a0, %a1}, {%b}, "

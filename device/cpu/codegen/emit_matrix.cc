@@ -74,6 +74,18 @@ bool ReadShape(const Step& step, MatrixOperation& operation) {
   return false;
 }
 
+// Reads ".row.col" and the like; false if the factors' layouts are not both there.
+bool ReadLayouts(const Step& step, MatrixOperation& operation) {
+  std::vector<std::string_view> layouts;
+  for (const std::string_view modifier : step.instruction.modifiers) {
+    if (modifier == "row" || modifier == "col") layouts.push_back(modifier);
+  }
+  if (layouts.size() != 2) return false;
+  operation.a_by_columns = layouts[0] == "col";
+  operation.b_by_columns = layouts[1] == "col";
+  return true;
+}
+
 Type RegisterType(MatrixType type) { return type == MatrixType::kF64 ? Type::kB64 : Type::kB32; }
 
 // The registers that an operand names: those of a vector, or itself.
@@ -126,13 +138,15 @@ class Slots {
 
 // Whether the operands have as many registers as the fragments of `operation`.
 bool CountsFit(const Step& step, const MatrixOperation& operation) {
-  constexpr uint32_t kLanes = kWarpLanes;
+  // Lanes that a product has.
+  const uint32_t lanes =
+      operation.kind == MatrixKind::kQuarters ? kWarpLanes / kQuartersOfWarp : kWarpLanes;
   auto factor = [&](MatrixType type, uint32_t elements) {
     if (operation.kind == MatrixKind::kWmma && type == MatrixType::kF16) return kMatrixRegisters;
-    return elements / kLanes / MatrixElementsOf(type);
+    return elements / lanes / MatrixElementsOf(type);
   };
   auto sum = [&](MatrixType type) {
-    return operation.m * operation.n / kLanes / MatrixElementsOf(type);
+    return operation.m * operation.n / lanes / MatrixElementsOf(type);
   };
   const uint32_t wanted[] = {sum(operation.d), factor(operation.a, operation.m * operation.k),
                              factor(operation.b, operation.k * operation.n), sum(operation.c)};
@@ -159,6 +173,7 @@ bool ShapeKnown(const MatrixOperation& operation) {
       {MatrixKind::kMma, MatrixType::kS8, "8x8x16 16x8x16 16x8x32"},
       {MatrixKind::kMma, MatrixType::kS4, "8x8x32 16x8x32 16x8x64"},
       {MatrixKind::kMma, MatrixType::kB1, "8x8x128 16x8x128 16x8x256"},
+      {MatrixKind::kQuarters, MatrixType::kF16, "8x8x4"},
       {MatrixKind::kWmma, MatrixType::kF16, "16x16x16 32x8x16 8x32x16"},
       {MatrixKind::kWmma, MatrixType::kBf16, "16x16x16 32x8x16 8x32x16"},
       {MatrixKind::kWmma, MatrixType::kTf32, "16x16x8"},
@@ -294,6 +309,11 @@ void EmitMma(Step& step) {
   operation.b = types[2];
   operation.c = types[3];
   operation.saturates = step.Has("satfinite") || step.Has("and");
+  if (operation.m == 8 && operation.a == MatrixType::kF16) {
+    operation.kind = MatrixKind::kQuarters;
+    const bool narrows = operation.c == MatrixType::kF32 && operation.d == MatrixType::kF16;
+    if (!ReadLayouts(step, operation) || narrows) return step.Unsupported();
+  }
   EmitMultiply(step, operation);
 }
 
@@ -306,13 +326,7 @@ void EmitWmma(Step& step) {
   if (!step.Has("mma") || step.operand_count() != 4 || !ReadShape(step, operation)) {
     return step.Unsupported();
   }
-  std::vector<std::string_view> layouts;
-  for (const std::string_view modifier : step.instruction.modifiers) {
-    if (modifier == "row" || modifier == "col") layouts.push_back(modifier);
-  }
-  if (layouts.size() != 2) return step.Unsupported();
-  operation.a_by_columns = layouts[0] == "col";
-  operation.b_by_columns = layouts[1] == "col";
+  if (!ReadLayouts(step, operation)) return step.Unsupported();
   if (types.size() == 2) {  // of halves, which go without saying
     operation.d = types[0];
     operation.c = types[1];

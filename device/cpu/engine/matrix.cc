@@ -133,6 +133,27 @@ void MultiplyFloats(const MatrixOperation& operation, WarpMatrices& warp) {
   });
 }
 
+void MultiplyQuarters(const MatrixOperation& operation, WarpMatrices& warp) {
+  const QuarterLayout a = QuarterLayoutOfA(operation.a_by_columns);
+  const QuarterLayout b = QuarterLayoutOfB(operation.b_by_columns);
+  const QuarterLayout from = QuarterLayoutOfSums(operation.c);
+  const QuarterLayout to = QuarterLayoutOfSums(operation.d);
+  for (uint32_t quarter = 0; quarter < kQuartersOfWarp; ++quarter) {
+    auto take = [quarter](const uint8_t* operand, MatrixType type, const QuarterLayout& layout,
+                          uint32_t row, uint32_t column) {
+      return ToDouble(type, Take(operand, layout.At(quarter, row, column), type));
+    };
+    ForEachSum(operation, [&](uint32_t row, uint32_t column) {
+      double sum = take(warp.c, operation.c, from, row, column);
+      for (uint32_t at = 0; at < operation.k; ++at) {
+        sum = std::fma(take(warp.a, operation.a, a, row, at),
+                       take(warp.b, operation.b, b, at, column), sum);
+      }
+      Put(warp.d, to.At(quarter, row, column), operation.d, FromDouble(operation.d, sum));
+    });
+  }
+}
+
 void MultiplyIntegers(const MatrixOperation& operation, WarpMatrices& warp) {
   const Factors<int16_t, kIntegersMax, decltype(&ToInteger)> factors(operation, warp, &ToInteger);
   const bool is_bits = operation.a == MatrixType::kB1;
@@ -210,7 +231,8 @@ void TransposeTile(WarpMatrices& warp) {
 }
 
 bool IsMultiplication(const MatrixOperation& operation) {
-  return operation.kind == MatrixKind::kMma || operation.kind == MatrixKind::kWmma;
+  return operation.kind == MatrixKind::kMma || operation.kind == MatrixKind::kWmma ||
+         operation.kind == MatrixKind::kQuarters;
 }
 
 bool HasAddresses(const MatrixOperation& operation) {
@@ -333,6 +355,8 @@ void RunMatrix(const MatrixOperation& operation, WarpMatrices& warp, uint32_t he
       return StoreTiles(operation, warp, here);
     case MatrixKind::kTranspose:
       return TransposeTile(warp);
+    case MatrixKind::kQuarters:
+      return MultiplyQuarters(operation, warp);
     case MatrixKind::kLoadFragment:
     case MatrixKind::kStoreFragment:
       return;

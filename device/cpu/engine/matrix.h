@@ -26,6 +26,7 @@ enum class MatrixKind : uint32_t {
   kTranspose,      // movmatrix: a to d
   kLoadFragment,   // wmma.load to d
   kStoreFragment,  // wmma.store of d
+  kQuarters,       // mma.m8n8k4 of halves: four products, each of eight of the lanes
 };
 
 enum class MatrixType : uint32_t { kF16, kBf16, kTf32, kF32, kF64, kS8, kU8, kS4, kU4, kB1, kS32 };
@@ -64,7 +65,7 @@ struct MatrixOperation {
   MatrixType d = MatrixType::kF32;  // of the result
   bool saturates = false;           // sums of integers; of kB1: and instead of xor
   bool transposes = false;          // kLoad, kStore; of fragments: memory has the lines as columns
-  bool a_by_columns = false;        // kWmma: the layouts of the factors
+  bool a_by_columns = false;        // kWmma, kQuarters: the layouts of the factors
   bool b_by_columns = false;
 
   uint32_t Pack() const;

@@ -73,6 +73,63 @@ constexpr MatrixLayout LayoutOfSums(const MatrixOperation& operation, MatrixType
   return {kMatrixTile, 2, 2 * kWarpLanes, 1, 4, kWarpLanes};
 }
 
+// --- Of kQuarters: 8 x 8 and 8 x 4 elements, of one of four products ---
+
+inline constexpr uint32_t kQuartersOfWarp = 4;
+
+// A quarter is four lanes that follow each other and the four that are 16 further. Each bit of a
+// row or a column, from the lowest, moves the element by a power of two.
+struct QuarterLayout {
+  uint32_t quarter_stride;
+  uint32_t row_strides[3];
+  uint32_t column_strides[3];
+
+  constexpr uint32_t At(uint32_t quarter, uint32_t row, uint32_t column) const {
+    uint32_t at = quarter * quarter_stride;
+    for (uint32_t i = 0; i < 3; ++i) {
+      at += (row >> i & 1) * row_strides[i] + (column >> i & 1) * column_strides[i];
+    }
+    return at;
+  }
+};
+
+// Of an operand of halves, in which a lane has two in each register.
+inline constexpr uint32_t kHalvesOfLane = 2;
+inline constexpr uint32_t kHalvesOfRegister = kHalvesOfLane * kWarpLanes;
+inline constexpr uint32_t kFarHalves = 16 * kHalvesOfLane;
+
+constexpr QuarterLayout Transposed(const QuarterLayout& layout) {
+  QuarterLayout transposed = layout;
+  for (uint32_t i = 0; i < 3; ++i) {
+    transposed.row_strides[i] = layout.column_strides[i];
+    transposed.column_strides[i] = layout.row_strides[i];
+  }
+  return transposed;
+}
+
+// The first factor. By rows, a lane has a row; by columns, half of a column.
+constexpr QuarterLayout QuarterLayoutOfA(bool by_columns) {
+  constexpr uint32_t kLane = kHalvesOfLane;
+  if (by_columns) return {4 * kLane, {1, kHalvesOfRegister, kFarHalves}, {kLane, 2 * kLane, 0}};
+  return {4 * kLane, {kLane, 2 * kLane, kFarHalves}, {1, kHalvesOfRegister, 0}};
+}
+
+// The second factor: the first one's figures with rows for columns.
+constexpr QuarterLayout QuarterLayoutOfB(bool by_columns) {
+  return Transposed(QuarterLayoutOfA(!by_columns));
+}
+
+// The accumulator or the result. Of halves, a lane has a row; of floats, half of two
+// rows.
+constexpr QuarterLayout QuarterLayoutOfSums(MatrixType type) {
+  constexpr uint32_t kLane = kHalvesOfLane;
+  constexpr uint32_t kRegister = kHalvesOfRegister;
+  if (type == MatrixType::kF16) {
+    return {4 * kLane, {kLane, 2 * kLane, kFarHalves}, {1, kRegister, 2 * kRegister}};
+  }
+  return {4, {1, 2 * kWarpLanes, 16}, {kWarpLanes, 2, 4 * kWarpLanes}};
+}
+
 }  // namespace consort::cpu
 
 #endif  // CONSORT_DEVICE_CPU_ENGINE_MATRIX_LAYOUT_H_

@@ -211,6 +211,68 @@ TEST_F(MatrixTest, ProductsAreThoseOfMatrices) {
   }
 }
 
+// Places as the ISA words them: 9.7.14.5.1 "Matrix Fragments for mma.m8n8k4 with .f16 floating
+// point type".
+TEST_F(MatrixTest, QuartersOfAWarpHaveProductsOfTheirOwn) {
+  struct Place {
+    uint32_t row, column;
+  };
+  auto first = [](uint32_t lane, uint32_t i, bool by_columns) -> Place {
+    const uint32_t high = lane < 16 ? 0 : 4;
+    if (by_columns) return {i % 4 + high, lane % 4};
+    return {lane % 4 + high, i};
+  };
+  auto sum = [](uint32_t lane, uint32_t i, T type) -> Place {
+    const uint32_t high = lane < 16 ? 0 : 4;
+    if (type == T::kF16) return {lane % 4 + high, i};
+    return {(lane & 1) + (i & 2) + high, (i & 4) + (lane & 2) + (i & 1)};
+  };
+  for (uint32_t variant = 0; variant < 12; ++variant) {
+    const T c = variant / 4 == 0 ? T::kF32 : T::kF16;
+    const T d = variant / 4 == 2 ? T::kF16 : T::kF32;
+    MatrixOperation operation = Operation(MatrixKind::kQuarters, 8, 8, 4, T::kF16, c, d);
+    operation.a_by_columns = (variant & 1) != 0;
+    operation.b_by_columns = (variant & 2) != 0;
+    float a[4][8][4], b[4][4][8], sums[4][8][8];
+    auto warp = std::make_unique<WarpMatrices>();
+    auto put = [](uint8_t* operand, uint32_t lane, uint32_t i, T type, float value) {
+      const bool is_half = type == T::kF16;
+      const uint64_t bits = is_half ? NarrowToHalfBits(value) : std::bit_cast<uint32_t>(value);
+      const uint32_t at = is_half ? (i / 2 * 32 + lane) * 4 + i % 2 * 2 : (i * 32 + lane) * 4;
+      std::memcpy(operand + at, &bits, is_half ? 2 : 4);
+    };
+    auto any = [this] { return static_cast<float>(static_cast<int>(random_() % 17) - 8); };
+    for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+      const uint32_t quarter = lane % 16 / 4;
+      for (uint32_t i = 0; i < 4; ++i) {
+        const Place in_a = first(lane, i, operation.a_by_columns);
+        put(warp->a, lane, i, T::kF16, a[quarter][in_a.row][in_a.column] = any());
+        // The second factor's places are the first one's with rows for columns.
+        const Place in_b = first(lane, i, !operation.b_by_columns);
+        put(warp->b, lane, i, T::kF16, b[quarter][in_b.column][in_b.row] = any());
+      }
+      for (uint32_t i = 0; i < 8; ++i) {
+        const Place in_c = sum(lane, i, c);
+        put(warp->c, lane, i, c, sums[quarter][in_c.row][in_c.column] = any());
+      }
+    }
+    RunMatrix(MatrixOperation::Unpack(operation.Pack()), *warp, kAllLanes);
+    for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+      const uint32_t quarter = lane % 16 / 4;
+      for (uint32_t i = 0; i < 8; ++i) {
+        const auto [row, column] = sum(lane, i, d);
+        float wanted = sums[quarter][row][column];
+        for (uint32_t at = 0; at < 4; ++at) wanted += a[quarter][row][at] * b[quarter][at][column];
+        const uint32_t position = d == T::kF16 ? (i / 2 * 32 + lane) * 2 + i % 2 : i * 32 + lane;
+        const uint64_t bits = Element(warp->d, position, d);
+        const float got = d == T::kF16 ? WidenHalf(static_cast<uint16_t>(bits))
+                                       : std::bit_cast<float>(static_cast<uint32_t>(bits));
+        ASSERT_EQ(got, wanted) << "variant " << variant << ", lane " << lane << ", sum " << i;
+      }
+    }
+  }
+}
+
 TEST_F(MatrixTest, LanesApartGiveWhatLanesTogetherDo) {
   for (const MatrixOperation& operation : Products()) {
     for (const uint32_t here : {kAllLanes, 0x0F0F1234u, 1u}) {
