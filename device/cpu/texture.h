@@ -42,7 +42,7 @@ struct TextureObject {
   bool normalised = false;
   bool linear_filter = false;
   bool normalised_reads = false;  // 8 and 16 bit integers become floats in [0, 1] or [-1, 1]
-  bool srgb = false;              // 8 bit values are sRGB, but for a fourth channel
+  bool srgb = false;              // unsigned bytes are sRGB, but for a fourth channel
   std::array<AddressMode, 3> address = {AddressMode::kClamp, AddressMode::kClamp,
                                         AddressMode::kClamp};
   std::array<float, 4> border = {};

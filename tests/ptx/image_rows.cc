@@ -270,6 +270,40 @@ constexpr Row kRows[] = {
     {"mov.b32 %t, 0; tex.grad.3d.v4.f32.f32 QUAD, [@3d.f32x4.<nearest|linear>, {%a, %b, %c, %c}], "
      "{%t, %t, %t, %t}, {%t, %t, %t, %t};",
      "f32*4 at:texels at:texels at:texels"},
+    // Cubes: each face, with its edges.
+    {"mov.b32 %t, <0f40000000|0fC0000000>; tex.cube.v4.f32.f32 QUAD, "
+     "[@cube.<f32x1|f32x4|f16x2>.linear, <{%t, %a, %b, %b}|{%a, %t, %b, %b}|{%a, %b, %t, %t}>];",
+     "f32*4 at:face at:face"},
+    {"mov.b32 %t, <0f40000000|0fC0000000>; tex.cube.v4.f32.f32 QUAD, "
+     "[@cube.<u8x4|u16x2|s8x2>.unorm.linear, <{%t, %a, %b, %b}|{%a, %t, %b, %b}|{%a, %b, %t, "
+     "%t}>];",
+     "f32*4 at:face at:face"},
+    {"mov.b32 %t, <0f40000000|0fC0000000>; tex.acube.v4.f32.f32 QUAD, "
+     "[@acube.<f32x4>.linear, <{%c, %t, %a, %b}|{%c, %a, %t, %b}|{%c, %a, %b, %t}>];",
+     "f32*4 at:face at:face at:layer"},
+    {"mov.b32 %t, <0f40000000|0fC0000000>; tex.acube.v4.f32.f32 QUAD, "
+     "[@acube.<u8x4>.unorm.linear, <{%c, %t, %a, %b}|{%c, %a, %t, %b}|{%c, %a, %b, %t}>];",
+     "f32*4 at:face at:face at:layer"},
+    {"mov.b32 %t, <0f40000000|0fC0000000>; tld4.<r|g>.cube.v4.f32.f32 QUAD, "
+     "[@cube.<f32x4>, <{%t, %a, %b, %b}|{%a, %t, %b, %b}|{%a, %b, %t, %t}>];",
+     "f32*4 at:face at:face"},
+    // sRGB.
+    {"tex.1d.v4.f32.f32 QUAD, [@1d.<u8x4>.unorm.srgb.<nearest|linear>.<clamp|border>, {%a}];",
+     "f32*4 at:texels"},
+    {"tex.2d.v4.f32.f32 QUAD, [@2d.<u8x4>.unorm.srgb.<nearest|linear>.<clamp|border>, {%a, %b}];",
+     "f32*4 at:texels at:texels"},
+    {"tex.2d.v4.f32.f32 QUAD, [@pitch.<u8x4>.unorm.srgb.<nearest|linear>.<clamp|border>, {%a, "
+     "%b}];",
+     "f32*4 at:texels at:texels"},
+    {"tex.3d.v4.f32.f32 QUAD, [@3d.<u8x4>.unorm.srgb.<nearest|linear>.<clamp|border>, {%a, %b, %c, "
+     "%c}];",
+     "f32*4 at:texels at:texels at:texels"},
+    {"tex.a2d.v4.f32.f32 QUAD, [@a2d.<u8x4>.unorm.srgb.<nearest|linear>.<clamp|border>, {%a, %b, "
+     "%c, %c}];",
+     "f32*4 at:layer at:texels at:texels"},
+    // Signed bytes in three dimensions.
+    {"tex.3d.v4.f32.f32 QUAD, [@3d.<s8x2>.unorm.linear.<clamp|border>, {%a, %b, %c, %c}];",
+     "f32*4 at:texels at:texels at:texels"},
 };
 
 }  // namespace

@@ -116,6 +116,8 @@ bool SetSampling(string_view word, CUDA_TEXTURE_DESC* sampling) {
     sampling->flags |= CU_TRSF_NORMALIZED_COORDINATES;
   } else if (word == "unorm") {
     sampling->flags &= ~static_cast<unsigned>(CU_TRSF_READ_AS_INTEGER);
+  } else if (word == "srgb") {
+    sampling->flags |= CU_TRSF_SRGB;
   } else {
     return word == "nearest" || word == "clamp";
   }

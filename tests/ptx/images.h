@@ -5,10 +5,11 @@
 //
 // After the geometry and the format come, in any order: `linear` (else the nearest texel), `wrap`,
 // `mirror` or `border` (else clamp), `norm` (coordinates from 0 to 1), `unorm` (integers are read
-// as parts of 1). Geometries are those of PTX (1d 2d 3d a1d a2d cube acube), `line` (of linear
-// memory) and `pitch` (of rows of it), and with `surf` before them surfaces: `own` is a surface of
-// two dimensions with a texel for each tuple, others have the texels that textures have.
-// Contents are fixed. Code that names an image gets its handle in a register.
+// as parts of 1), `srgb` (those parts are sRGB). Geometries are those of PTX (1d 2d 3d a1d a2d cube
+// acube), `line` (of linear memory) and `pitch` (of rows of it), and with `surf` before them
+// surfaces: `own` is a surface of two dimensions with a texel for each tuple, others have the
+// texels that textures have. Contents are fixed. Code that names an image gets its handle in a
+// register.
 #ifndef CONSORT_TESTS_PTX_IMAGES_H_
 #define CONSORT_TESTS_PTX_IMAGES_H_
 

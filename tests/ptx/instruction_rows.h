@@ -25,8 +25,9 @@
 // that are no types are ranges: n8 (0 to 255), shift (mostly below 70), shuffle (the last operand
 // of shfl), n1 (f32 from 1/2 to 2), f16x2i and the like (whole numbers up to 8), few:T (few
 // different values, some warps agree), same:T (often the first source), at:texels, at:parts,
-// at:direction, at:index and at:layer (coordinates of images, images.h). Immutable; any thread.
-// Source: PTX ISA 9.0, 9.7 "Instructions".
+// at:direction, at:face, at:index and at:layer (coordinates of images, images.h; beside a
+// coordinate of 2 or -2, two at:face are a point of a face, in steps of 1/256 of a texel).
+// Immutable; any thread. Source: PTX ISA 9.0, 9.7 "Instructions".
 #ifndef CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
 #define CONSORT_TESTS_PTX_INSTRUCTION_ROWS_H_
 

@@ -187,6 +187,7 @@ uint64_t RandomValue(string_view type, uint32_t tuple, uint64_t first, Random& r
   if (type == "at:texels") return number(-8, 28 * 256, 1.0 / 256);
   if (type == "at:parts") return number(-1.5, 4 * 64, 1.0 / 64);
   if (type == "at:direction") return number(-2, 1 << 20, 4.0 / (1 << 20));
+  if (type == "at:face") return number(-2, 4 * 512 + 1, 1.0 / 512);
   if (type == "at:index") return random.Below(24) - 6;
   if (type == "at:layer") return random.Below(5) - 1;
   if (type == "n1")

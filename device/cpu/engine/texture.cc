@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "device/cpu/engine/half.h"
+#include "device/cpu/engine/srgb.h"
 #include "device/cpu/engine/texture_rules.h"
 
 namespace consort::cpu {
@@ -97,10 +98,6 @@ float NearestHalf(float value) {
   return is_tie && std::fabs(other) > std::fabs(half) ? other : half;
 }
 
-float SrgbToLinear(float value) {
-  return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f);
-}
-
 uint32_t RawChannel(const TexelGrid& grid, const uint8_t* at) {
   switch (grid.channel_bytes) {
     case 1:
@@ -123,6 +120,13 @@ uint32_t RawChannel(const TexelGrid& grid, const uint8_t* at) {
 uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
 float Float(uint32_t bits) { return std::bit_cast<float>(bits); }
 
+bool IsSrgb(const TextureObject& object, size_t channel) {
+  const TexelGrid& grid = object.grid;
+  return object.srgb && grid.kind == ChannelKind::kUnsigned && grid.channel_bytes == 1 &&
+         channel < 3;
+}
+
+// The lowest number of a signed format is less than -1.
 Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z) {
   const TexelGrid& grid = object.grid;
   Texel texel = {};
@@ -139,17 +143,25 @@ Texel ReadTexel(const TextureObject& object, uint64_t x, uint64_t y, uint64_t z)
     } else if (object.normalised_reads) {
       const bool is_byte = grid.channel_bytes == 1;
       float value = 0;
-      if (grid.kind == ChannelKind::kSigned) {
-        value = std::max(static_cast<float>(static_cast<int32_t>(raw)) / (is_byte ? 127 : 32767),
-                         -1.0f);
+      if (IsSrgb(object, channel)) {
+        value = LinearOfSrgb(static_cast<uint8_t>(raw));
+      } else if (grid.kind == ChannelKind::kSigned) {
+        value = static_cast<float>(static_cast<int32_t>(raw)) / (is_byte ? 127 : 32767);
       } else {
         value = static_cast<float>(raw) / (is_byte ? 255 : 65535);
       }
-      if (object.srgb && is_byte && channel < 3) value = SrgbToLinear(value);
       texel[channel] = Bits(value);
     } else {
       texel[channel] = raw;
     }
+  }
+  return texel;
+}
+
+// A texel that is not mixed: none of its parts of 1 is below -1.
+Texel NotMixed(const TextureObject& object, Texel texel) {
+  if (object.grid.kind == ChannelKind::kSigned && object.normalised_reads) {
+    for (uint32_t& channel : texel) channel = Bits(std::max(Float(channel), -1.0f));
   }
   return texel;
 }
@@ -191,22 +203,22 @@ int64_t Floor(float value) {
   return value < kFar ? static_cast<int64_t>(std::floor(value)) : 1 << 30;
 }
 
-// The face that a direction meets, and where. Source: CUDA C++ Programming Guide, "Cubemap
-// Textures".
+// The face that a direction meets, and where: on edges z goes before y, and y before x (seen on an
+// H200). Source: CUDA C++ Programming Guide, "Cubemap Textures".
 uint32_t CubeFace(const std::array<float, 3>& direction, float* s, float* t) {
   const auto [x, y, z] = direction;
   const float ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
   uint32_t face = 0;
   float m = 0, u = 0, v = 0;
-  if (ax >= ay && ax >= az) {
-    face = x >= 0 ? 0 : 1;
-    m = ax, u = x >= 0 ? -z : z, v = -y;
-  } else if (ay >= az) {
+  if (az >= ax && az >= ay) {
+    face = z >= 0 ? 4 : 5;
+    m = az, u = z >= 0 ? x : -x, v = -y;
+  } else if (ay >= ax) {
     face = y >= 0 ? 2 : 3;
     m = ay, u = x, v = y >= 0 ? z : -z;
   } else {
-    face = z >= 0 ? 4 : 5;
-    m = az, u = z >= 0 ? x : -x, v = -y;
+    face = x >= 0 ? 0 : 1;
+    m = ax, u = x >= 0 ? -z : z, v = -y;
   }
   *s = (u / m + 1) / 2;
   *t = (v / m + 1) / 2;
@@ -311,9 +323,9 @@ int32_t PartsOf(int32_t whole, int32_t parts) {
 // The parts of a cell's corners, of those that the texels on the upper side of each dimension have:
 // corner 1 is on that of the first dimension, 2 of the second, 4 of the third. Slices are divided
 // first, then columns (seen on an H200).
-std::array<int32_t, 8> PartsOfCorners(const std::array<int32_t, 3>& upper) {
+std::array<int32_t, kCellCorners> PartsOfCorners(const std::array<int32_t, 3>& upper) {
   const int32_t slices[] = {kMixParts - upper[2], upper[2]};
-  std::array<int32_t, 8> parts = {};
+  std::array<int32_t, kCellCorners> parts = {};
   for (size_t slice = 0; slice < 2; ++slice) {
     const int32_t right = PartsOf(slices[slice], upper[0]);
     const int32_t left = slices[slice] - right;
@@ -335,7 +347,7 @@ float FloatOfMix(const TextureObject& object, float sum) {
     const int32_t high = parts >> 4;
     mix = parts + ((high + (high >> 8) + 4) >> 3);
   }
-  return static_cast<float>(mix) / OneOfMix(object);
+  return std::max(static_cast<float>(mix) / OneOfMix(object), -1.0f);
 }
 
 // The mix of the texels around a point.
@@ -349,9 +361,10 @@ Texel Mix(const TextureObject& object, const Point& point) {
     const bool is_inside = lower[i] >= 0 && lower[i] < last;
     if (ModeIn(object, point, i) == AddressMode::kClamp && !is_inside) upper[i] = 0;
   }
-  const std::array<int32_t, 8> parts = PartsOfCorners(upper);
+  const std::array<int32_t, kCellCorners> parts = PartsOfCorners(upper);
   const float one = OneWhileMixed(object);
   std::array<float, 4> sum = {};
+  std::array<std::array<float, kCellCorners>, 4> corners;
   for (uint32_t corner = 0; corner < 1u << point.dimensions; ++corner) {
     if (parts[corner] == 0) continue;
     std::array<int64_t, 3> index = lower;
@@ -361,11 +374,14 @@ Texel Mix(const TextureObject& object, const Point& point) {
     for (size_t i = 0; i < sum.size(); ++i) {
       const float value = Float(texel[i]);
       sum[i] += one != 0 ? weight * std::floor(value * one + 0.5f) : weight / kMixParts * value;
+      corners[i][corner] = value;
     }
   }
   Texel mix;
   for (size_t i = 0; i < sum.size(); ++i) {
-    if (one != 0) {
+    if (IsSrgb(object, i)) {
+      sum[i] = NearestHalf(MixOfSrgb(corners[i], parts));
+    } else if (one != 0) {
       sum[i] = FloatOfMix(object, sum[i]);
     } else if (object.grid.kind == ChannelKind::kFloat && object.grid.channel_bytes == 2) {
       sum[i] = NearestHalf(sum[i]);
@@ -411,9 +427,10 @@ std::array<uint32_t, 4> SampleTexture(const TextureObject& object, const Texture
   Texel inside;
   if (FetchInside(object, query, &inside)) return inside;
   Point point = PointOf(object, query);
-  if (query.integers) return Fetch(object, point, point.index);
+  if (query.integers) return NotMixed(object, Fetch(object, point, point.index));
   if (!object.linear_filter || !GivesFloats(object)) {
-    return Fetch(object, point, {Floor(point.at[0]), Floor(point.at[1]), Floor(point.at[2])});
+    return NotMixed(
+        object, Fetch(object, point, {Floor(point.at[0]), Floor(point.at[1]), Floor(point.at[2])}));
   }
   if (MixesAsPlane(object, query.geometry)) point.dimensions = 2;
   return Mix(object, point);
@@ -425,9 +442,10 @@ std::array<uint32_t, 4> GatherTexture(const TextureObject& object, const Texture
   int32_t unused = 0;
   const int64_t x = Between(point.at[0], &unused);
   const int64_t y = Between(point.at[1], &unused);
-  return {Fetch(object, point, {x, y + 1, 0})[channel],
-          Fetch(object, point, {x + 1, y + 1, 0})[channel],
-          Fetch(object, point, {x + 1, y, 0})[channel], Fetch(object, point, {x, y, 0})[channel]};
+  return NotMixed(object, {Fetch(object, point, {x, y + 1, 0})[channel],
+                           Fetch(object, point, {x + 1, y + 1, 0})[channel],
+                           Fetch(object, point, {x + 1, y, 0})[channel],
+                           Fetch(object, point, {x, y, 0})[channel]});
 }
 
 uintptr_t SurfaceAddress(const TextureObject& object, int64_t x, int64_t y, int64_t z, Bytes bytes,

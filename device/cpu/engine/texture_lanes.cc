@@ -27,6 +27,7 @@ struct Axis {
 // What the fetches of a call have in common.
 struct Source {
   const TextureObject& object;
+  bool mixes = false;
   uint32_t dimensions = 1;
   Axis axes[2];
 };
@@ -99,7 +100,7 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
   const bool is_byte = grid.channel_bytes == 1;
   const float most = is_signed ? (is_byte ? 127.0f : 32767.0f) : (is_byte ? 255.0f : 65535.0f);
   const __m512 part = _mm512_div_ps(_mm512_cvtepi32_ps(value), _mm512_set1_ps(most));
-  return _mm512_castps_si512(_mm512_max_ps(part, _mm512_set1_ps(-1)));
+  return _mm512_castps_si512(from.mixes ? part : _mm512_max_ps(part, _mm512_set1_ps(-1)));
 }
 
 // The texels at these places of those of `here`, a channel each.
@@ -161,7 +162,8 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
         _mm512_add_epi32(_mm512_add_epi32(high, _mm512_srai_epi32(high, 8)), _mm512_set1_epi32(4));
     mix = _mm512_add_epi32(parts, _mm512_srai_epi32(more, 3));
   }
-  return _mm512_div_ps(_mm512_cvtepi32_ps(mix), _mm512_set1_ps(OneOfMix(object)));
+  return _mm512_max_ps(_mm512_div_ps(_mm512_cvtepi32_ps(mix), _mm512_set1_ps(OneOfMix(object))),
+                       _mm512_set1_ps(-1));
 }
 
 // The mix of the 2 or 4 texels around `at`, which are coordinates in texels.
@@ -222,12 +224,13 @@ bool IsCommon(const TextureObject& object, const TextureQueries& queries) {
                                                uint32_t* results, uint32_t stride) {
   if (!IsCommon(object, queries)) return false;
   const TexelGrid& grid = object.grid;
+  const bool mixes = object.linear_filter && GivesFloats(object) && !queries.integers;
   Source from = {object,
+                 mixes,
                  queries.geometry == Geometry::k1D ? 1u : 2u,
                  {{ModeOf(object, 0, queries.integers), static_cast<int32_t>(grid.width)},
                   {ModeOf(object, 1, queries.integers), static_cast<int32_t>(grid.height)}}};
   if (object.is_buffer) from.axes[0].mode = AddressMode::kBorder;
-  const bool mixes = object.linear_filter && GivesFloats(object) && !queries.integers;
   const uint32_t coordinates = from.dimensions;
   if (mixes && MixesAsPlane(object, queries.geometry)) from.dimensions = 2;
   for (uint32_t first = 0; first < 32; first += kTogether) {

@@ -63,10 +63,10 @@ inline bool MixesAsPlane(const TextureObject& object, Geometry geometry) {
 inline constexpr int32_t kMixParts = 256;
 
 // What stands for 1 while integers are mixed: all as numbers of 16 bits, but signed bytes as they
-// are (seen on an H200). 0: floats.
+// are (seen on an H200). 0: floats. sRGB is mixed otherwise (srgb.h).
 inline float OneWhileMixed(const TextureObject& object) {
   const TexelGrid& grid = object.grid;
-  if (grid.kind == ChannelKind::kFloat || object.srgb) return 0;
+  if (grid.kind == ChannelKind::kFloat) return 0;
   if (grid.kind == ChannelKind::kUnsigned) return 65535.0f;
   return grid.channel_bytes == 1 ? 127.0f : 32767.0f;
 }

@@ -113,6 +113,8 @@ TEST_F(TextureTest, CubesChooseAFace) {
     const auto& [x, y, z] = directions[face];
     EXPECT_EQ(First(object, At(Geometry::kCube, {x, y, z})), static_cast<float>(face));
   }
+  EXPECT_EQ(First(object, At(Geometry::kCube, {1, -1, 0})), 3) << "of x and y, y";
+  EXPECT_EQ(First(object, At(Geometry::kCube, {1, 1, -1})), 5) << "of all three, z";
 }
 
 TEST_F(TextureTest, IntegersAsTheyAreOrAsFractions) {
@@ -155,8 +157,35 @@ TEST_F(TextureTest, HalvesAndSrgb) {
   object.normalised_reads = object.srgb = true;
   const auto linear = SampleTexture(object, At(Geometry::k1D, {0}));
   EXPECT_EQ(std::bit_cast<float>(linear[0]), 1);
-  EXPECT_NEAR(std::bit_cast<float>(linear[2]), 0.5029f, 1e-3f);
+  EXPECT_EQ(std::bit_cast<float>(linear[2]), 129.0f / 256) << "0.5029 in eight bits";
   EXPECT_NEAR(std::bit_cast<float>(linear[3]), 188 / 255.0f, 1e-6f) << "alpha is not sRGB";
+}
+
+// What an H200 gave (tests/ptx/golden).
+TEST_F(TextureTest, SrgbIsMixedInNumbersOfFewBits) {
+  const uint8_t bytes[] = {4, 238, 238, 200};
+  TextureObject object;
+  object.grid.base = reinterpret_cast<uintptr_t>(bytes);
+  object.grid.width = 4;
+  object.grid.pitch = 4;
+  object.grid.kind = ChannelKind::kUnsigned;
+  object.normalised_reads = object.srgb = object.linear_filter = true;
+  EXPECT_EQ(First(object, At(Geometry::k1D, {0.5f})), 5.0f / 4096);
+  EXPECT_EQ(First(object, At(Geometry::k1D, {1.0f})), 3504.0f / 2 / 4096)
+      << "beside 238 there is nothing of 4";
+  EXPECT_EQ(First(object, At(Geometry::k1D, {2.0f})), 3504.0f / 4096);
+  EXPECT_EQ(First(object, At(Geometry::k1D, {3.0f})), (3504.0f + 2368) / 2 / 4096);
+}
+
+TEST_F(TextureTest, TheLowestByteIsMixedAsItIs) {
+  const int8_t bytes[] = {-128, 127, -128, -128};
+  TextureObject object{.grid = {.base = reinterpret_cast<uintptr_t>(bytes),
+                                .width = 4,
+                                .pitch = 4,
+                                .kind = ChannelKind::kSigned}};
+  object.normalised_reads = object.linear_filter = true;
+  EXPECT_EQ(First(object, At(Geometry::k1D, {1.0f})), -129 / 32767.0f) << "not 0";
+  EXPECT_EQ(First(object, At(Geometry::k1D, {3.0f})), -1) << "and no mix is less than -1";
 }
 
 TEST_F(TextureTest, BuffersGiveZeroOutside) {
