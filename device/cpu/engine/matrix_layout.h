@@ -119,8 +119,7 @@ constexpr QuarterLayout QuarterLayoutOfB(bool by_columns) {
   return Transposed(QuarterLayoutOfA(!by_columns));
 }
 
-// The accumulator or the result. Of halves, a lane has a row; of floats, half of two
-// rows.
+// The accumulator or the result. Of halves, a lane has a row; of floats, half of each of two rows.
 constexpr QuarterLayout QuarterLayoutOfSums(MatrixType type) {
   constexpr uint32_t kLane = kHalvesOfLane;
   constexpr uint32_t kRegister = kHalvesOfRegister;
