@@ -299,7 +299,8 @@ string Suite::OperandText(const Instance& instance, size_t tuple) const {
   string text;
   for (size_t i = 0; i < values_.size(); ++i) {
     const uint32_t count = instance.sources[i].count;
-    for (uint32_t k = 0; k < count; ++k) text.append(" ").append(Hex(values_[i][tuple * count + k]));
+    for (uint32_t k = 0; k < count; ++k)
+      text.append(" ").append(Hex(values_[i][tuple * count + k]));
   }
   return text;
 }
