@@ -323,6 +323,10 @@ inline constexpr uint32_t kTenantGpusMax = 64;
 // Of such a name: a model's, as drivers give it, or a UUID.
 inline constexpr uint32_t kGpuNameBytesMax = 255;
 
+// All that have memory of a device wait for more of it (host/memory), for so long: one is refused.
+// Another thread of theirs may still free some.
+inline constexpr Nanos kAllWaitLeast = 1 * kSecond;
+
 // Swapping (host/memory). A pause of device work shorter than this is no CPU phase: who comes back
 // at once would be moved for nothing.
 inline constexpr Nanos kSwapIdleLeast = 10 * kMillisecond;

@@ -598,8 +598,12 @@ void AddressWindow::SettleWrites(Extent* extent) {
   extent->clean_at = ++clock_;
 }
 
-CUresult AddressWindow::BringIn(const std::vector<uint64_t>& extents, bool keep_slots, Mover* mover,
+CUresult AddressWindow::BringIn(const std::vector<uint64_t>& extents, KeepSlots keep, Mover* mover,
                                 Moved* moved) {
+  const auto stays = [keep](const SwapStore::Slot& slot) {
+    return keep == KeepSlots::kAll ||
+           (keep == KeepSlots::kNotPinned && slot.tier() != SwapTier::kPinned);
+  };
   struct Came {
     Chunk* chunk;
     uint64_t address;
@@ -646,7 +650,7 @@ CUresult AddressWindow::BringIn(const std::vector<uint64_t>& extents, bool keep_
     if (result != CUDA_SUCCESS) {
       DropChunk(one.address, one.bytes, one.chunk);
       away_bytes_ += one.bytes;
-    } else if (!keep_slots && one.chunk->slot != nullptr) {
+    } else if (one.chunk->slot != nullptr && !stays(*one.chunk->slot)) {
       one.chunk->slot.reset();
       one.chunk->changed = true;
     }
@@ -654,8 +658,8 @@ CUresult AddressWindow::BringIn(const std::vector<uint64_t>& extents, bool keep_
   return result == CUDA_SUCCESS && no_room ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-CUresult AddressWindow::SendExtent(uint64_t first, Extent* extent, SwapStore* store, Mover* mover,
-                                   Moved* moved) {
+CUresult AddressWindow::SendExtent(uint64_t first, Extent* extent, SwapStore* store,
+                                   SwapStore::Within within, Mover* mover, Moved* moved) {
   SettleWrites(extent);
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < extent->chunks.size() && result == CUDA_SUCCESS; ++i) {
@@ -673,8 +677,18 @@ CUresult AddressWindow::SendExtent(uint64_t first, Extent* extent, SwapStore* st
       result = leave();
       continue;
     }
-    if (chunk.slot == nullptr) chunk.slot = store->Make(bytes);
-    if (chunk.slot == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (chunk.slot == nullptr) {
+      chunk.slot = store->Make(bytes, within);
+      if (chunk.slot == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (chunk.slot->tier() != SwapTier::kPinned) {
+      // What it has is of no use any more.
+      auto pinned = store->Make(bytes, SwapStore::Within::kPinned);
+      if (pinned != nullptr) {
+        chunk.slot = std::move(pinned);
+      } else if (within == SwapStore::Within::kPinned) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+      }
+    }
     moved->copied += bytes;
     result = mover->Out({at, chunk.slot.get()}, leave);
   }
@@ -682,7 +696,7 @@ CUresult AddressWindow::SendExtent(uint64_t first, Extent* extent, SwapStore* st
 }
 
 CUresult AddressWindow::SendOut(Bytes bytes, const std::vector<uint64_t>& keep, SwapStore* store,
-                                Mover* mover, Moved* moved) {
+                                SwapStore::Within within, Mover* mover, Moved* moved) {
   const Bytes before = mapped_bytes_;
   Trim();
   Bytes going = before - mapped_bytes_;
@@ -700,7 +714,7 @@ CUresult AddressWindow::SendOut(Bytes bytes, const std::vector<uint64_t>& keep, 
     for (size_t i = 0; i < extent.chunks.size(); ++i) {
       if (extent.chunks[i].here) going += ChunkBytes(extent, i);
     }
-    result = SendExtent(first, &extent, store, mover, moved);
+    result = SendExtent(first, &extent, store, within, mover, moved);
     if (result != CUDA_SUCCESS) break;
   }
   const CUresult finished = mover->Finish();

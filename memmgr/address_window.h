@@ -162,18 +162,20 @@ class AddressWindow {
     Bytes copied = 0;
     Bytes moved = 0;  // copied or not
   };
+  // Which slots keep the contents of what has come back, so that it can leave again without a copy.
+  enum class KeepSlots : uint8_t { kNone, kNotPinned, kAll };
   // Makes and maps what is away of the extents, with its contents; what is new to the device is 0.
-  // `keep_slots`: the slots keep the contents too. CUDA_ERROR_OUT_OF_MEMORY: the budget or the
+  // CUDA_ERROR_OUT_OF_MEMORY: the budget or the
   // driver has no room; what came stays. After another failure all that came is away again.
   // Nothing of the session may use the window meanwhile.
-  CUresult BringIn(const std::vector<uint64_t>& extents, bool keep_slots, Mover* mover,
+  CUresult BringIn(const std::vector<uint64_t>& extents, KeepSlots keep, Mover* mover,
                    Moved* moved);
   // Moves contents into the store and releases the device's memory: the cache first, then the
   // extents that were unused for longest, but none of `keep`, until `bytes` have gone.
-  // CUDA_ERROR_OUT_OF_MEMORY: the store is full; what went is gone, the rest is as before. All work
-  // of the session on the device must have ended.
-  CUresult SendOut(Bytes bytes, const std::vector<uint64_t>& keep, SwapStore* store, Mover* mover,
-                   Moved* moved);
+  // CUDA_ERROR_OUT_OF_MEMORY: the store is full, or what is asked for of it; what went is gone, the
+  // rest is as before. All work of the session on the device must have ended.
+  CUresult SendOut(Bytes bytes, const std::vector<uint64_t>& keep, SwapStore* store,
+                   SwapStore::Within within, Mover* mover, Moved* moved);
   // Slots of what is on the device go.
   void DropSpareSlots();
 
@@ -236,7 +238,8 @@ class AddressWindow {
   CUresult AllowAccess(uint64_t address, Bytes bytes);
   // Takes into the chunks what was written since they last told the truth.
   void SettleWrites(Extent* extent);
-  CUresult SendExtent(uint64_t first, Extent* extent, SwapStore* store, Mover* mover, Moved* moved);
+  CUresult SendExtent(uint64_t first, Extent* extent, SwapStore* store, SwapStore::Within within,
+                      Mover* mover, Moved* moved);
   CUresult AllocateShared(Bytes bytes, uint64_t* address);
 
   const device::DriverTable& driver_;

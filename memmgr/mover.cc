@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -82,8 +82,13 @@ CUresult Mover::Out(const Piece& piece, std::function<CUresult()> done) {
     const CUresult copied = StagedOut(piece);
     return copied == CUDA_SUCCESS ? done() : copied;
   }
-  CUresult result = driver_.cuMemcpyDtoHAsync_v2(piece.slot->memory(), piece.address,
-                                                 piece.slot->bytes(), stream_);
+  CUresult result = CUDA_SUCCESS;
+  uint64_t address = piece.address;
+  for (const std::span<std::byte> run : piece.slot->runs()) {
+    result = driver_.cuMemcpyDtoHAsync_v2(run.data(), address, run.size(), stream_);
+    if (result != CUDA_SUCCESS) break;
+    address += run.size();
+  }
   if (result == CUDA_SUCCESS) result = Record(std::move(done));
   while (result == CUDA_SUCCESS && pending_.size() - first_ > kInFlightMax) {
     result = CompleteFirst();
@@ -93,8 +98,13 @@ CUresult Mover::Out(const Piece& piece, std::function<CUresult()> done) {
 
 CUresult Mover::In(const Piece& piece) {
   if (piece.slot->tier() != SwapTier::kPinned) return StagedIn(piece);
-  return driver_.cuMemcpyHtoDAsync_v2(piece.address, piece.slot->memory(), piece.slot->bytes(),
-                                      stream_);
+  uint64_t address = piece.address;
+  for (const std::span<std::byte> run : piece.slot->runs()) {
+    const CUresult result = driver_.cuMemcpyHtoDAsync_v2(address, run.data(), run.size(), stream_);
+    if (result != CUDA_SUCCESS) return result;
+    address += run.size();
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult Mover::Clear(uint64_t address, Bytes bytes) {
@@ -151,7 +161,7 @@ CUresult Mover::StagedOut(const Piece& piece) {
     result = Await(buffer_events_[(i - 1) % kBuffers]);
     if (result != CUDA_SUCCESS) break;
     if (piece.slot->tier() == SwapTier::kPageable) {
-      std::memcpy(piece.slot->memory() + offset, buffer, length);
+      piece.slot->CopyFrom(buffer, offset, length);
       continue;
     }
     for (Bytes at = 0; at < length; at += SwapStore::kFilePieceBytes) {
@@ -181,7 +191,7 @@ CUresult Mover::StagedIn(const Piece& piece) {
     result = Await(buffer_events_[which]);
     if (result != CUDA_SUCCESS) break;
     if (piece.slot->tier() == SwapTier::kPageable) {
-      std::memcpy(buffers_[which], piece.slot->memory() + offset, length);
+      piece.slot->CopyTo(buffers_[which], offset, length);
     } else {
       for (Bytes at = 0; at < length; at += SwapStore::kFilePieceBytes) {
         const absl::Status read = piece.slot->Read(

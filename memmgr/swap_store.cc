@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,33 +23,6 @@ namespace {
 // Of one piece, compressed badly; blocks are whole.
 size_t WorstPieceBytes(Bytes block) {
   return AlignUp(ZSTD_compressBound(SwapStore::kFilePieceBytes), block);
-}
-
-// Registered rather than allocated: in large pages, which take a fraction of the time to make.
-constexpr Bytes kLargePageBytes = 2 * kMiB;
-
-std::byte* MakePinned(const device::DriverTable& driver, Bytes bytes) {
-  const Bytes mapped = bytes + kLargePageBytes;
-  void* const map =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<std::byte*>(map);
-  std::byte* const memory =
-      reinterpret_cast<std::byte*>(AlignUp(reinterpret_cast<uint64_t>(map), kLargePageBytes));
-  if (memory != begin) munmap(begin, static_cast<size_t>(memory - begin));
-  munmap(memory + bytes, static_cast<size_t>(begin + mapped - (memory + bytes)));
-  // Only a wish; without it everything works, slower.
-  (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  if (driver.cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS) {
-    return memory;
-  }
-  munmap(memory, bytes);
-  return nullptr;
-}
-
-void FreePinned(const device::DriverTable& driver, std::byte* memory, Bytes bytes) {
-  driver.cuMemHostUnregister(memory);
-  munmap(memory, bytes);
 }
 
 }  // namespace
@@ -69,78 +43,32 @@ absl::StatusOr<std::unique_ptr<SwapStore>> SwapStore::Open(const device::DriverT
 }
 
 SwapStore::SwapStore(const device::DriverTable& driver, const SwapOptions& options)
-    : driver_(driver), options_(options) {
-  // What compresses badly takes a little more than its size. And of each tier a part that is
-  // smaller than the largest chunk may stay unused.
+    : options_(options), pinned_(driver, options.pinned_bytes, options.chunk_bytes) {
+  // What compresses badly takes a little more than its size. And of each tier but pinned memory a
+  // part that is smaller than the largest chunk may stay unused.
   const Bytes in_file = options.file_bytes / WorstPieceBytes(kBlockBytes) * kFilePieceBytes;
-  for (const Bytes tier : {options.pinned_bytes, options.pageable_bytes, in_file}) {
+  capacity_ = pinned_.capacity();
+  for (const Bytes tier : {options.pageable_bytes, in_file}) {
     const Bytes unused = options.chunk_bytes - kGranuleBytes;
     capacity_ += tier - std::min(tier, unused);
   }
 }
 
-SwapStore::~SwapStore() {
+SwapStore::~SwapStore() = default;
+
+std::unique_ptr<SwapStore::Slot> SwapStore::MakePinned(Bytes bytes) {
+  PinnedPool::Runs runs = pinned_.Take(bytes);
+  if (runs.empty()) return nullptr;
+  std::unique_ptr<Slot> slot(new Slot(this, SwapTier::kPinned, bytes));
+  slot->runs_ = std::move(runs);
   absl::MutexLock lock(&mutex_);
-  for (const auto& [bytes, memory] : pinned_free_) FreePinned(driver_, memory, bytes);
+  used_[static_cast<size_t>(SwapTier::kPinned)] += bytes;
+  return slot;
 }
 
-// Nothing of the driver is called under the lock: making pinned memory takes its time.
-std::byte* SwapStore::TakePinned(Bytes bytes) {
-  std::vector<std::pair<Bytes, std::byte*>> drop;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const auto fit = pinned_free_.find(bytes); fit != pinned_free_.end()) {
-      std::byte* memory = fit->second;
-      pinned_free_.erase(fit);
-      return memory;
-    }
-    // Free memory of other sizes makes room.
-    while (pinned_made_ + bytes > options_.pinned_bytes && !pinned_free_.empty()) {
-      drop.push_back(*pinned_free_.begin());
-      pinned_made_ -= pinned_free_.begin()->first;
-      pinned_free_.erase(pinned_free_.begin());
-    }
-    if (pinned_made_ + bytes <= options_.pinned_bytes) {
-      pinned_made_ += bytes;
-    } else {
-      bytes = 0;
-    }
-  }
-  for (const auto& [old_bytes, old] : drop) FreePinned(driver_, old, old_bytes);
-  if (bytes == 0) return nullptr;
-  if (std::byte* const memory = MakePinned(driver_, bytes); memory != nullptr) return memory;
-  absl::MutexLock lock(&mutex_);
-  pinned_made_ -= bytes;
-  return nullptr;
-}
-
-bool SwapStore::Prepare(Bytes bytes) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (pinned_made_ + bytes > options_.pinned_bytes) return false;
-    pinned_made_ += bytes;
-  }
-  std::byte* const memory = MakePinned(driver_, bytes);
-  absl::MutexLock lock(&mutex_);
-  if (memory == nullptr) {
-    pinned_made_ -= bytes;
-    return false;
-  }
-  pinned_free_.emplace(bytes, memory);
-  return true;
-}
-
-std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes) {
-  std::unique_ptr<Slot> slot;
-  if (options_.pinned_bytes != 0) {
-    if (std::byte* memory = TakePinned(bytes); memory != nullptr) {
-      slot.reset(new Slot(this, SwapTier::kPinned, bytes));
-      slot->memory_ = memory;
-      absl::MutexLock lock(&mutex_);
-      used_[0] += bytes;
-      return slot;
-    }
-  }
+std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes, Within within) {
+  std::unique_ptr<Slot> slot = MakePinned(bytes);
+  if (slot != nullptr || within == Within::kPinned) return slot;
   {
     absl::MutexLock lock(&mutex_);
     Bytes& used = used_[static_cast<size_t>(SwapTier::kPageable)];
@@ -149,7 +77,7 @@ std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes) {
           mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (memory != MAP_FAILED) {
         slot.reset(new Slot(this, SwapTier::kPageable, bytes));
-        slot->memory_ = static_cast<std::byte*>(memory);
+        slot->runs_.emplace_back(static_cast<std::byte*>(memory), bytes);
         used += bytes;
         return slot;
       }
@@ -169,11 +97,11 @@ std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes) {
 SwapStore::Slot::~Slot() { store_->Return(this); }
 
 void SwapStore::Return(Slot* slot) {
-  if (slot->tier_ == SwapTier::kPageable) munmap(slot->memory_, slot->bytes_);
+  if (slot->tier_ == SwapTier::kPageable) munmap(slot->runs_[0].data(), slot->bytes_);
+  if (slot->tier_ == SwapTier::kPinned) pinned_.Return(slot->runs_);
   absl::MutexLock lock(&mutex_);
   Bytes& used = used_[static_cast<size_t>(slot->tier_)];
   used -= slot->tier_ == SwapTier::kFile ? slot->pieces_.size() * kFilePieceBytes : slot->bytes_;
-  if (slot->tier_ == SwapTier::kPinned) pinned_free_.emplace(slot->bytes_, slot->memory_);
   for (const Slot::Piece& piece : slot->pieces_) {
     blocks_free_.insert(blocks_free_.end(), piece.blocks.begin(), piece.blocks.end());
   }
@@ -182,6 +110,30 @@ void SwapStore::Return(Slot* slot) {
 Bytes SwapStore::used(SwapTier tier) const {
   absl::MutexLock lock(&mutex_);
   return used_[static_cast<size_t>(tier)];
+}
+
+void SwapStore::Slot::CopyTo(std::byte* to, Bytes offset, Bytes bytes) const {
+  for (const std::span<std::byte> run : runs_) {
+    if (offset < run.size() && bytes != 0) {
+      const Bytes length = std::min<Bytes>(bytes, run.size() - offset);
+      std::memcpy(to, run.data() + offset, length);
+      to += length;
+      bytes -= length;
+    }
+    offset -= std::min<Bytes>(offset, run.size());
+  }
+}
+
+void SwapStore::Slot::CopyFrom(const std::byte* from, Bytes offset, Bytes bytes) {
+  for (const std::span<std::byte> run : runs_) {
+    if (offset < run.size() && bytes != 0) {
+      const Bytes length = std::min<Bytes>(bytes, run.size() - offset);
+      std::memcpy(run.data() + offset, from, length);
+      from += length;
+      bytes -= length;
+    }
+    offset -= std::min<Bytes>(offset, run.size());
+  }
 }
 
 absl::Status SwapStore::Slot::Write(size_t index, std::span<const std::byte> data) {

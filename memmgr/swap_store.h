@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +25,7 @@
 #include "base/units.h"
 #include "gen/device/driver_table.h"
 #include "memmgr/limits.h"
+#include "memmgr/pinned_pool.h"
 
 namespace consort::memmgr {
 
@@ -53,8 +53,12 @@ class SwapStore {
 
     SwapTier tier() const { return tier_; }
     Bytes bytes() const { return bytes_; }
+    // Of a slot in host memory: where its bytes lie, one run after the other; each of pinned
+    // memory is of one registration.
+    const PinnedPool::Runs& runs() const { return runs_; }
     // Of a slot in host memory.
-    std::byte* memory() const { return memory_; }
+    void CopyTo(std::byte* to, Bytes offset, Bytes bytes) const;
+    void CopyFrom(const std::byte* from, Bytes offset, Bytes bytes);
 
     // For slots in a file: pieces in ascending order, all of kFilePieceBytes but the last. What was
     // written before goes. Reading gives a piece back, or an error where it is not what was
@@ -73,7 +77,7 @@ class SwapStore {
     SwapStore* const store_;
     const SwapTier tier_;
     const Bytes bytes_;
-    std::byte* memory_ = nullptr;
+    PinnedPool::Runs runs_;
     std::vector<Piece> pieces_;
   };
 
@@ -86,33 +90,35 @@ class SwapStore {
   SwapStore(const SwapStore&) = delete;
   SwapStore& operator=(const SwapStore&) = delete;
 
+  enum class Within : uint8_t { kPinned, kAllTiers };
   // Null: no tier has room. Needs the worker's context.
-  std::unique_ptr<Slot> Make(Bytes bytes);
-  // Makes pinned memory for slots of `bytes` ahead, one slot; false: the bound is reached or the
-  // driver gives no more. Needs the worker's context.
-  bool Prepare(Bytes bytes);
+  std::unique_ptr<Slot> Make(Bytes bytes, Within within = Within::kAllTiers);
+  // Makes some of the pinned memory ahead; false: there is all, or the driver gives no more. Needs
+  // the worker's context.
+  bool Prepare() { return pinned_.Prepare(); }
 
   // Bytes of contents that lie in the tier.
   Bytes used(SwapTier tier) const;
   // What fits at least, whatever the contents are and in whatever order slots come and go.
   Bytes capacity() const { return capacity_; }
+  bool has_pinned() const { return pinned_.capacity() != 0; }
+  // Of pinned memory alone.
+  Bytes pinned_capacity() const { return pinned_.capacity(); }
 
  private:
   static constexpr Bytes kBlockBytes = 64 * kKiB;
 
   SwapStore(const device::DriverTable& driver, const SwapOptions& options);
-  std::byte* TakePinned(Bytes bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::unique_ptr<Slot> MakePinned(Bytes bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void Return(Slot* slot);
 
-  const device::DriverTable& driver_;
   const SwapOptions options_;
+  PinnedPool pinned_;
   Bytes capacity_ = 0;
   UniqueFd file_;
 
   mutable absl::Mutex mutex_;
   Bytes used_[kSwapTiers] ABSL_GUARDED_BY(mutex_) = {};
-  Bytes pinned_made_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::multimap<Bytes, std::byte*> pinned_free_ ABSL_GUARDED_BY(mutex_);  // by size
   uint64_t blocks_made_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> blocks_free_ ABSL_GUARDED_BY(mutex_);
 };

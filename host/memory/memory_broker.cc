@@ -415,6 +415,36 @@ void MemoryBroker::GrantRoom() {
   }
 }
 
+std::list<MemoryBroker::Waiter>::iterator MemoryBroker::RefuseWaiter(
+    std::list<Waiter>::iterator waiter, Nanos now) {
+  waiter->client->answers_[waiter->number] = MemoryClient::Answer::kNo;
+  waiter->client->usage_.waited_nanos +=
+      static_cast<uint64_t>(std::max<Nanos>(now - waiter->since, 0));
+  ++totals_.refused;
+  return waiters_.erase(waiter);
+}
+
+std::list<MemoryBroker::Waiter>::iterator MemoryBroker::FindStuck(Nanos now) {
+  // The youngest request of each client, the latest first.
+  std::vector<std::list<Waiter>::iterator> latest;
+  for (auto it = waiters_.end(); it != waiters_.begin();) {
+    --it;
+    if (it->device || ClaimOf(*it->client) == 0) continue;
+    if (now - it->since < kAllWaitLeast) return waiters_.end();
+    if (std::none_of(latest.begin(), latest.end(),
+                     [&](const auto& other) { return other->client == it->client; })) {
+      latest.push_back(it);
+    }
+  }
+  const auto holders =
+      std::count_if(clients_.begin(), clients_.end(),
+                    [this](const MemoryClient* client) { return ClaimOf(*client) != 0; });
+  if (latest.empty() || static_cast<size_t>(holders) > latest.size()) return waiters_.end();
+  return *std::min_element(latest.begin(), latest.end(), [](const auto& a, const auto& b) {
+    return a->client->terms_.priority < b->client->terms_.priority;
+  });
+}
+
 void MemoryBroker::Expire(Nanos now) {
   bool any = false;
   for (auto it = waiters_.begin(); it != waiters_.end();) {
@@ -422,10 +452,16 @@ void MemoryBroker::Expire(Nanos now) {
       ++it;
       continue;
     }
-    it->client->answers_[it->number] = MemoryClient::Answer::kNo;
-    it->client->usage_.waited_nanos += static_cast<uint64_t>(now - it->since);
-    ++totals_.refused;
-    it = waiters_.erase(it);
+    it = RefuseWaiter(it, now);
+    any = true;
+  }
+  if (const auto stuck = FindStuck(now); stuck != waiters_.end()) {
+    LOG(WARNING)
+        << "an application of " << stuck->client->terms_.tenant << " is refused "
+        << stuck->bytes / kMiB
+        << " MiB: all that have memory wait for more, and none would ever get it. Programs "
+           "that allocate piece by piece can reserve the whole first (consort.h)";
+    RefuseWaiter(stuck, now);
     any = true;
   }
   // Who waited behind it may fit.
@@ -472,7 +508,7 @@ void MemoryBroker::Run() {
     } else if (preparing) {
       // Pinned memory takes longer to make than to fill.
       mutex_.Unlock();
-      preparing = store_->Prepare(rules_.chunk_granules * memmgr::kGranuleBytes);
+      preparing = store_->Prepare();
       LOG_IF(INFO, !preparing) << "swapping: pinned memory is ready";
       mutex_.Lock();
     } else {
@@ -540,16 +576,26 @@ bool MemoryBroker::Step(memmgr::Mover* mover, Nanos now) {
   }
   const auto first = admission::NextAdmitted(rules_.order, queue, UINT64_MAX);
   const Wish& wish = wishes[*first];
+  // A part of it makes room in the store for what must leave the device; rather that than slower
+  // tiers.
   store_full_ = false;
-  if (MakeRoom(mover, wish, wish.bytes - DeviceFree(), now)) return true;
-  // A part of it makes room in the store for what must leave the device.
-  // (It may have gone while another was moved.)
-  return store_full_ && wish.bring &&
-         std::find(clients_.begin(), clients_.end(), wish.client) != clients_.end() &&
+  if (store_->has_pinned()) {
+    if (MakeRoom(mover, wish, Within::kPinned, now)) return true;
+    if (!store_full_) return false;
+    if (BringPart(mover, wish)) return true;
+    store_full_ = false;
+  }
+  return MakeRoom(mover, wish, Within::kAllTiers, now) || (store_full_ && BringPart(mover, wish));
+}
+
+bool MemoryBroker::BringPart(memmgr::Mover* mover, const Wish& wish) {
+  // It may have gone while another was moved.
+  return wish.bring && std::find(clients_.begin(), clients_.end(), wish.client) != clients_.end() &&
          BringIn(mover, wish.client, DeviceFree()) != 0;
 }
 
-bool MemoryBroker::MakeRoom(memmgr::Mover* mover, const Wish& wish, Bytes shortage, Nanos now) {
+bool MemoryBroker::MakeRoom(memmgr::Mover* mover, const Wish& wish, Within within, Nanos now) {
+  const Bytes shortage = wish.bytes - std::min(wish.bytes, DeviceFree());
   std::vector<MemoryClient*> clients;
   std::vector<admission::Candidate> candidates;
   for (MemoryClient* client : clients_) {
@@ -595,17 +641,17 @@ bool MemoryBroker::MakeRoom(memmgr::Mover* mover, const Wish& wish, Bytes shorta
   const size_t i = victims.leave.front();
   const std::vector<uint64_t> keep =
       clients[i] == wish.client ? wish.client->wanted_ : std::vector<uint64_t>();
-  return SendOut(mover, clients[i], std::min(shortage, candidates[i].bytes), keep) != 0;
+  return SendOut(mover, clients[i], std::min(shortage, candidates[i].bytes), keep, within) != 0;
 }
 
 Bytes MemoryBroker::SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes bytes,
-                            const std::vector<uint64_t>& keep) {
+                            const std::vector<uint64_t>& keep, Within within) {
   client->state_ = MemoryClient::State::kMoving;
   const Bytes before = client->device_;
   mutex_.Unlock();
   const Nanos begin = MonotonicNow();
   memmgr::AddressWindow::Moved moved;
-  const CUresult result = client->window_->SendOut(bytes, keep, store_, mover, &moved);
+  const CUresult result = client->window_->SendOut(bytes, keep, store_, within, mover, &moved);
   const Nanos took = MonotonicNow() - begin;
   mutex_.Lock();
   client->state_ = MemoryClient::State::kIdle;
@@ -619,13 +665,21 @@ Bytes MemoryBroker::SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes by
   if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_OPERATING_SYSTEM) {
     // The store has no room, or its disk; what did not go is still where it was.
     store_full_ = true;
-    DropSpareSlots();
+    if (within == Within::kAllTiers) DropSpareSlots();
   } else if (result != CUDA_SUCCESS) {
     client->failure_ = result;
     LOG(ERROR) << "swapping out: " << device::ResultName(driver_, result);
   }
   changed_.SignalAll();
   return before - client->device_;
+}
+
+memmgr::AddressWindow::KeepSlots MemoryBroker::Keepable() const {
+  const Bytes claims = Claims();
+  if (store_->pinned_capacity() >= claims) return KeepSlots::kAll;
+  // Pinned memory that another's contents need would cost more than the copy that it saves: they
+  // would go to slower slots.
+  return store_->capacity() >= claims ? KeepSlots::kNotPinned : KeepSlots::kNone;
 }
 
 Bytes MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client, Bytes room) {
@@ -636,11 +690,11 @@ Bytes MemoryBroker::BringIn(memmgr::Mover* mover, MemoryClient* client, Bytes ro
   const bool part = room < away;
   planned_ = std::min(room, away);
   const Bytes before = client->device_;
-  const bool keep_slots = !part && store_->capacity() >= Claims();
+  const KeepSlots keep = part ? KeepSlots::kNone : Keepable();
   mutex_.Unlock();
   const Nanos begin = MonotonicNow();
   memmgr::AddressWindow::Moved moved;
-  const CUresult result = client->window_->BringIn(client->wanted_, keep_slots, mover, &moved);
+  const CUresult result = client->window_->BringIn(client->wanted_, keep, mover, &moved);
   const Nanos now = MonotonicNow();
   mutex_.Lock();
   const Bytes missing = std::exchange(planned_, 0);

@@ -255,6 +255,12 @@ class MemoryBroker {
   bool DeviceWanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GrantRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whom to refuse because all that have room wait for more, and for long enough, so that none
+  // would ever get it; waiters_.end(): there is no need.
+  std::list<Waiter>::iterator FindStuck(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Erases it; returns the next.
+  std::list<Waiter>::iterator RefuseWaiter(std::list<Waiter>::iterator waiter, Nanos now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Run();
   // Who waits for device memory.
@@ -268,12 +274,19 @@ class MemoryBroker {
   std::vector<Wish> Wishes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One step for them. False: nothing can be done now.
   bool Step(memmgr::Mover* mover, Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool MakeRoom(memmgr::Mover* mover, const Wish& wish, Bytes shortage, Nanos now)
+  using Within = memmgr::SwapStore::Within;
+  bool MakeRoom(memmgr::Mover* mover, const Wish& wish, Within within, Nanos now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What of its set fits now.
+  bool BringPart(memmgr::Mover* mover, const Wish& wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopAsking() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // How much has left the device.
   Bytes SendOut(memmgr::Mover* mover, MemoryClient* client, Bytes bytes,
-                const std::vector<uint64_t>& keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+                const std::vector<uint64_t>& keep, Within within)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  using KeepSlots = memmgr::AddressWindow::KeepSlots;
+  // What has room for everything that there is need not be given back.
+  KeepSlots Keepable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `room`: at most so much of what it wants; if that is not all, it goes on waiting. How much
   // came.
   Bytes BringIn(memmgr::Mover* mover, MemoryClient* client, Bytes room)

@@ -258,6 +258,37 @@ TEST(SessionMemory, WaitsNoLongerThanItsTenantSays) {
   EXPECT_EQ(world.broker->Totals().waiting, 0u);
 }
 
+TEST(SessionMemory, WhereAllThatHaveMemoryWaitForMoreOneIsRefused) {
+  World world(64 * kMiB);
+  Guest a(&world, Waiting(kLong));
+  Guest b(&world, Waiting(kLong));
+  Guest c(&world, Waiting(kLong));
+  a.MustAllocate(30 * kMiB);
+  const uint64_t of_b = b.MustAllocate(30 * kMiB);
+  const uint32_t first = a.StartAllocate(20 * kMiB);
+  // Has nothing that anybody could wait for.
+  const uint32_t poor = c.StartAllocate(20 * kMiB);
+  const uint32_t last = b.StartAllocate(20 * kMiB);
+  EXPECT_EQ(b.peer().Await(last), kOutOfMemory);
+  EXPECT_FALSE(a.peer().Arrived(first));
+  // It can go on now, and so can they.
+  b.Free(of_b);
+  EXPECT_EQ(a.peer().Await(first), CUDA_SUCCESS);
+  EXPECT_FALSE(c.peer().Arrived(poor));
+}
+
+TEST(SessionMemory, OfThoseThatWaitForEachOtherTheLeastImportantIsRefused) {
+  World world(64 * kMiB);
+  Guest humble(&world, Waiting(kLong, 1));
+  Guest proud(&world, Waiting(kLong, 2));
+  humble.MustAllocate(30 * kMiB);
+  proud.MustAllocate(30 * kMiB);
+  const uint32_t first = humble.StartAllocate(20 * kMiB);
+  const uint32_t last = proud.StartAllocate(20 * kMiB);
+  EXPECT_EQ(humble.peer().Await(first), kOutOfMemory);
+  EXPECT_FALSE(proud.peer().Arrived(last));
+}
+
 TEST(SessionMemory, MemoryOfTheDeadIsFree) {
   World world(64 * kMiB);
   auto a = std::make_unique<Guest>(&world);
@@ -477,6 +508,25 @@ TEST(SessionMemory, WhatWasNeverWrittenOrIsUnchangedIsNotCopied) {
   EXPECT_EQ(a.Read(of_a, 1)[0], std::byte{1});
   EXPECT_EQ(world.broker->Totals().swapped_out_bytes, first);
   EXPECT_GT(world.broker->Totals().clean_bytes, 25 * kMiB);
+}
+
+// Contents that are on the device again need no pinned memory that another's need.
+TEST(SessionMemory, WhatFitsPinnedMemoryGoesNowhereSlower) {
+  World world(24 * kMiB, Swap(24 * kMiB, 64 * kMiB, 0));
+  Guest a(&world);
+  Guest b(&world);
+  Guest* const guests[] = {&a, &b};
+  uint64_t addresses[2] = {};
+  for (size_t i = 0; i < 2; ++i) addresses[i] = guests[i]->MustAllocate(16 * kMiB);
+  for (uint8_t round = 1; round <= 3; ++round) {
+    for (size_t i = 0; i < 2; ++i) {
+      guests[i]->Fill(addresses[i], round, 16 * kMiB);
+      EXPECT_EQ(guests[i]->Read(addresses[i] + 16 * kMiB - 1, 1)[0], std::byte{round});
+      EXPECT_EQ(world.broker->Totals().swapped[1], 0u);
+    }
+  }
+  EXPECT_GE(world.broker->Totals().swapped_out_bytes, 60 * kMiB);
+  EXPECT_GT(world.broker->Totals().swapped[0], 0u);
 }
 
 // It has been away and is here unchanged, so that without more it would not be copied again.

@@ -136,7 +136,7 @@ absl::Status MoveSlots::TurnOut(MoveLink* link, bool all) {
 absl::Status MoveSlots::CopyAway(const memmgr::AddressWindow::Piece& from, Bytes offset,
                                  Bytes bytes, std::byte* to) {
   if (from.slot->tier() != memmgr::SwapTier::kFile) {
-    std::memcpy(to, from.slot->memory() + offset, bytes);
+    from.slot->CopyTo(to, offset, bytes);
     return absl::OkStatus();
   }
   constexpr Bytes kPiece = memmgr::SwapStore::kFilePieceBytes;
