@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/status/statusor.h"
 #include "base/log.h"
 #include "vmsock/vhost_user/limits.h"
 
@@ -270,12 +271,7 @@ Connection::IoResult Connection::ReadInto(std::span<iovec> pieces, uint64_t& rec
   if (count > 0) {
     received = static_cast<uint64_t>(count);
     if (message.msg_controllen == 0) return IoResult::kOk;
-    UniqueFd descriptor = TakeDescriptor(message);
-    if (!descriptor.valid() || !TakeConduit(std::move(descriptor))) return IoResult::kOk;
-    // The byte that it came with is the last that was read, and none of the guest's. Source:
-    // unix(7).
-    --received;
-    return backlog_empty() ? BeginConduit() : IoResult::kOk;
+    return TakeConduit(TakeDescriptor(message), received);
   }
   if (count == 0) {
     host_ended_ = true;
@@ -300,16 +296,22 @@ Connection::IoResult Connection::ReadConduit(std::span<const iovec> pieces, uint
   return IoResult::kOk;
 }
 
-bool Connection::TakeConduit(UniqueFd memory) {
-  if (window_bytes_ > kConduitWindowBytesMax) return false;
+Connection::IoResult Connection::TakeConduit(UniqueFd memory, uint64_t& received) {
+  if (!memory.valid()) return IoResult::kOk;
   absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> conduit =
       ConduitDeviceEnd::Create(std::move(memory));
-  if (!conduit.ok()) {
-    VLOG(1) << "vsock: guest port " << ports_.guest_port << ": " << conduit.status();
-    return false;
+  // Another service's own business, and its byte is data.
+  if (absl::IsInvalidArgument(conduit.status())) return IoResult::kOk;
+  static_assert(kReceiveWindowBytesDefault <= kConduitWindowBytesMax);
+  if (!conduit.ok() || window_bytes_ > kConduitWindowBytesMax) {
+    LOG(ERROR) << "vsock: guest port " << ports_.guest_port << " gets no conduit: "
+               << (conduit.ok() ? "its window is too large" : conduit.status().ToString());
+    return IoResult::kFailed;
   }
   conduit_ = *std::move(conduit);
-  return true;
+  // The byte that it came with is the last that was read, and none of the guest's. Source: unix(7).
+  --received;
+  return backlog_empty() ? BeginConduit() : IoResult::kOk;
 }
 
 Connection::IoResult Connection::BeginConduit() {

@@ -145,8 +145,9 @@ class Connection {
   uint32_t UnreadPacketLimit() const;
   // Sends pieces until done or the socket is full; `sent` is the sum.
   IoResult SendPieces(std::span<const iovec> pieces, uint64_t& sent);
-  // Takes what a descriptor that came from the host is good for. False: it is no conduit.
-  bool TakeConduit(UniqueFd memory);
+  // A descriptor came from the host with the last of `received` bytes, which is no data if it is a
+  // conduit's.
+  IoResult TakeConduit(UniqueFd memory, uint64_t& received);
   // Lets the guest's bytes go through the conduit from here on, if there is one and nothing before
   // them is left.
   IoResult BeginConduit();
