@@ -42,14 +42,15 @@ struct Frame {
 
 // What another process of the same side needs to go on with a channel where this one stops.
 struct ChannelHandover {
-  int socket = -1;  // borrowed
-  int memory = -1;  // of rings, borrowed; -1: there are none
-  Bytes request_ring_bytes = 0;
+  int socket = -1;               // borrowed
+  int memory = -1;               // of rings or a conduit, borrowed; -1: there is none
+  Bytes request_ring_bytes = 0;  // of a conduit: 0
   Bytes reply_ring_bytes = 0;
   // Positions in the rings: what was received and released, and what was sent.
   uint64_t received = 0;
   uint64_t sent = 0;
-  // Bytes of a stream that were read and are not received; valid until the next call.
+  // Bytes of a stream that were read and are not received; valid until the next call. Those of a
+  // conduit lie in its memory, too.
   std::span<const std::byte> unread;
 };
 
@@ -102,7 +103,8 @@ class Channel {
   // Ends both directions; the peer sees kClosed after what was flushed before. Idempotent.
   virtual void Close() = 0;
 
-  // The transport's name for people: "unix+rings", "vsock", "unix", "tcp".
+  // The transport's name for people: "unix+rings", "conduit", "vsock", "unix",
+  // "tcp".
   virtual const char* name() const = 0;
 };
 

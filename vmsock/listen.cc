@@ -314,12 +314,14 @@ absl::Status RefuseClient(int fd, uint32_t status, const std::string& text, Nano
 absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& hello,
                                             wire::Welcome welcome,
                                             const HostChannelOptions& options) {
-  const bool rings = options.allow_rings && (hello.features & wire::kFeatureRings) != 0 &&
+  const bool rings = options.allow_rings && !options.conduit &&
+                     (hello.features & wire::kFeatureRings) != 0 &&
                      SocketFamily(socket.get()) == AF_UNIX;
   welcome.features &= ~wire::kFeatureRings;
   HostChannel result;
   if (!rings) {
     RETURN_IF_ERROR(SendWelcome(socket.get(), welcome, -1, {}, options.timeout));
+    if (options.conduit) return OpenConduit(std::move(socket), {}, options.timeout);
     result.channel = StreamChannel::Create(std::move(socket));
     if (result.channel == nullptr) return ErrnoStatus(errno, "making a stream channel");
     return result;
@@ -338,6 +340,16 @@ absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& 
   return result;
 }
 
+absl::StatusOr<HostChannel> OpenConduit(UniqueFd socket, std::span<const std::byte> unread,
+                                        Nanos timeout) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ConduitChannel> channel,
+                   ConduitChannel::Open(std::move(socket), unread, timeout));
+  HostChannel result;
+  result.conduit = channel.get();
+  result.channel = std::move(channel);
+  return result;
+}
+
 absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
                                               const ChannelHandover& from) {
   const absl::Status wrong = absl::InvalidArgumentError("a channel that is none was handed over");
@@ -349,6 +361,13 @@ absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
       channel->Abandon();
       return wrong;
     }
+    result.channel = std::move(channel);
+    return result;
+  }
+  if (from.request_ring_bytes == 0) {
+    ASSIGN_OR_RETURN(std::unique_ptr<ConduitChannel> channel,
+                     ConduitChannel::Resume(std::move(socket), std::move(memory)));
+    result.conduit = channel.get();
     result.channel = std::move(channel);
     return result;
   }

@@ -25,6 +25,7 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "vmsock/channel.h"
+#include "vmsock/conduit_channel.h"
 #include "vmsock/limits.h"
 #include "vmsock/ring_channel.h"
 #include "vmsock/wire/handshake.h"
@@ -130,10 +131,14 @@ struct HostChannel {
   std::unique_ptr<Channel> channel;
   // The rings' memory, to be registered with a device; empty without rings. Part of `channel`.
   std::span<std::byte> shared_memory;
+  // `channel`, where it is one.
+  ConduitChannel* conduit = nullptr;
 };
 
 struct HostChannelOptions {
   bool allow_rings = true;
+  // The other end is our vsock device, which makes conduits (conduit.h); then there are no rings.
+  bool conduit = false;
   RingSizes ring_sizes;
   Nanos timeout = kHandshakeTimeout;
 };
@@ -146,8 +151,13 @@ absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& 
                                             wire::Welcome welcome,
                                             const HostChannelOptions& options);
 
+// The channel of a session whose Welcome was sent, to our vsock device, with what was read of the
+// stream since then. As ConduitChannel::Open.
+absl::StatusOr<HostChannel> OpenConduit(UniqueFd socket, std::span<const std::byte> unread,
+                                        Nanos timeout);
+
 // Goes on with a session's channel that another process has described and abandons. `from` names
-// its descriptors, of which this takes over `socket` and `memory` (empty without rings).
+// its descriptors, of which this takes over `socket` and `memory` (empty without rings or conduit).
 // kInvalidArgument: it cannot be such a channel's. kResourceExhausted: no memory.
 absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
                                               const ChannelHandover& from);

@@ -115,6 +115,9 @@ struct TenantRates {
   friend bool operator==(const TenantRates&, const TenantRates&) = default;
 };
 
+// The front door of virtual machines whose vsock device is consortd's.
+inline constexpr char kVhostUserDoor[] = "vhost-user";
+
 struct OpenSession {
   static constexpr MessageKind kKind = MessageKind::kOpenSession;
   uint64_t session = 0;

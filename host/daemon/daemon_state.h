@@ -26,7 +26,7 @@
 namespace consort::host {
 
 // One more whenever the fields change.
-inline constexpr uint64_t kDaemonStateVersion = 2;
+inline constexpr uint64_t kDaemonStateVersion = 3;
 
 struct DaemonState {
   static constexpr int kNone = -1;  // no descriptor

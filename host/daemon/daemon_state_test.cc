@@ -26,6 +26,7 @@ vhost_user::VsockDeviceState Device() {
   connection.host_port = 7000;
   connection.window_bytes = 65536;
   connection.host = 40;
+  connection.conduit = {{90, true, 0x200001, 0x280002, 0x240003, 0x70004, 77, 78, 79}};
   connection.backlog = {std::byte{1}, std::byte{2}, std::byte{3}};
   connection.forwarded = 0xfffffff0;
   connection.forwarded_reported = 0xffffff00;
@@ -123,7 +124,7 @@ TEST(DaemonState, IsReadAsItWasWritten) {
   EXPECT_EQ(read->terms[0].rates, state.terms[0].rates);
   EXPECT_THAT(DescriptorsOf(*read),
               ::testing::UnorderedElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, 41, 42, 43, 44,
-                                              45, 46, 47, 48, 49, 50));
+                                              45, 46, 47, 48, 49, 50, 90));
   EXPECT_EQ(read->vms[0].device, state.vms[0].device);
   EXPECT_EQ(read->vms[0].vgpus, state.vms[0].vgpus);
   EXPECT_TRUE(read->vms[1].device.frontends.empty());
@@ -136,7 +137,7 @@ TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
   bytes[8] ^= std::byte{64};
   const auto read = DecodeDaemonState(bytes);
   EXPECT_TRUE(absl::IsFailedPrecondition(read.status())) << read.status();
-  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 66, this one reads 2"));
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 67, this one reads 3"));
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("when no application runs"));
 }
 

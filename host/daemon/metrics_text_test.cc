@@ -58,6 +58,8 @@ DaemonStatus Example() {
   vm.device.interrupts = 9;
   vm.device.bytes_from_guest = 700;
   vm.device.bytes_to_guest = 40;
+  vm.device.socket_bytes_from_guest = 256;
+  vm.device.socket_bytes_to_guest = 24;
   status.refused["limit"] = 5;
   status.unsupported_calls["cuFoo"] = 8;
   return status;
@@ -93,8 +95,10 @@ TEST(MetricsText, HasWhatTheStatusSays) {
   EXPECT_EQ(NumberOf(text, "consort_vm_kicks_total{vm=\"web-1\"}"), 12);
   EXPECT_EQ(NumberOf(text, "consort_vm_interrupts_total{vm=\"web-1\"}"), 9);
   const std::string copied = "consort_vm_copied_bytes_total{vm=\"web-1\",direction=\"";
-  EXPECT_EQ(NumberOf(text, copied + "from_guest\"}"), 700);
-  EXPECT_EQ(NumberOf(text, copied + "to_guest\"}"), 40);
+  EXPECT_EQ(NumberOf(text, copied + "from_guest\",by=\"device\"}"), 700);
+  EXPECT_EQ(NumberOf(text, copied + "from_guest\",by=\"other_end\"}"), 256);
+  EXPECT_EQ(NumberOf(text, copied + "to_guest\",by=\"device\"}"), 40);
+  EXPECT_EQ(NumberOf(text, copied + "to_guest\",by=\"other_end\"}"), 24);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"limit\"}"), 5);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"no_device\"}"), 0);
   EXPECT_EQ(NumberOf(text, "consort_unsupported_calls_total{function=\"cuFoo\"}"), 8);

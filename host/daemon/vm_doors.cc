@@ -44,7 +44,7 @@ absl::StatusOr<UniqueFd> VmDoors::Connect(EventLoop* loop, const std::string& na
   Connection connection;
   connection.fd.Reset(ends[1]);
   connection.vm = name;
-  connection.front_door = "vhost-user";
+  connection.front_door = kVhostUserDoor;
   connection.peer = absl::StrCat("port ", guest_port);
   {
     absl::MutexLock lock(&shared->mutex);

@@ -58,6 +58,17 @@ void DescribeConnection(Coder& coder, Connection& connection) {
   coder.Number(connection.host_port);
   coder.Number(connection.window_bytes);
   coder.Number(connection.host);
+  coder.Each(connection.conduit, [&](auto& conduit) {
+    coder.Number(conduit.memory);
+    coder.Number(conduit.begun);
+    coder.Number(conduit.begin);
+    coder.Number(conduit.head);
+    coder.Number(conduit.tail);
+    coder.Number(conduit.credited);
+    coder.Number(conduit.next_piece);
+    coder.Number(conduit.piece_offset);
+    coder.Number(conduit.taken);
+  });
   coder.Bytes(connection.backlog);
   coder.Number(connection.forwarded);
   coder.Number(connection.forwarded_reported);

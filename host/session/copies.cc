@@ -77,6 +77,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
     std::byte pageable[kPageableBytesMax];
     if (pinned) {
       std::memcpy(pageable, source, bytes);
+      copied_bytes_ += bytes;
       source = pageable;
     }
     return driver_.cuMemcpyHtoDAsync_v2(request.dst, source, bytes, stream->driver);
@@ -91,6 +92,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
     result = staging_.Take(bytes, &item.piece);
     if (result != CUDA_SUCCESS) return result;
     std::memcpy(item.piece.memory, source, bytes);
+    copied_bytes_ += bytes;
     source = item.piece.memory;
   }
   if (contiguous) {

@@ -68,13 +68,22 @@ absl::Status Session::Arrive(MoveLink* link) {
   handover.received = state.received;
   handover.sent = state.sent;
   handover.unread = state.unread;
-  ASSIGN_OR_RETURN(HostChannel opened, ResumeHostChannel(std::move(descriptors.socket),
-                                                         std::move(descriptors.rings), handover));
+  // A conduit changes the stream, which is this worker's from MoveCommit on.
+  const bool conduit = ComesThroughConduit() && !descriptors.rings.valid();
+  HostChannel opened;
+  if (!conduit) {
+    ASSIGN_OR_RETURN(opened, ResumeHostChannel(std::move(descriptors.socket),
+                                               std::move(descriptors.rings), handover));
+  }
   std::unique_ptr<Channel, AbandonChannel> channel(opened.channel.release());
   RETURN_IF_ERROR(link->Send(restored));
   MoveCommit commit;
   RETURN_IF_ERROR(link->Expect(&commit));
   opened.channel.reset(channel.release());
+  if (conduit) {
+    ASSIGN_OR_RETURN(opened,
+                     OpenConduit(std::move(descriptors.socket), state.unread, kHandshakeTimeout));
+  }
   deferred_error_ = static_cast<CUresult>(state.deferred_error);
   UseChannel(std::move(opened));
   return absl::OkStatus();

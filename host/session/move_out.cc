@@ -280,12 +280,13 @@ absl::Status Session::CheckQuiet() {
 absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descriptors) {
   ChannelHandover channel;
   if (!channel_->Describe(&channel)) return absl::InternalError("its channel is not at rest");
-  state->rings = channel.memory >= 0;
+  // A connection that ends here takes no memory along.
+  state->rings = channel.memory >= 0 && !departure_->leaves;
   state->request_ring_bytes = channel.request_ring_bytes;
   state->reply_ring_bytes = channel.reply_ring_bytes;
   state->received = channel.received;
   state->sent = channel.sent;
-  state->unread.assign(channel.unread.begin(), channel.unread.end());
+  if (!state->rings) state->unread.assign(channel.unread.begin(), channel.unread.end());
   state->deferred_error = deferred_error_;
   descriptors->emplace_back(MoveDescriptor::kSocket, channel.socket);
   if (state->rings) descriptors->emplace_back(MoveDescriptor::kRings, channel.memory);

@@ -5,9 +5,18 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "gen/wire/requests.h"
 
 namespace consort::host {
+namespace {
+
+// Of a frame with TransferData, before its data.
+constexpr uint32_t kTransferHeadBytes = sizeof(wire::FrameHeader) + 3 * sizeof(uint64_t);
+// Smaller pieces are copied: waking up to take them back would cost more.
+constexpr uint32_t kLentBytesMin = 64 * kKiB;
+
+}  // namespace
 
 std::byte* Outbox::Begin(wire::FrameHeader header, uint32_t body_bytes) {
   header.bytes = wire::FrameBytes(body_bytes);
@@ -29,23 +38,51 @@ void Outbox::End() {
   unflushed_ = true;
 }
 
-bool Outbox::TrySendTransferData(const Kept& data) {
+void Outbox::EncodeTransferHead(const Kept& data, std::byte* at) {
   wire::TransferDataEvent event;
   event.transfer = data.transfer;
   event.offset = data.offset;
+  wire::Encoder encoder(at + sizeof(wire::FrameHeader), event.BodyBytes());
+  event.Encode(encoder);
+  const uint64_t length = data.bytes;
+  CHECK(encoder.at() == at + kTransferHeadBytes);
+  std::memcpy(encoder.at() - sizeof(length), &length, sizeof(length));
   event.data = {data.piece.memory, data.bytes};
   wire::FrameHeader header;
   header.bytes = wire::FrameBytes(event.BodyBytes());
   header.opcode = static_cast<uint16_t>(wire::TransferDataEvent::kOpcode);
-  std::byte* at = channel_->TryReserve(header.bytes);
-  if (at == nullptr) return false;
   std::memcpy(at, &header, sizeof(header));
-  wire::Encoder encoder(at + sizeof(header), header.bytes - sizeof(header));
-  event.Encode(encoder);
-  channel_->Commit();
+}
+
+bool Outbox::TrySendTransferData(const Kept& data) {
+  const uint32_t padded = (data.bytes + 7) & ~7u;
+  const bool lend = conduit_ != nullptr && data.bytes >= kLentBytesMin;
+  std::byte* at = channel_->TryReserve(lend ? kTransferHeadBytes : kTransferHeadBytes + padded);
+  if (at == nullptr) return false;
+  EncodeTransferHead(data, at);
   unflushed_ = true;
+  if (lend) {
+    // Pieces are multiples of 8.
+    std::memset(data.piece.memory + data.bytes, 0, padded - data.bytes);
+    lent_.push_back({conduit_->CommitWith({data.piece.memory, padded}), data.piece});
+    return true;
+  }
+  std::memcpy(at + kTransferHeadBytes, data.piece.memory, data.bytes);
+  std::memset(at + kTransferHeadBytes + data.bytes, 0, padded - data.bytes);
+  copied_bytes_ += data.bytes;
+  channel_->Commit();
   staging_->Return(data.piece);
   return true;
+}
+
+void Outbox::TakeBackLent() {
+  if (lent_.empty()) return;
+  const uint64_t taken = conduit_->taken();
+  while (!lent_.empty() && lent_.front().until <= taken) {
+    staging_->Return(lent_.front().piece);
+    lent_.pop_front();
+  }
+  if (!lent_.empty()) conduit_->AwaitTaken(lent_.front().until);
 }
 
 void Outbox::SendTransferData(uint64_t transfer, uint64_t offset, uint32_t bytes,
@@ -78,6 +115,7 @@ bool Outbox::Pump() {
     kept_.pop_front();
   }
   if (unflushed_) unflushed_ = channel_->Flush() == ChannelStatus::kAgain;
+  TakeBackLent();
   return kept_.empty() && !unflushed_;
 }
 

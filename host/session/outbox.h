@@ -14,14 +14,17 @@
 
 #include "host/session/staging.h"
 #include "vmsock/channel.h"
+#include "vmsock/conduit_channel.h"
 #include "vmsock/wire/frame.h"
 
 namespace consort::host {
 
 class Outbox {
  public:
-  // Both are borrowed for the outbox's life.
-  Outbox(Channel* channel, Staging* staging) : channel_(channel), staging_(staging) {}
+  // All are borrowed for the outbox's life. `conduit`: `channel`, if it is one and staging has its
+  // memory; then large pieces are sent from where they are. Else null.
+  Outbox(Channel* channel, Staging* staging, ConduitChannel* conduit)
+      : channel_(channel), staging_(staging), conduit_(conduit) {}
 
   // Room for the body of a frame with `header`, whose length is set here; 8-aligned, until End.
   // body_bytes <= kFrameBytesMax - header.
@@ -29,17 +32,19 @@ class Outbox {
   void End();
 
   // Sends bytes [offset, offset + bytes) of a transfer, which lie at the beginning of `piece`; the
-  // piece goes back to staging when they are in the channel.
+  // piece goes back to staging when they are in the channel, or were taken from where they are.
   void SendTransferData(uint64_t transfer, uint64_t offset, uint32_t bytes,
                         const Staging::Piece& piece);
 
-  // Moves what was kept into the channel and makes all of it visible to the guest.
-  // False: something is left for later.
+  // Moves what was kept into the channel and makes all of it visible to the guest. Gives pieces
+  // back that were taken. False: something is left for later.
   bool Pump();
   // Whether there is room for more: nothing was kept.
   bool empty() const { return kept_.empty(); }
   // Whether everything is on its way: Pump has nothing to do until there is more.
-  bool flushed() const { return kept_.empty() && !unflushed_; }
+  bool flushed() const { return kept_.empty() && !unflushed_ && lent_.empty(); }
+  // Bytes of transfers that a CPU has copied into the channel.
+  uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
   struct Kept {
@@ -49,11 +54,23 @@ class Outbox {
     uint32_t bytes = 0;
     Staging::Piece piece;
   };
+  // A piece that the channel sends from, until so much was taken.
+  struct Lent {
+    uint64_t until = 0;
+    Staging::Piece piece;
+  };
   bool TrySendTransferData(const Kept& data);
+  // The header and all fields but the data, which is the last; `at` has room for
+  // kTransferHeadBytes.
+  static void EncodeTransferHead(const Kept& data, std::byte* at);
+  void TakeBackLent();
 
   Channel* const channel_;
   Staging* const staging_;
+  ConduitChannel* const conduit_;
   std::deque<Kept> kept_;
+  std::deque<Lent> lent_;
+  uint64_t copied_bytes_ = 0;
   bool in_channel_ = false;  // the frame between Begin and End
   bool unflushed_ = false;
 };

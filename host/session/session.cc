@@ -90,6 +90,8 @@ bool Session::Run(SessionEnded* ended) {
     gate_.Join(GetText(open_.tenant), open_.weight, open_.session);
     Loop();
     if (record_ != nullptr) record_->BeginWork();
+    VLOG(1) << "session " << open_.session << ": " << copied_bytes() << " bytes of "
+            << account_.bytes_to_device + account_.bytes_to_host << " of copies by a CPU";
     channel_->Close();
     UnshareAll();
   } else {
@@ -204,26 +206,35 @@ absl::Status Session::OpenChannel() {
   }
   welcome.resume_token = open_.resume_token;
   if (!open_.resume_token.empty()) welcome.features |= wire::kFeatureResume;
-  ASSIGN_OR_RETURN(HostChannel opened, OpenHostChannel(std::move(connection_), open_.hello, welcome,
-                                                       HostChannelOptions{}));
+  HostChannelOptions options;
+  options.conduit = ComesThroughConduit();
+  ASSIGN_OR_RETURN(HostChannel opened,
+                   OpenHostChannel(std::move(connection_), open_.hello, welcome, options));
   UseChannel(std::move(opened));
   return BeginKeeping();
 }
 
+bool Session::ComesThroughConduit() const { return GetText(open_.channel) == kVhostUserDoor; }
+
 void Session::UseChannel(HostChannel opened) {
   rings_ = !opened.shared_memory.empty();
-  if (!opened.shared_memory.empty()) {
+  const std::span<std::byte> memory =
+      opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
+  if (!memory.empty()) {
     // Copies to the device are then read straight from the ring.
-    const CUresult registered = driver_.cuMemHostRegister_v2(
-        opened.shared_memory.data(), opened.shared_memory.size(), CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult registered =
+        driver_.cuMemHostRegister_v2(memory.data(), memory.size(), CU_MEMHOSTREGISTER_PORTABLE);
     if (registered == CUDA_SUCCESS) {
-      registered_rings_ = opened.shared_memory;
+      registered_rings_ = memory;
     } else {
       LOG(WARNING) << "rings not registered (" << device::ResultName(driver_, registered)
                    << "): copies take one more step";
     }
   }
-  outbox_ = std::make_unique<Outbox>(opened.channel.get(), &staging_);
+  ConduitChannel* const conduit = registered_rings_.empty() ? nullptr : opened.conduit;
+  static_assert(kConduitBulkBytes >= Staging::kBytes);
+  if (conduit != nullptr) staging_.Use(conduit->bulk_memory());
+  outbox_ = std::make_unique<Outbox>(opened.channel.get(), &staging_, conduit);
   absl::MutexLock lock(&channel_mutex_);
   channel_ = std::move(opened.channel);
   if (stop_) channel_->Close();

@@ -102,6 +102,11 @@ class Session final : private Handlers, private PendingSink {
   SessionUsage Usage() const;
   // All that was used. After Run, on its thread.
   SessionUsage FinalUsage();
+  // Bytes of copies between guest and device that a CPU of this worker has moved, between its
+  // channel and memory that the driver reads or writes. After Run, on its thread.
+  Bytes copied_bytes() const {
+    return copied_bytes_ + (outbox_ != nullptr ? outbox_->copied_bytes() : 0);
+  }
 
   // What the guest has told since the last time of functions that its library lacks. Any thread.
   std::vector<host::UnsupportedCalls> TakeUnsupportedCalls();
@@ -235,6 +240,8 @@ class Session final : private Handlers, private PendingSink {
   // Puts the record to rest if nothing goes on.
   void TendRecord();
   absl::Status WriteRecord(const ChannelHandover& channel);
+  // The guest is behind a vsock device that makes conduits (vmsock/conduit.h).
+  bool ComesThroughConduit() const;
   absl::Status ReadVariables(SessionState* state);
   absl::Status CopyVariable(const std::function<CUresult(CUstream)>& copy);
   void KeepSharedHost(const SessionState& state);
@@ -597,6 +604,7 @@ class Session final : private Handlers, private PendingSink {
   Nanos last_progress_ = 0;
   Nanos sleep_ = 0;
   SessionEnded account_;
+  Bytes copied_bytes_ = 0;  // to the device
   RoundTrips round_trips_;
 
   // Copies of account_ and device_time_ for Usage(): written by the loop, read by the worker's main

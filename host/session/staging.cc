@@ -6,22 +6,31 @@
 namespace consort::host {
 
 Staging::~Staging() {
-  if (memory_ != nullptr) driver_.cuMemFreeHost(memory_);
+  if (owned_) driver_.cuMemFreeHost(memory_);
 }
 
 CUresult Staging::Make() {
-  constexpr Bytes kLarge = kStagingPieces * kStagingPieceBytes;
-  constexpr Bytes kSmall = kStagingSmallPieces * kStagingSmallPieceBytes;
   void* memory = nullptr;
-  const CUresult result =
-      driver_.cuMemHostAlloc(&memory, kLarge + kSmall, CU_MEMHOSTALLOC_PORTABLE);
+  const CUresult result = driver_.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE);
   if (result != CUDA_SUCCESS) return result;
-  memory_ = static_cast<std::byte*>(memory);
+  owned_ = true;
+  Divide(static_cast<std::byte*>(memory));
+  return CUDA_SUCCESS;
+}
+
+void Staging::Use(std::span<std::byte> memory) {
+  CHECK(memory_ == nullptr);
+  CHECK_GE(memory.size(), kBytes);
+  Divide(memory.data());
+}
+
+void Staging::Divide(std::byte* memory) {
+  constexpr Bytes kLarge = kStagingPieces * kStagingPieceBytes;
+  memory_ = memory;
   for (uint32_t i = kStagingPieces; i-- > 0;) large_.push_back(memory_ + i * kStagingPieceBytes);
   for (uint32_t i = kStagingSmallPieces; i-- > 0;) {
     small_.push_back(memory_ + kLarge + i * kStagingSmallPieceBytes);
   }
-  return CUDA_SUCCESS;
 }
 
 CUresult Staging::Take(Bytes bytes, Piece* piece) {

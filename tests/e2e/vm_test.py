@@ -5,6 +5,7 @@
 Skipped with the reason where QEMU or a kernel cannot be had. Asserts behaviour, never speed.
 """
 
+import json
 import pathlib
 import re
 import tempfile
@@ -29,6 +30,8 @@ PROGRAMS_OF_OLD_KERNEL = ("vector_add", "matrix_multiply", "histogram", "streams
 FRAME_BYTES = 16 + 11 * 8 + 16
 # Its code, as nvcc makes it, and what its runtime asks at the start, at most.
 PROGRAM_BYTES = 512 * 1024
+# What goes before a session's channel, and queries, at most.
+GREETINGS_BYTES = 64 * 1024
 
 
 def setUpModule():
@@ -85,6 +88,13 @@ class VmCase(unittest.TestCase):
 
 
 class OneGuest(VmCase):
+    def counted(self):
+        """What the metrics count of machines: values by name and labels."""
+        with urllib.request.urlopen(self.daemon.metrics_url(), timeout=stack.PATIENCE_SECONDS) as answer:
+            text = answer.read().decode("ascii")
+        found = re.findall(r"^consort_vm_(\w+)_total{(.*)} (\S+)$", text, re.MULTILINE)
+        return {(name, labels): float(value) for name, labels, value in found}
+
     def check_programs(self, flavour, names):
         daemon = self.start_daemon("guest")
         guest = self.start_guest(flavour, commands(names), names, "guest")
@@ -119,13 +129,10 @@ class OneGuest(VmCase):
         guest = self.start_guest("6.12", [vm.Command("many_launches", ("/usr/bin/many_launches", str(launches), "1"))],
                                  ["many_launches"], "guest")
         self.expect_success(guest, ["many_launches"])
-        with urllib.request.urlopen(self.daemon.metrics_url(), timeout=stack.PATIENCE_SECONDS) as answer:
-            text = answer.read().decode("ascii")
-        found = re.findall(r"^consort_vm_(\w+)_total{(.*)} (\S+)$", text, re.MULTILINE)
-        counted = {(name, labels): float(value) for name, labels, value in found}
+        counted = self.counted()
         kicks = counted["kicks", 'vm="guest"']
         interrupts = counted["interrupts", 'vm="guest"']
-        copied = counted["copied_bytes", 'vm="guest",direction="from_guest"']
+        copied = counted["copied_bytes", 'vm="guest",direction="from_guest",by="device"']
         print(f"a launch: {kicks / launches:.3f} kicks, {interrupts / launches:.3f} interrupts, "
               f"{copied / launches:.0f} bytes")
         self.assertGreater(kicks, 0)
@@ -133,6 +140,39 @@ class OneGuest(VmCase):
         # What the requests take on the wire, with the program's code and start.
         self.assertGreater(copied, launches * FRAME_BYTES)
         self.assertLess(copied, launches * FRAME_BYTES + PROGRAM_BYTES)
+        # Greetings; the launches go through memory.
+        self.assertLess(counted["copied_bytes", 'vm="guest",direction="from_guest",by="other_end"'], GREETINGS_BYTES)
+
+    def test_bulk_data_is_copied_once_each_way(self):
+        self.daemon = self.enterContext(stack.Daemon(self.folder, ("guest",), metrics="127.0.0.1:0"))
+        guest = self.start_guest("6.12", commands(["big_copy"]), ["big_copy"], "guest")
+        self.expect_success(guest, ["big_copy"])
+        session = self.daemon.wait_for_account(lambda all: len(all) == 1)[0]
+        counted = self.counted()
+        for direction, bulk in (("from_guest", session["bytes_to_device"]), ("to_guest", session["bytes_to_host"])):
+            copied = {by: counted["copied_bytes", f'vm="guest",direction="{direction}",by="{by}"'] for by in ("device", "other_end")}
+            print(f"{direction}: {sum(copied.values()) / bulk:.4f} copies of {bulk} bytes")
+            self.assertGreaterEqual(copied["device"], bulk)
+            self.assertLess(copied["device"], 1.02 * bulk + PROGRAM_BYTES)
+            self.assertLess(copied["other_end"], GREETINGS_BYTES)
+
+    def test_a_program_moves_to_the_hosts_other_device_and_back(self):
+        """Its stream's memory goes from worker to worker, with what the machine has put there meanwhile."""
+        self.daemon = self.enterContext(stack.Daemon(self.folder, ("guest",), device="cpu", arguments=("--devices", "2")))
+        command = vm.Command("wanderer", ("sh", "-c", "head -n 1 /dev/ttyS0 | /usr/bin/wanderer 4"), timeout_s=200)
+        guest = self.start_guest("6.12", [command], ["wanderer"], "guest")
+
+        def session():
+            return (json.loads(self.daemon.control("status", "--output", "json"))["sessions"] or [None])[0]
+
+        stack.wait_for(lambda: session() and session()["kernel_launches"] > 0, "a program that computes", 120)
+        for device in (1, 0):
+            self.daemon.control("migrate", "wanderer", "--to", str(device))
+            self.assertEqual(session()["device"], device)
+            launches = session()["kernel_launches"]
+            stack.wait_for(lambda: session()["kernel_launches"] > launches, "a program that goes on", 60)
+        guest.type("go on")
+        self.expect_success(guest, ["wanderer"])
 
     def test_a_paused_guest_goes_on_where_it_was(self):
         self.start_daemon("guest")

@@ -7,11 +7,36 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
+#include "absl/status/statusor.h"
 #include "base/log.h"
 #include "vmsock/vhost_user/limits.h"
 
 namespace consort::vhost_user {
+namespace {
+
+// Descriptors that are looked at in one message of the host; a conduit comes alone.
+constexpr size_t kDescriptorsPerMessage = 4;
+
+// The first descriptor of a message; the others are closed.
+UniqueFd TakeDescriptor(msghdr& message) {
+  UniqueFd first;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      UniqueFd owned(descriptor);
+      if (!first.valid()) first = std::move(owned);
+    }
+  }
+  return first;
+}
+
+}  // namespace
 
 Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
                        uint32_t window_bytes)
@@ -22,7 +47,7 @@ Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch
       watch_(std::move(watch)) {}
 
 Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
-                       EventSet::Watch watch)
+                       EventSet::Watch watch, std::unique_ptr<ConduitDeviceEnd> conduit)
     : response_pending(state.response_pending),
       credit_update_pending(state.credit_update_pending),
       credit_request_pending(state.credit_request_pending),
@@ -34,6 +59,7 @@ Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
       window_bytes_(state.window_bytes),
       fd_(std::move(fd)),
       watch_(std::move(watch)),
+      conduit_(std::move(conduit)),
       backlog_(state.backlog),
       forwarded_(state.forwarded),
       forwarded_reported_(state.forwarded_reported),
@@ -51,10 +77,13 @@ Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
 
 ConnectionState Connection::Save() const {
   const auto backlog = std::span(backlog_).subspan(backlog_begin_);
+  std::vector<ConduitDeviceEnd::State> conduit;
+  if (conduit_ != nullptr) conduit.push_back(conduit_->Save());
   return {.guest_port = ports_.guest_port,
           .host_port = ports_.host_port,
           .window_bytes = window_bytes_,
           .host = fd_.get(),
+          .conduit = std::move(conduit),
           .backlog = {backlog.begin(), backlog.end()},
           .forwarded = forwarded_,
           .forwarded_reported = forwarded_reported_,
@@ -115,17 +144,22 @@ void Connection::NoteSent(uint32_t bytes) {
 }
 
 uint32_t Connection::ReportForwarded() {
+  if (writes_memory()) forwarded_ += static_cast<uint32_t>(conduit_->TakeCredit(window_bytes_));
   credit_update_pending = false;
   forwarded_reported_ = forwarded_;
   return forwarded_;
 }
 
-bool Connection::NeedsCreditUpdate() const {
+bool Connection::NeedsCreditUpdate() {
+  if (guest_shutdown_ & kShutdownSend) return false;
+  if (writes_memory()) forwarded_ += static_cast<uint32_t>(conduit_->TakeCredit(window_bytes_));
   // Recent guests cap their send window at their own receive buffer (Linux c0e42fb0e0): a threshold
   // from our window alone might never be reached.
   const uint32_t guest_sends_at_most = std::min(window_bytes_, peer_window_);
-  return !(guest_shutdown_ & kShutdownSend) &&
-         forwarded_ - forwarded_reported_ >= std::max<uint32_t>(guest_sends_at_most / 2, 1);
+  const uint32_t worth_telling = std::max<uint32_t>(guest_sends_at_most / 2, 1);
+  const uint32_t untold = forwarded_ - forwarded_reported_;
+  return untold >= worth_telling ||
+         (writes_memory() && conduit_->AwaitCredit(worth_telling - untold, window_bytes_));
 }
 
 Connection::IoResult Connection::SendPieces(std::span<const iovec> pieces, uint64_t& sent) {
@@ -164,10 +198,19 @@ Connection::IoResult Connection::SendPieces(std::span<const iovec> pieces, uint6
 Connection::IoResult Connection::Forward(std::span<const iovec> pieces, uint64_t bytes) {
   if (guest_shutdown_ & kShutdownSend) return IoResult::kFailed;
   uint64_t sent = 0;
-  if (backlog_empty() && SendPieces(pieces, sent) != IoResult::kOk) return IoResult::kFailed;
+  if (!writes_memory() && backlog_empty() && SendPieces(pieces, sent) != IoResult::kOk) {
+    return IoResult::kFailed;
+  }
   if (host_refuses_) {
     // Nobody will read it. The guest is told by SHUTDOWN; until it knows, its bytes count as taken.
     forwarded_ += static_cast<uint32_t>(bytes);
+    return IoResult::kOk;
+  }
+  if (writes_memory()) {
+    // No room is left only where the guest sends more than its window.
+    bool bell = false;
+    if (!conduit_->Write(pieces, bytes, &bell)) return IoResult::kFailed;
+    if (bell) RingBell();
     return IoResult::kOk;
   }
   forwarded_ += static_cast<uint32_t>(sent);
@@ -204,6 +247,7 @@ Connection::IoResult Connection::Flush() {
   // An idle connection holds no memory.
   backlog_ = {};
   backlog_begin_ = 0;
+  if (BeginConduit() != IoResult::kOk) return IoResult::kFailed;
   if ((guest_shutdown_ & kShutdownSend) && !write_ended_) {
     write_ended_ = true;
     shutdown(fd_.get(), SHUT_WR);  // fails only where there is nothing left to end
@@ -213,16 +257,21 @@ Connection::IoResult Connection::Flush() {
 
 Connection::IoResult Connection::ReadInto(std::span<iovec> pieces, uint64_t& received) {
   received = 0;
+  if (reads_memory()) return ReadConduit(pieces, received);
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = std::min<size_t>(pieces.size(), IOV_MAX);
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))];
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
   ssize_t count = 0;
   do {
-    count = recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    count = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (count < 0 && errno == EINTR);
   if (count > 0) {
     received = static_cast<uint64_t>(count);
-    return IoResult::kOk;
+    if (message.msg_controllen == 0) return IoResult::kOk;
+    return TakeConduit(TakeDescriptor(message), received);
   }
   if (count == 0) {
     host_ended_ = true;
@@ -233,10 +282,82 @@ Connection::IoResult Connection::ReadInto(std::span<iovec> pieces, uint64_t& rec
   return IoResult::kOk;
 }
 
+Connection::IoResult Connection::ReadConduit(std::span<const iovec> pieces, uint64_t& received) {
+  bool bell = false;
+  received = conduit_->Read(pieces, &bell);
+  if (bell) RingBell();
+  if (conduit_->corrupt()) return IoResult::kFailed;
+  if (received > 0) return IoResult::kOk;
+  if (host_left_) {
+    host_ended_ = true;
+    return IoResult::kEnd;
+  }
+  readable_ = conduit_->AwaitPieces();
+  return IoResult::kOk;
+}
+
+Connection::IoResult Connection::TakeConduit(UniqueFd memory, uint64_t& received) {
+  if (!memory.valid()) return IoResult::kOk;
+  absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> conduit =
+      ConduitDeviceEnd::Create(std::move(memory));
+  // Another service's own business, and its byte is data.
+  if (absl::IsInvalidArgument(conduit.status())) return IoResult::kOk;
+  static_assert(kReceiveWindowBytesDefault <= kConduitWindowBytesMax);
+  if (!conduit.ok() || window_bytes_ > kConduitWindowBytesMax) {
+    LOG(ERROR) << "vsock: guest port " << ports_.guest_port << " gets no conduit: "
+               << (conduit.ok() ? "its window is too large" : conduit.status().ToString());
+    return IoResult::kFailed;
+  }
+  conduit_ = *std::move(conduit);
+  // The byte that it came with is the last that was read, and none of the guest's. Source: unix(7).
+  --received;
+  return backlog_empty() ? BeginConduit() : IoResult::kOk;
+}
+
+Connection::IoResult Connection::BeginConduit() {
+  if (!reads_memory() || writes_memory() || host_refuses_) return IoResult::kOk;
+  conduit_->PrepareBegin(forwarded_);
+  iovec byte{const_cast<std::byte*>(&kConduitBell), 1};  // sendmsg does not write to it
+  msghdr message{};
+  message.msg_iov = &byte;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int descriptor = conduit_->memory();
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
+  if (sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
+    conduit_->Begun();
+    return IoResult::kOk;
+  }
+  // A later edge tries again.
+  if (errno == EAGAIN || errno == EINTR) return IoResult::kOk;
+  if (errno != EPIPE) return IoResult::kFailed;
+  host_refuses_ = true;
+  return IoResult::kOk;
+}
+
+void Connection::RingBell() {
+  // A socket that is full of bells wakes as well; who has gone is heard of by its end.
+  [[maybe_unused]] const ssize_t sent =
+      send(fd_.get(), &kConduitBell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 void Connection::TakeEvents(uint32_t events) {
+  if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) host_left_ = true;
   if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
   if (events & EPOLLOUT) writable_ = true;
   if (events & EPOLLHUP) host_refuses_ = true;
+  if (reads_memory() && (events & EPOLLIN)) {
+    std::byte bells[64];
+    while (recv(fd_.get(), bells, sizeof(bells), MSG_DONTWAIT) ==
+           static_cast<ssize_t>(sizeof(bells))) {
+    }
+  }
 }
 
 void Connection::TakeGuestShutdown(uint32_t flags) {
@@ -259,6 +380,7 @@ uint32_t Connection::TakeShutdownToTell() {
 }
 
 void Connection::CloseHost() {
+  conduit_.reset();
   watch_.Reset();
   fd_.Reset();
 }

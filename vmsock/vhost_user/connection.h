@@ -8,6 +8,10 @@
 //   guest->host: open -> (guest: SHUTDOWN send) finishing -> (backlog written, SHUT_WR) closed
 //   host->guest: open -> (host: end of file; or guest: SHUTDOWN receive) closed
 //
+// A host that serves a session asks for a conduit (conduit.h): then bytes go through memory, and
+// the descriptor carries bells. Each direction changes over where a descriptor of that memory comes
+// in the stream: the host's with its next read, the guest's once the backlog is empty.
+//
 // Guest bytes that the host descriptor does not take at once are copied into a backlog and their
 // chain is returned: the tx ring's 128 entries are shared by all connections, so a slow reader must
 // not keep any. The backlog is bounded by the window that the guest was granted; what lies in it is
@@ -21,12 +25,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "vmsock/conduit.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
 #include "vmsock/vhost_user/packet.h"
@@ -51,8 +57,9 @@ class Connection {
   Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
              uint32_t window_bytes);
   // Goes on with one that was saved; `state` fits its bounds. `fd` and `watch` are empty if it had
-  // given its descriptor back.
-  Connection(uint64_t id, const ConnectionState& state, UniqueFd fd, EventSet::Watch watch);
+  // given its descriptor back, `conduit` if it has none.
+  Connection(uint64_t id, const ConnectionState& state, UniqueFd fd, EventSet::Watch watch,
+             std::unique_ptr<ConduitDeviceEnd> conduit);
   ConnectionState Save() const;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -73,8 +80,9 @@ class Connection {
   void NoteSent(uint32_t bytes);
   // What the host side has taken so far, for a header that goes out now.
   uint32_t ReportForwarded();
-  // The guest may be waiting to hear that its bytes were taken.
-  bool NeedsCreditUpdate() const;
+  // The guest may be waiting to hear that its bytes were taken. If not, an edge of the host
+  // descriptor tells when that changes.
+  bool NeedsCreditUpdate();
   // Enough small packets are unread that their number, not their bytes, will stop us soon.
   bool NearPacketLimit() const;
 
@@ -96,6 +104,12 @@ class Connection {
 
   // --- state ---
 
+  // Bytes to the host, and from it, go through memory that the host uses where they lie. Those that
+  // do not are copied once more, by whoever has the other end.
+  bool writes_memory() const { return conduit_ != nullptr && conduit_->begun(); }
+  bool reads_memory() const { return conduit_ != nullptr; }
+  // The host has written what cannot be into its conduit; reset the connection.
+  bool broken() const { return conduit_ != nullptr && conduit_->corrupt(); }
   // Edges of the host descriptor (EPOLLIN, ...).
   void TakeEvents(uint32_t events);
   // The guest will not send (kShutdownSend), or not receive (kShutdownReceive). Follow with Flush.
@@ -131,6 +145,14 @@ class Connection {
   uint32_t UnreadPacketLimit() const;
   // Sends pieces until done or the socket is full; `sent` is the sum.
   IoResult SendPieces(std::span<const iovec> pieces, uint64_t& sent);
+  // A descriptor came from the host with the last of `received` bytes, which is no data if it is a
+  // conduit's.
+  IoResult TakeConduit(UniqueFd memory, uint64_t& received);
+  // Lets the guest's bytes go through the conduit from here on, if there is one and nothing before
+  // them is left.
+  IoResult BeginConduit();
+  IoResult ReadConduit(std::span<const iovec> pieces, uint64_t& received);
+  void RingBell();
 
   const uint64_t id_;
   const PortPair ports_;
@@ -138,6 +160,7 @@ class Connection {
   // In this order: the watch must go before its descriptor does.
   UniqueFd fd_;
   EventSet::Watch watch_;
+  std::unique_ptr<ConduitDeviceEnd> conduit_;
 
   // guest->host
   std::vector<std::byte> backlog_;
@@ -154,6 +177,7 @@ class Connection {
   uint32_t sent_ = 0;
   std::deque<uint32_t> unread_ends_;  // value of sent_ behind each packet that is not wholly read
   bool readable_ = false;
+  bool host_left_ = false;   // nothing comes behind what the descriptor or the conduit has now
   bool host_ended_ = false;  // end of file was read
 
   uint32_t guest_shutdown_ = 0;

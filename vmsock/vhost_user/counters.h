@@ -34,6 +34,8 @@ struct Counters {
   Counter packets_to_guest;
   Counter bytes_from_guest;
   Counter bytes_to_guest;
+  Counter socket_bytes_from_guest;
+  Counter socket_bytes_to_guest;
   Counter kicks;
   Counter interrupts;
   Counter device_resets;

@@ -22,6 +22,7 @@ absl::Status CheckConnection(const ConnectionState& connection) {
   if (connection.window_bytes < kReceiveWindowBytesMin) {
     return Wrong("window of", connection.window_bytes);
   }
+  if (connection.conduit.size() > 1) return Wrong("conduits:", connection.conduit.size());
   if (connection.backlog.size() > connection.window_bytes) {
     return Wrong("bytes that the host has not taken:", connection.backlog.size());
   }
@@ -104,7 +105,10 @@ std::vector<int> DescriptorsOf(const VsockDeviceState& state) {
     for (const QueueState& queue : frontend.backend.queues) {
       for (const int descriptor : {queue.kick, queue.call, queue.err}) add(descriptor);
     }
-    for (const ConnectionState& connection : frontend.muxer.connections) add(connection.host);
+    for (const ConnectionState& connection : frontend.muxer.connections) {
+      add(connection.host);
+      for (const ConduitDeviceEnd::State& conduit : connection.conduit) add(conduit.memory);
+    }
   }
   return descriptors;
 }

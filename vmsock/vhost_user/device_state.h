@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "vmsock/conduit.h"
 #include "vmsock/vhost_user/memory_map.h"
 #include "vmsock/vhost_user/virtqueue.h"
 
@@ -26,7 +27,8 @@ struct ConnectionState {
   uint32_t guest_port = 0;
   uint32_t host_port = 0;
   uint32_t window_bytes = 0;
-  int host = kNoDescriptor;  // none: given back early
+  int host = kNoDescriptor;                      // none: given back early
+  std::vector<ConduitDeviceEnd::State> conduit;  // one or none
 
   std::vector<std::byte> backlog;
   uint32_t forwarded = 0;

@@ -2,7 +2,8 @@
 // vmsock/vhost_user/limits.h: every bound of the device, with its reason. Immutable.
 //
 // What one VM can make the device hold at most: kReceiveBudgetBytes of undelivered stream bytes,
-// kConnectionsPerVmMax connections (a descriptor and about 1 KiB each), kMessagePayloadBytesMax of
+// kConnectionsPerVmMax connections (a descriptor and about 1 KiB each, of a session also a
+// descriptor and a mapping of kConduitBytes of its worker's), kMessagePayloadBytesMax of
 // an unfinished vhost-user message. Reaching a bound is normal: the request that would pass it is
 // refused.
 #ifndef CONSORT_VMSOCK_VHOST_USER_LIMITS_H_
@@ -52,8 +53,9 @@ inline constexpr uint32_t kBreaksLoggedMax = 16;
 // connection's smallest window must take one whole packet.
 inline constexpr uint32_t kPacketPayloadBytesMax = 64 * kKiB;
 
-// Connections of one VM, those being closed included. Each costs a host descriptor, and a host
-// process commonly may open 1,024 to 4,096 of them for all of its VMs.
+// Connections of one VM, those being closed included. Each costs a host descriptor, a session's two
+// (there are kSessionsPerWorker a device, host/limits.h), and a host process commonly may open
+// 1,024 to 4,096 of them for all of its VMs.
 inline constexpr size_t kConnectionsPerVmMax = 1024;
 // Undelivered guest->host bytes of one VM: the sum of all receive windows never passes it.
 inline constexpr Bytes kReceiveBudgetBytes = 256 * kMiB;

@@ -116,7 +116,12 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
       // Adding it reports what it is ready for: no edge is lost.
       ASSIGN_OR_RETURN(watch, WatchHost(fd, id));
     }
-    auto connection = std::make_unique<Connection>(id, one, std::move(fd), std::move(watch));
+    std::unique_ptr<ConduitDeviceEnd> conduit;
+    for (const ConduitDeviceEnd::State& end : one.conduit) {
+      ASSIGN_OR_RETURN(conduit, ConduitDeviceEnd::Restore(fds->Take(end.memory), end));
+    }
+    auto connection =
+        std::make_unique<Connection>(id, one, std::move(fd), std::move(watch), std::move(conduit));
     windows_granted_ += connection->window_bytes();
     if (!connection->detached) by_ports_[connection->ports()] = connection.get();
     QueueIfReady(*connection);
@@ -225,6 +230,7 @@ void Muxer::AppendToBatch(Connection* connection, uint32_t payload_bytes) {
 void Muxer::FlushBatch(Virtqueue& tx) {
   if (batch_.chain_count == 0) return;
   Connection& connection = *batch_.connection;
+  if (!connection.writes_memory()) counters_->socket_bytes_from_guest.Add(batch_.bytes);
   const Connection::IoResult result = connection.Forward(batch_.pieces, batch_.bytes);
   counters_->bytes_from_guest.Add(batch_.bytes);
   for (size_t i = 0; i < batch_.chain_count; ++i) tx.Push(tx_chains_[i].head, 0);
@@ -401,7 +407,7 @@ absl::Status Muxer::FillRx(Virtqueue& rx, bool& more, bool& starved) {
       starved = true;
       return absl::OkStatus();
     }
-    if (result == TurnResult::kMore) QueueIfReady(connection);
+    if (result == TurnResult::kMore || connection.broken()) QueueIfReady(connection);
   }
   if (!ready_.empty() || !resets_.empty()) more = true;
   return absl::OkStatus();
@@ -415,6 +421,10 @@ absl::StatusOr<bool> Muxer::SendControl(Virtqueue& rx, Connection& connection, u
 }
 
 absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& connection) {
+  if (connection.broken()) {
+    ResetConnection(connection);
+    return TurnResult::kIdle;
+  }
   if (connection.response_pending) {
     ASSIGN_OR_RETURN(const bool sent, SendControl(rx, connection, kOpResponse, 0));
     if (!sent) return TurnResult::kStarved;
@@ -484,8 +494,10 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
   if (chain_count == 0) return TurnResult::kStarved;
 
   uint64_t received = 0;
+  const bool from_memory = connection.reads_memory();
   const Connection::IoResult result = connection.ReadInto(rx_pieces_, received);
   moved += received;
+  if (!from_memory) counters_->socket_bytes_to_guest.Add(received);
   uint16_t used = 0;
   for (uint64_t left = received; left > 0; ++used) {
     const uint32_t bytes = static_cast<uint32_t>(std::min<uint64_t>(left, room[used]));
@@ -536,7 +548,8 @@ void Muxer::QueueIfReady(Connection& connection) {
       connection.readable() && connection.SendableBytes() > 0 && connection.SendablePackets() > 0;
   const bool ready = connection.response_pending || can_send_data ||
                      connection.HasShutdownToTell() || connection.credit_update_pending ||
-                     connection.NeedsCreditUpdate() || connection.credit_request_pending;
+                     connection.NeedsCreditUpdate() || connection.credit_request_pending ||
+                     connection.broken();
   if (!ready) return;
   connection.queued = true;
   ready_.push_back(&connection);
@@ -589,6 +602,8 @@ void Muxer::Detach(Connection& connection) {
 }
 
 void Muxer::ResetConnection(Connection& connection) {
+  LOG_IF(WARNING, connection.broken()) << "vsock: guest port " << connection.ports().guest_port
+                                       << ": a worker wrote nonsense into its conduit";
   counters_->connections_reset.Add();
   AddReset(kHostCid, connection.ports(), kTypeStream);
   Remove(connection);

@@ -292,6 +292,8 @@ VsockDeviceStats VsockDevice::stats() const {
           .packets_to_guest = counters_.packets_to_guest.Get(),
           .bytes_from_guest = counters_.bytes_from_guest.Get(),
           .bytes_to_guest = counters_.bytes_to_guest.Get(),
+          .socket_bytes_from_guest = counters_.socket_bytes_from_guest.Get(),
+          .socket_bytes_to_guest = counters_.socket_bytes_to_guest.Get(),
           .kicks = counters_.kicks.Get(),
           .interrupts = counters_.interrupts.Get(),
           .device_resets = counters_.device_resets.Get(),

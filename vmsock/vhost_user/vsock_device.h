@@ -61,6 +61,9 @@ struct VsockDeviceStats {
   uint64_t packets_to_guest = 0;
   uint64_t bytes_from_guest = 0;  // payload
   uint64_t bytes_to_guest = 0;
+  // The part of these that went through a socket, and was copied once more at its other end.
+  uint64_t socket_bytes_from_guest = 0;
+  uint64_t socket_bytes_to_guest = 0;
   uint64_t kicks = 0;  // by the guest; those that came before the device looked count as one
   uint64_t interrupts = 0;
   uint64_t device_resets = 0;    // queues that started anew, the first start included

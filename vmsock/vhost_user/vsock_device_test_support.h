@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -21,9 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/inherited_fds.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "gtest/gtest.h"
+#include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/fake_frontend.h"
 #include "vmsock/vhost_user/fake_guest.h"
 #include "vmsock/vhost_user/vsock_device.h"
@@ -211,6 +214,45 @@ class VsockDeviceTest : public testing::Test {
       if (some.empty()) return got;
       got.insert(got.end(), some.begin(), some.end());
     }
+  }
+
+  // What exec does to a device: its descriptors stay, under their numbers, all else of it is gone.
+  InheritedFds PassThroughExec(const VsockDeviceState& state) {
+    const std::vector<int> numbers = DescriptorsOf(state);
+    std::vector<UniqueFd> kept;
+    for (const int number : numbers) kept.emplace_back(fcntl(number, F_DUPFD_CLOEXEC, 3));
+    // Nor does a destructor remove the socket's file.
+    const std::string aside = options_.socket_path + ".aside";
+    std::filesystem::create_hard_link(options_.socket_path, aside);
+    device_.reset();
+    std::filesystem::rename(aside, options_.socket_path);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      PCHECK(dup3(kept[i].get(), numbers[i], 0) == numbers[i]);
+    }
+    return InheritedFds(numbers);
+  }
+
+  void Exchange() {
+    Halt();
+    const VsockDeviceState state = device_->Save();
+    InheritedFds fds = PassThroughExec(state);
+    auto restored = VsockDevice::Restore(options_, Handler(), state, &fds);
+    ASSERT_TRUE(restored.ok()) << restored.status();
+    for (const int number : DescriptorsOf(state)) {
+      EXPECT_FALSE(fds.Take(number).valid()) << "nobody took " << number;
+    }
+    EXPECT_EQ((*restored)->Save(), state);
+    Run(*std::move(restored));
+  }
+
+  std::vector<std::byte> Receive(GuestStream& stream, size_t bytes) {
+    std::vector<std::byte> got;
+    while (got.size() < bytes) {
+      const auto some = stream.ReceiveSome();
+      if (some.empty()) break;
+      got.insert(got.end(), some.begin(), some.end());
+    }
+    return got;
   }
 
   std::string directory_;
