@@ -345,6 +345,12 @@ bool Session::Receive() {
   memory_waiting_ = held_next_.has_value();
   uint32_t count = 0;
   for (; count < kRequestsPerTurn && !failed(); ++count) {
+    if (chains_ != nullptr) {
+      if (const uint32_t launched = LaunchWaiting(); launched != 0) {
+        count += launched - 1;
+        continue;
+      }
+    }
     Frame frame;
     bool can_process = CanProcess();
     if (can_process && !backlog_.empty())
