@@ -105,7 +105,8 @@ bool Session::Run(SessionEnded* ended) {
   device_time_.Poll(gate_.alone());
   FillAccount(ended);
   VLOG(1) << "session " << open_.session << " waited for " << round_trips_.count()
-          << " answers: " << round_trips_.Text();
+          << " answers: " << round_trips_.Text() << "; " << chained_ << " of "
+          << device_time_.launches() << " launches went in chains";
   return clean;
 }
 
