@@ -235,6 +235,13 @@ inline constexpr Bytes kHeldBytesPerSession = 1 * kGiB;
 // Replies that wait for the device in one session. A guest has at most one a thread.
 inline constexpr uint32_t kPendingPerSession = 4096;
 
+// Graphs for chains of launches in one session (host/session/launch_chain.h): with the longest ones
+// 1024 launches in flight. Beyond that launches go one by one, which costs no time while the device
+// is that far behind.
+inline constexpr size_t kChainsPerSession = 16;
+// Launches with more arguments go alone.
+inline constexpr size_t kChainedArgumentBytesMax = 512;
+
 // Requests that are handled before completions are looked at again.
 inline constexpr uint32_t kRequestsPerTurn = 64;
 

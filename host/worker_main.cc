@@ -42,6 +42,7 @@ struct WorkerMainOptions {
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
   std::string keep_memory = "off";
+  std::string launch_chains = "auto";
   int verbosity = 0;
 };
 
@@ -54,6 +55,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"memory", required_argument, nullptr, 'm'},
                                  {"keep-memory", required_argument, nullptr, 'k'},
+                                 {"launch-chains", required_argument, nullptr, 'l'},
                                  {"admission", required_argument, nullptr, 'a'},
                                  {"swap-pinned", required_argument, nullptr, 'p'},
                                  {"swap-pageable", required_argument, nullptr, 'g'},
@@ -83,6 +85,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         break;
       case 'k':
         options->keep_memory = optarg;
+        break;
+      case 'l':
+        options->launch_chains = optarg;
         break;
       case 'a': {
         const auto order = admission::OrderByName(optarg);
@@ -188,6 +193,10 @@ int Run(const WorkerMainOptions& options) {
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
+  // The CPU driver gains nothing from them.
+  if (options.launch_chains == "on" || (options.launch_chains == "auto" && !driver->cpu)) {
+    (*worker)->set_chains_launches();
+  }
 
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);

@@ -41,6 +41,7 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   options.memory = options_.memory;
   // Of the pool's sessions others have a part.
   options.keep_memory = options_.pool.has_value() ? "off" : options_.keep_memory;
+  options.launch_chains = options_.launch_chains;
   options.scheduler = settings_.policy();
   options.verbosity = options_.verbosity;
   return options;

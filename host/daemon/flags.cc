@@ -265,6 +265,15 @@ void AddMemory(CLI::App* app, Said* said) {
                   options->keep_memory = value;
                   return "";
                 });
+  group.Checked("--launch-chains", "on|off|auto",
+                "whether many launches that wait go to the driver as one\n"
+                "(default auto: not on the CPU device)",
+                [=](const std::string& value) -> std::string {
+                  if (value != "on" && value != "off" && value != "auto")
+                    return "wants on, off or auto, not " + value;
+                  options->launch_chains = value;
+                  return "";
+                });
 }
 
 void AddPool(CLI::App* app, Said* said) {

@@ -31,7 +31,8 @@ struct WorkerOptions {
   std::string scheduler;
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   MemoryOptions memory;
-  std::string keep_memory = "off";  // on, off or auto
+  std::string keep_memory = "off";     // on, off or auto
+  std::string launch_chains = "auto";  // likewise
   int verbosity = 0;
 };
 

@@ -65,7 +65,9 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
   current_threads_ = threads;
   if (follows) return;
   Interrupt();
-  if (!may_sample || !SamplesNext(*kernel) || in_flight_.size() >= kSamplesInFlightMax) return;
+  const bool due = SamplesNext(*kernel);
+  if (due) kernel->chained = 0;
+  if (!may_sample || !due || in_flight_.size() >= kSamplesInFlightMax) return;
   const bool single = kernel->singles_left != 0;
   if (single) --kernel->singles_left;
   Sample sample = {kernel, nullptr, nullptr, nullptr,
@@ -94,6 +96,14 @@ void DeviceTime::EndLaunch(CUstream stream) {
     return;
   }
   in_flight_.push_back(*std::exchange(taken_, std::nullopt));
+}
+
+uint64_t DeviceTime::CountChained(Kernel* kernel) {
+  ++launches_;
+  ++kernel->launches;
+  ++kernel->chained;
+  nanos_ += kernel->latest_nanos;
+  return kernel->latest_nanos;
 }
 
 void DeviceTime::Poll(bool alone) {

@@ -25,6 +25,8 @@ namespace consort::host {
 class DeviceTime {
  public:
   static constexpr uint64_t kLaunchesPerSample = 32;
+  // Where launches go as chains (launch_chain.h), each of which a sample would break up.
+  static constexpr uint64_t kChainedPerSample = 512;
   // Launches of one sample, so that what events add is little beside short kernels.
   static constexpr uint32_t kSampleLaunches = 4;
   // A kernel whose launches did not follow each other is measured one by one so many times.
@@ -39,6 +41,7 @@ class DeviceTime {
   // What is known of one kernel. Shared: a sample may end after the kernel was unloaded.
   struct Kernel {
     uint64_t launches = 0;
+    uint64_t chained = 0;       // as part of chains, since one was to be measured
     uint64_t latest_nanos = 0;  // of the latest measured launch
     // By the number of threads, the mean of launches for which the device had no other
     // application's work, each divided by the application's own streams that were busy then. Those
@@ -64,7 +67,11 @@ class DeviceTime {
 
   // Whether the next launch of the kernel is measured, where that may be.
   static bool SamplesNext(const Kernel& kernel) {
-    return kernel.launches % kLaunchesPerSample == 0;
+    return kernel.launches % kLaunchesPerSample == 0 || kernel.chained >= kChainedPerSample;
+  }
+  // Whether it is to be, and a chain (launch_chain.h) must not take it in.
+  static bool SamplesNextOfChain(const Kernel& kernel) {
+    return kernel.launches == 0 || kernel.chained >= kChainedPerSample;
   }
   // Around a launch of so many threads on `stream`. `may_sample` is false where events between
   // launches would change what the program asked for; `beside`: streams that are busy, if no other
@@ -73,6 +80,11 @@ class DeviceTime {
   void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, uint64_t threads,
                    bool may_sample, uint32_t beside);
   void EndLaunch(CUstream stream);
+  // A launch that is part of a chain and not measured; not while sampling. How long it runs, as far
+  // as known.
+  uint64_t CountChained(Kernel* kernel);
+  // A sample waits for launches that follow directly on the latest one.
+  bool sampling() const { return taken_.has_value(); }
 
   // Something else than a launch comes: what is launched after it does not follow directly on what
   // was launched before. Gives up a sample that waits for that.

@@ -396,6 +396,7 @@ void Session::DestroyContext(uint32_t context) {
     }
   }
   streams_.DestroyContext(context);
+  if (chains_ != nullptr) chains_->Clear();
   for (const CUlibrary library : modules_.RemoveContext(context)) {
     NoteResult(driver_.cuLibraryUnload(library), "ContextDestroy");
   }
@@ -448,6 +449,7 @@ CUresult Session::ContextSetLimit(const wire::FrameHeader& header,
     if (result == CUDA_SUCCESS) result = driver_.cuCtxGetLimit(&value, limit);
   }
   if (result == CUDA_SUCCESS) {
+    if (chains_ != nullptr) chains_->Clear();
     journal_.Change({ObjectKind::kLimit, request.limit}, 0, header.value, request);
   }
   reply->value = value;
@@ -698,6 +700,7 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
   CUresult result = modules_.Remove(request.library, &library);
   if (result != CUDA_SUCCESS) return result;
   journal_.Drop({ObjectKind::kLibrary, request.library});
+  if (chains_ != nullptr) chains_->Clear();
   result = AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
   for (const uint64_t copy :
        copies_.Remove([&](uint64_t gone) { return gone == request.library; })) {
@@ -776,6 +779,7 @@ CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,
                                        wire::FunctionSetAttributeReply* reply) {
   const CUresult result = modules_.SetAttribute(request, reply);
   if (result == CUDA_SUCCESS) {
+    if (chains_ != nullptr) chains_->Clear();
     journal_.Change({ObjectKind::kKernel, request.kernel}, request.attribute, header.value,
                     request);
   }

@@ -107,7 +107,8 @@ bool Session::Run(SessionEnded* ended) {
   device_time_.Poll(gate_.alone());
   FillAccount(ended);
   VLOG(1) << "session " << open_.session << " waited for " << round_trips_.count()
-          << " answers: " << round_trips_.Text();
+          << " answers: " << round_trips_.Text() << "; " << chained_ << " of "
+          << device_time_.launches() << " launches went in chains";
   return clean;
 }
 
@@ -356,6 +357,12 @@ bool Session::Receive() {
   memory_waiting_ = held_next_.has_value();
   uint32_t count = 0;
   for (; count < kRequestsPerTurn && !failed(); ++count) {
+    if (chains_ != nullptr) {
+      if (const uint32_t launched = LaunchWaiting(); launched != 0) {
+        count += launched - 1;
+        continue;
+      }
+    }
     Frame frame;
     bool can_process = CanProcess();
     if (can_process && !backlog_.empty())

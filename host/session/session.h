@@ -18,6 +18,7 @@
 #ifndef CONSORT_HOST_SESSION_SESSION_H_
 #define CONSORT_HOST_SESSION_SESSION_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -48,6 +49,7 @@
 #include "host/session/image_store.h"
 #include "host/session/journal.h"
 #include "host/session/keeper_line.h"
+#include "host/session/launch_chain.h"
 #include "host/session/links.h"
 #include "host/session/memory_meter.h"
 #include "host/session/modules.h"
@@ -89,6 +91,13 @@ class Session final : private Handlers, private PendingSink {
 
   // The session is to outlive the worker, by what `consortd` keeps. Borrowed; before Run.
   void KeepBy(ControlSocket* consortd) { consortd_ = consortd; }
+
+  // Many launches that wait go to the driver as one. Before Run; nothing where the driver cannot.
+  void ChainLaunches() {
+    if (LaunchChains::Available(driver_)) {
+      chains_ = std::make_unique<LaunchChains>(driver_, device_.context(), &events_);
+    }
+  }
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
   // session's number. False: its work on the device did not end in time; the object must then not
@@ -249,6 +258,18 @@ class Session final : private Handlers, private PendingSink {
   absl::Status GoOn(MoveLink* link);
   absl::Status ReceiveKept(MoveLink* link, UniqueFd* record, SessionDescriptors* descriptors,
                            std::map<uint64_t, UniqueFd>* shared_host);
+
+  // --- Chains of launches. chained_launches.cc
+  bool MayChain() const;
+  // Takes in launches that have come, and what comes after them, up to a chain's most.
+  void LookAhead();
+  // The kernel of a launch that may be part of a chain; null: it goes alone.
+  const Kernel* ChainableKernel(const wire::LaunchRequest& request);
+  // Carries out the requests that are next, if so many launches wait that they go as a chain. How
+  // many; 0: the next one goes alone.
+  uint32_t LaunchWaiting();
+  // The first of items_, in the header's context. False: nothing was launched.
+  bool LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length);
 
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
@@ -560,6 +581,7 @@ class Session final : private Handlers, private PendingSink {
   VariableCopies copies_;  // of variables of modules_, in window_
   Links links_;
   Graphs graphs_;                            // of kernels of modules_
+  std::unique_ptr<LaunchChains> chains_;     // likewise; null: launches go one by one
   std::shared_ptr<GreenContext> partition_;  // null: its streams run anywhere on the device
   Streams streams_;
   PrintTurn print_turn_;
@@ -578,6 +600,11 @@ class Session final : private Handlers, private PendingSink {
   std::vector<std::byte> resources_;  // likewise
 
   std::deque<Frame> backlog_;
+  // Launches at the backlog's front: what LaunchWaiting made of them.
+  std::array<LaunchChains::Item, LaunchChains::kLengthMost> items_;
+  std::array<const Kernel*, LaunchChains::kLengthMost> items_kernels_ = {};
+  uint32_t unchained_ = 0;  // so many requests go alone before it looks again
+  uint64_t chained_ = 0;    // launches, in all
   std::vector<WaitingAllocation> waiting_allocations_;
   bool memory_waiting_ = false;  // the next request's memory is not on the device
   bool cpu_phase_ = false;       // the guest has said so, and asked for nothing since

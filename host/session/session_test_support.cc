@@ -131,6 +131,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   session_ =
       std::make_unique<Session>(*options.device, health_.get(), options.scheduler, options.rate,
                                 options.broker, open, std::move(accepted->socket));
+  if (options.chains) session_->ChainLaunches();
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {

@@ -60,6 +60,7 @@ struct PeerOptions {
   const WorkerDevice* device = &CpuDevice();  // likewise
   std::string tenant = "test";
   uint32_t weight = 1;
+  bool chains = false;  // of launches
 };
 
 // One running session and its guest.

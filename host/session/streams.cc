@@ -124,6 +124,7 @@ CUresult Streams::NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
   made->multiprocessors = partition_;
   if (wanted.green != 0) FindGreen(wanted.green, &made->multiprocessors);
   const int mapped = StreamPriority(level_, wanted.priority, least_, greatest_);
+  made->priority = mapped;
   const CUresult result =
       made->multiprocessors != nullptr
           ? made->multiprocessors->CreateStream(mapped, &made->driver)

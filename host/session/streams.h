@@ -34,6 +34,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t green = 0;    // the guest's green context; 0: none
   // Where its kernels run, and lives as long; null: anywhere.
   std::shared_ptr<GreenContext> multiprocessors;
+  int priority = 0;  // as the driver has it
   bool blocking = false;
   CUstream driver = nullptr;        // null: destroyed, after all its work
   bool recording = false;           // its work becomes part of a graph (graphs.h)

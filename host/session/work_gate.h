@@ -77,6 +77,8 @@ class WorkGate final : public WorkObserver {
   }
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
+  // Nothing but this session's own order decides when work goes, and nobody measures it.
+  bool passes_freely() const { return !batch_.has_value() && !rate_->limited(); }
   // No other application has work.
   bool alone() const { return !batch_.has_value() && !scheduler_->crowded(); }
   void BeforeWork(Stream* stream) override;

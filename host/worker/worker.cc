@@ -204,6 +204,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   auto session = std::make_unique<Session>(*device_, &health_, scheduler_, rate.get(), broker_,
                                            open, std::move(connection));
   if (keeps_memory_) session->KeepBy(control_);
+  if (chains_launches_) session->ChainLaunches();
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];

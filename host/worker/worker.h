@@ -37,6 +37,8 @@ class Worker {
 
   // Sessions are to outlive the worker. Before Run.
   void set_keeps_memory() { keeps_memory_ = true; }
+  // Many launches that wait go to the driver as one. Before Run.
+  void set_chains_launches() { chains_launches_ = true; }
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -86,6 +88,7 @@ class Worker {
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   bool keeps_memory_ = false;
+  bool chains_launches_ = false;
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;

@@ -29,6 +29,8 @@ constexpr size_t kMiB = 1024 * kKiB;
 // that enqueueing never waits for room.
 constexpr int kEnqueued = 200;
 constexpr int kThroughputLaunches = 1000;
+// A sequence of launches that a program does again and again.
+constexpr int kSequence = 100;
 
 // The pipeline of a small inference: a megabyte in, some kernels, a page out.
 constexpr size_t kPipelineInBytes = kMiB;
@@ -49,6 +51,12 @@ void Check(cudaError_t result, const char* what) {
 #define CUDA_OK(call) Check(call, #call)
 
 __global__ void Nothing() {}
+
+// Several kernels of three arguments, which do nothing: no launch passes no words.
+template <int kernel>
+__global__ void Idle(uint32_t* words, uint32_t index, float value) {
+  if (words != nullptr) words[index] = static_cast<uint32_t>(kernel * value);
+}
 
 __global__ void AddOne(uint32_t* values, uint32_t count) {
   const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -151,6 +159,36 @@ class Bench {
       synchronise();
     };
     Print("launch_throughput", Median(Times(Runs(20), many)) / kThroughputLaunches, "us");
+    const auto differing = [this](uint32_t first, uint32_t count) {
+      for (uint32_t i = first; i < first + count; ++i) {
+        switch (i % 4) {
+          case 0:
+            Idle<0><<<1, 1, 0, stream_>>>(nullptr, i, 1.5f);
+            break;
+          case 1:
+            Idle<1><<<1, 32, 0, stream_>>>(nullptr, i, 2.5f);
+            break;
+          case 2:
+            Idle<2><<<2, 32, 0, stream_>>>(nullptr, i, 3.5f);
+            break;
+          default:
+            Idle<3><<<1, 64, 0, stream_>>>(nullptr, i, 4.5f);
+        }
+      }
+      CUDA_OK(cudaGetLastError());
+    };
+    uint32_t next = 0;
+    const auto many_differing = [&] {
+      differing(next, kThroughputLaunches);
+      next += kThroughputLaunches;
+      synchronise();
+    };
+    Print("launch_different", Median(Times(Runs(20), many_differing)) / kThroughputLaunches, "us");
+    const auto sequences = [&] {
+      for (int i = 0; i < kThroughputLaunches; i += kSequence) differing(0, kSequence);
+      synchronise();
+    };
+    Print("launch_repeated_100", Median(Times(Runs(20), sequences)) / kThroughputLaunches, "us");
     const auto one = [&] {
       launch(1);
       synchronise();

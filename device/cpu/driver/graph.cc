@@ -18,12 +18,13 @@ void Graph::Remove(CUgraphNode node) {
   nodes_.erase(std::remove(nodes_.begin(), nodes_.end(), node), nodes_.end());
 }
 
-std::vector<GraphExec::Step> GraphExec::StepsOf(const State& state, const Graph& graph) {
-  std::vector<Step> steps;
+GraphExec::Steps GraphExec::StepsOf(const State& state, const Graph& graph) {
+  Steps steps;
   for (const CUgraphNode handle : graph.nodes()) {
     const std::shared_ptr<GraphNode> node = state.graph_nodes.Find(handle);
     Step& step = steps.emplace_back();
-    step.operation = node->operation;
+    step.node = handle;
+    step.operation = std::make_shared<const Operation>(node->operation);
     step.condition = node->condition.get();
     step.type = node->type;
     for (const auto& body : node->bodies) step.bodies.push_back(StepsOf(state, *body));
@@ -31,18 +32,33 @@ std::vector<GraphExec::Step> GraphExec::StepsOf(const State& state, const Graph&
   return steps;
 }
 
-void GraphExec::Run(const Context& context) const {
-  for (const std::shared_ptr<Condition>& condition : conditions_) {
-    if (condition->assigned) condition->value = condition->initial;
+const KernelLaunch* GraphExec::FindKernel(CUgraphNode node) const {
+  for (const Step& step : steps_) {
+    if (step.node == node) return step.operation->target<KernelLaunch>();
   }
-  Run(context, steps_);
+  return nullptr;
 }
 
-void GraphExec::Run(const Context& context, const std::vector<Step>& steps) {
+void GraphExec::SetKernel(CUgraphNode node, KernelLaunch kernel) {
+  for (Step& step : steps_) {
+    if (step.node == node) step.operation = std::make_shared<const Operation>(std::move(kernel));
+  }
+}
+
+std::function<void(const Context&)> GraphExec::Launch() const {
+  return [conditions = conditions_, steps = steps_](const Context& context) {
+    for (const std::shared_ptr<Condition>& condition : conditions) {
+      if (condition->assigned) condition->value = condition->initial;
+    }
+    Run(context, steps);
+  };
+}
+
+void GraphExec::Run(const Context& context, const Steps& steps) {
   for (const Step& step : steps) {
     if (context.destroyed() || context.error() != CUDA_SUCCESS) return;
     if (step.condition == nullptr) {
-      step.operation(CUDA_SUCCESS);
+      (*step.operation)(CUDA_SUCCESS);
       continue;
     }
     const uint32_t value = step.condition->value;

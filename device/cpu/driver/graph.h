@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/cpu/driver/graph.h: graphs: work that was captured from streams, and conditional nodes.
+// device/cpu/driver/graph.h: graphs: work that was captured from streams, kernel nodes, and
+// conditional nodes.
 //
 // A graph runs as one operation of its stream, node after node in the order of their making, which
 // every edge allows: a node's dependencies are there before it. A condition is a word whose
 // address is its handle; cudaGraphSetConditional writes it. Graphs are thread compatible, as the
-// CUDA driver API says of them; what an executable graph runs no call changes.
+// CUDA driver API says of them; what a launch of an executable graph runs no later call changes.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_GRAPH_H_
 #define CONSORT_DEVICE_CPU_DRIVER_GRAPH_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "device/cpu/driver/cuda_api.h"
 #include "device/cpu/driver/handle_table.h"
+#include "device/cpu/driver/kernel_launch.h"
 #include "device/cpu/driver/stream.h"
 
 namespace consort::cpu {
@@ -68,21 +71,28 @@ class GraphExec {
   GraphExec(const State& state, const Graph& graph)
       : conditions_(graph.conditions()), steps_(StepsOf(state, graph)) {}
 
-  // Runs all that the graph does, on the calling thread.
-  void Run(const Context& context) const;
+  // The kernel of a node, until it is changed; null: there is no such node, or it is none.
+  const KernelLaunch* FindKernel(CUgraphNode node) const;
+  // Of a node that has one: for launches from now on.
+  void SetKernel(CUgraphNode node, KernelLaunch kernel);
+
+  // All that the graph does now, to be run by one thread.
+  std::function<void(const Context&)> Launch() const;
 
  private:
   struct Step {
-    Operation operation;
+    CUgraphNode node = nullptr;
+    std::shared_ptr<const Operation> operation;
     const Condition* condition = nullptr;
     CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
     std::vector<std::vector<Step>> bodies;
   };
-  static std::vector<Step> StepsOf(const State& state, const Graph& graph);
-  static void Run(const Context& context, const std::vector<Step>& steps);
+  using Steps = std::vector<Step>;
+  static Steps StepsOf(const State& state, const Graph& graph);
+  static void Run(const Context& context, const Steps& steps);
 
   const Conditions conditions_;
-  const std::vector<Step> steps_;
+  Steps steps_;
 };
 
 }  // namespace consort::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/graph_api.cc: graphs: what a worker needs of them. Nodes come from captured
-// streams, but for conditional ones.
+// streams, but for conditional ones and kernels.
 #include "device/cpu/driver/graph.h"
 
 #include <algorithm>
@@ -32,6 +32,30 @@ void DropNode(State& state, CUgraphNode handle) {
 
 void DropNodes(State& state, Graph& graph) {
   for (const CUgraphNode node : graph.nodes()) DropNode(state, node);
+}
+
+// A kernel as a node of either version of the structure has it.
+template <typename Params>
+CUresult MakeNodeLaunch(State& state, const Params& params, KernelLaunch* launch) {
+  std::shared_ptr<Context> context;
+  if (params.func != nullptr || params.ctx == nullptr) {
+    if (const CUresult result = CurrentContext(state, &context); result != CUDA_SUCCESS) {
+      return result;
+    }
+  } else {
+    context = state.contexts.Find(params.ctx);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  // A kernel is a function, cast.
+  const CUfunction function =
+      params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
+  return MakeLaunch(
+      state, context,
+      {function,
+       Shape({params.gridDimX, params.gridDimY, params.gridDimZ},
+             {params.blockDimX, params.blockDimY, params.blockDimZ}, params.sharedMemBytes),
+       params.kernelParams, params.extra},
+      launch);
 }
 
 bool SizeValid(const CUDA_CONDITIONAL_NODE_PARAMS& params) {
@@ -121,6 +145,15 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
       const std::shared_ptr<GraphNode> before = state.graph_nodes.Find(dependencies[i]);
       if (before == nullptr || before->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
     }
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+      KernelLaunch launch;
+      const CUresult result = MakeNodeLaunch(state, nodeParams->kernel, &launch);
+      if (result != CUDA_SUCCESS) return result;
+      GraphNode node;
+      node.operation = std::move(launch);
+      *phGraphNode = graph.Add(state.graph_nodes, std::move(node));
+      return CUDA_SUCCESS;
+    }
     if (nodeParams->type != CU_GRAPH_NODE_TYPE_CONDITIONAL) return CUDA_ERROR_NOT_SUPPORTED;
     CUDA_CONDITIONAL_NODE_PARAMS& params = nodeParams->conditional;
     const auto condition =
@@ -142,6 +175,18 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
     made->condition->node = made;
     params.phGraph_out = made->body_handles.data();
     return CUDA_SUCCESS;
+  });
+}
+
+// Priorities change nothing here.
+CUresult CUDAAPI cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                               const CUkernelNodeAttrValue* value) {
+  return WithState([&](State& state) {
+    const std::shared_ptr<GraphNode> node = state.graph_nodes.Find(hNode);
+    if (node == nullptr || value == nullptr || node->operation.target<KernelLaunch>() == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return attr == CU_LAUNCH_ATTRIBUTE_PRIORITY ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   });
 }
 
@@ -217,13 +262,30 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph h
   });
 }
 
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return WithState([&](State& state) {
+    const std::shared_ptr<GraphExec> exec = state.graph_execs.Find(hGraphExec);
+    if (exec == nullptr || nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const KernelLaunch* const had = exec->FindKernel(hNode);
+    if (had == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    KernelLaunch launch;
+    const CUresult result = MakeNodeLaunch(state, *nodeParams, &launch);
+    if (result != CUDA_SUCCESS) return result;
+    launch.multiprocessors = had->multiprocessors;
+    launch.output = had->output;
+    exec->SetKernel(hNode, std::move(launch));
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   return WithStream(hStream, [&](State& state, const std::shared_ptr<Stream>& stream) {
-    std::shared_ptr<GraphExec> exec = state.graph_execs.Find(hGraphExec);
+    const std::shared_ptr<GraphExec> exec = state.graph_execs.Find(hGraphExec);
     if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Context* context = stream->context().get();
-    context->Submit(stream, [context, exec = std::move(exec)](CUresult status) {
-      if (status == CUDA_SUCCESS) exec->Run(*context);
+    context->Submit(stream, [context, run = exec->Launch()](CUresult status) {
+      if (status == CUDA_SUCCESS) run(*context);
     });
     return CUDA_SUCCESS;
   });

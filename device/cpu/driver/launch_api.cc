@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/launch_api.cc: kernel launches.
+#include "device/cpu/driver/kernel_launch.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -12,14 +14,6 @@
 
 namespace consort::cpu {
 namespace {
-
-struct LaunchRequest {
-  CUfunction function;
-  LaunchShape shape;
-  CUstream stream;
-  void** params;
-  void** extra;
-};
 
 CUresult ErrorOf(LaunchFault fault) {
   switch (fault) {
@@ -95,51 +89,16 @@ CUresult PackParams(const KernelInfo& info, void** params, void** extra,
   return CUDA_SUCCESS;
 }
 
-CUresult Launch(const LaunchRequest& request) {
-  return WithStream(request.stream, [&](State& state, const std::shared_ptr<Stream>& stream) {
-    const std::shared_ptr<Function> function = state.functions.Find(request.function);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const std::shared_ptr<Context>& context = stream->context();
-    Kernel kernel;
-    if (const CUresult result = function->In(state, context, &kernel); result != CUDA_SUCCESS) {
-      return result;
-    }
-    if (!ShapeValid(request.shape, kernel)) return CUDA_ERROR_INVALID_VALUE;
-    if (request.shape.cooperative && !FitsAtOnce(request.shape, kernel, context->device())) {
-      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    }
-    std::vector<std::byte> packed;
-    const CUresult result = PackParams(kernel.info(), request.params, request.extra, &packed);
+CUresult Launch(CUstream handle, const LaunchRequest& request) {
+  return WithStream(handle, [&](State& state, const std::shared_ptr<Stream>& stream) {
+    KernelLaunch launch;
+    const CUresult result = MakeLaunch(state, stream->context(), request, &launch);
     if (result != CUDA_SUCCESS) return result;
-    context->Submit(stream, [context = context.get(), kernel = std::move(kernel),
-                             shape = request.shape, packed = std::move(packed),
-                             multiprocessors = stream->multiprocessors(),
-                             output = stream->output()](CUresult status) {
-      if (status != CUDA_SUCCESS) return;
-      LaunchFault fault = LaunchFault::kNone;
-      Device& device = context->device();
-      device.pace().RunKernel([&] {
-        fault = kernel.module->program().Run(
-            kernel.index, shape, packed.data(),
-            multiprocessors != 0 ? multiprocessors : device.MultiprocessorCount(), output);
-      });
-      if (fault == LaunchFault::kNone) return;
-      LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);
-      context->Fail(ErrorOf(fault));
-    });
+    launch.multiprocessors = stream->multiprocessors();
+    launch.output = stream->output();
+    stream->context()->Submit(stream, std::move(launch));
     return CUDA_SUCCESS;
   });
-}
-
-LaunchShape Shape(const unsigned int (&grid)[3], const unsigned int (&block)[3],
-                  unsigned int shared_bytes) {
-  LaunchShape shape;
-  for (int i = 0; i < 3; ++i) {
-    shape.grid[i] = grid[i];
-    shape.block[i] = block[i];
-  }
-  shape.dynamic_shared_bytes = shared_bytes;
-  return shape;
 }
 
 bool IsCooperative(const CUlaunchConfig& config) {
@@ -185,6 +144,48 @@ CUresult CheckAttribute(const CUlaunchAttribute& attribute) {
 
 }  // namespace
 
+LaunchShape Shape(const unsigned int (&grid)[3], const unsigned int (&block)[3],
+                  unsigned int shared_bytes) {
+  LaunchShape shape;
+  for (int i = 0; i < 3; ++i) {
+    shape.grid[i] = grid[i];
+    shape.block[i] = block[i];
+  }
+  shape.dynamic_shared_bytes = shared_bytes;
+  return shape;
+}
+
+CUresult MakeLaunch(State& state, const std::shared_ptr<Context>& context,
+                    const LaunchRequest& request, KernelLaunch* launch) {
+  const std::shared_ptr<Function> function = state.functions.Find(request.function);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  launch->context = context.get();
+  launch->shape = request.shape;
+  if (const CUresult result = function->In(state, context, &launch->kernel);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (!ShapeValid(request.shape, launch->kernel)) return CUDA_ERROR_INVALID_VALUE;
+  if (request.shape.cooperative && !FitsAtOnce(request.shape, launch->kernel, context->device())) {
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
+  return PackParams(launch->kernel.info(), request.params, request.extra, &launch->packed);
+}
+
+void KernelLaunch::operator()(CUresult status) const {
+  if (status != CUDA_SUCCESS) return;
+  LaunchFault fault = LaunchFault::kNone;
+  Device& device = context->device();
+  device.pace().RunKernel([&] {
+    fault = kernel.module->program().Run(
+        kernel.index, shape, packed.data(),
+        multiprocessors != 0 ? multiprocessors : device.MultiprocessorCount(), output);
+  });
+  if (fault == LaunchFault::kNone) return;
+  LOG(WARNING) << "kernel " << kernel.info().name << " failed with error " << ErrorOf(fault);
+  context->Fail(ErrorOf(fault));
+}
+
 }  // namespace consort::cpu
 
 using namespace consort::cpu;  // the entry points are global: their prototypes are cuda.h's
@@ -197,8 +198,9 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int sharedMemBytes, CUstream hStream, void** kernelParams,
                                 void** extra) {
   return Launch(
+      hStream,
       {f, Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes),
-       hStream, kernelParams, extra});
+       kernelParams, extra});
 }
 
 CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
@@ -209,7 +211,7 @@ CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
   LaunchShape shape =
       Shape({gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes);
   shape.cooperative = true;
-  return Launch({f, shape, hStream, kernelParams, nullptr});
+  return Launch(hStream, {f, shape, kernelParams, nullptr});
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
@@ -226,7 +228,7 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, vo
         Shape({config->gridDimX, config->gridDimY, config->gridDimZ},
               {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes);
     shape.cooperative = IsCooperative(*config);
-    return Launch({f, shape, config->hStream, kernelParams, extra});
+    return Launch(config->hStream, {f, shape, kernelParams, extra});
   });
 }
 

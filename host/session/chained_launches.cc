@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of one session that wait one behind the other, and go to the driver as a chain
+// (launch_chain.h). Everything else that a launch does happens for each of them as in handlers.cc.
+#include <utility>
+
+#include "gen/wire/opcodes.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+
+namespace consort::host {
+namespace {
+
+bool IsLaunch(const Frame& frame) {
+  // Who asks for an answer gets it from the launch itself.
+  return frame.header.opcode == static_cast<uint16_t>(wire::Opcode::kLaunch) &&
+         frame.header.flags == 0 && frame.header.call == 0;
+}
+
+// Where no driver takes it the launch gives its own error.
+bool HasShape(const wire::LaunchRequest& request) {
+  return request.grid_x != 0 && request.grid_y != 0 && request.grid_z != 0 &&
+         request.block_x != 0 && request.block_y != 0 && request.block_z != 0;
+}
+
+}  // namespace
+
+bool Session::MayChain() const {
+  return !chains_->broken() && CanProcess() && !held_.active() && !stopped_to_move() && !refused_ &&
+         in_work_ == RequestCost::kNone && !residency_->swaps() && partition_ == nullptr &&
+         device_result() == CUDA_SUCCESS && !device_time_.sampling();
+}
+
+const Kernel* Session::ChainableKernel(const wire::LaunchRequest& request) {
+  const Kernel* const kernel = modules_.FindKernel(request.kernel);
+  if (kernel == nullptr || kernel->prints || !request.attributes.empty() || !HasShape(request) ||
+      request.params.size() < kernel->parameter_bytes ||
+      request.params.size() > kChainedArgumentBytesMax ||
+      DeviceTime::SamplesNextOfChain(*kernel->time) || !chains_->Takes(kernel->handle)) {
+    return nullptr;
+  }
+  return kernel;
+}
+
+void Session::LookAhead() {
+  while (backlog_.size() < LaunchChains::kLengthMost &&
+         (backlog_.empty() || IsLaunch(backlog_.back()))) {
+    Frame frame;
+    if (channel_->TryReceive(&frame) != ChannelStatus::kOk) return;
+    backlog_.push_back(frame);
+  }
+}
+
+uint32_t Session::LaunchWaiting() {
+  if (unchained_ != 0) {
+    --unchained_;
+    return 0;
+  }
+  if (!MayChain()) return 0;
+  LookAhead();
+  size_t count = 0;
+  const wire::FrameHeader* first = nullptr;
+  uint64_t stream_id = 0;
+  for (const Frame& frame : backlog_) {
+    wire::LaunchRequest request;
+    wire::Decoder decoder(frame.body);
+    if (count == items_kernels_.size() || !IsLaunch(frame) || !request.Decode(decoder)) break;
+    if (first == nullptr) {
+      first = &frame.header;
+      stream_id = request.stream;
+    }
+    if (frame.header.value != first->value || request.stream != stream_id) break;
+    const Kernel* const kernel = ChainableKernel(request);
+    if (kernel == nullptr) break;
+    LaunchChains::Item& item = items_[count];
+    item.kernel = kernel->handle;
+    item.grid[0] = request.grid_x;
+    item.grid[1] = request.grid_y;
+    item.grid[2] = request.grid_z;
+    item.block[0] = request.block_x;
+    item.block[1] = request.block_y;
+    item.block[2] = request.block_z;
+    item.shared_bytes = request.shared_bytes;
+    item.arguments = request.params;
+    items_kernels_[count++] = kernel;
+  }
+  const uint32_t length = LaunchChains::LengthOf(count);
+  // These have been looked at: they go one by one.
+  unchained_ = length != 0 || count == 0 ? 0 : static_cast<uint32_t>(count) - 1;
+  if (length == 0) return 0;
+  if (!LaunchChain(*first, stream_id, length)) {
+    unchained_ = LaunchChains::kLengthLeast - 1;
+    return 0;
+  }
+  for (uint32_t i = 0; i < length; ++i) {
+    channel_->Release(backlog_.front());
+    backlog_.pop_front();
+  }
+  return length;
+}
+
+bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length) {
+  Stream* stream = nullptr;
+  if (!MayGo(RequestCost::kKernel) || !gate_.passes_freely() ||
+      streams_.Observe(header.value, stream_id, &stream) != CUDA_SUCCESS || stream->recording ||
+      stream->multiprocessors != nullptr ||
+      !chains_->Prepare(stream->priority, std::span(items_).first(length))) {
+    return false;
+  }
+  if (record_ != nullptr) BeginKeptWork(static_cast<uint16_t>(wire::Opcode::kLaunch));
+  gate_.BeginRequest(RequestCost::kKernel);
+  bool launched = true;
+  for (uint32_t i = 0; i < length && launched; ++i) {
+    launched = streams_.Use(header.value, stream_id, &stream) == CUDA_SUCCESS;
+  }
+  launched = launched && chains_->Launch(stream->driver) == CUDA_SUCCESS;
+  gate_.EndRequest(RequestCost::kKernel, 0, 0, 0);
+  if (!launched) return false;
+  account_.calls += length;
+  chained_ += length;
+  for (uint32_t i = 0; i < length; ++i) {
+    untracked_kernel_nanos_ += device_time_.CountChained(items_kernels_[i]->time.get());
+  }
+  return true;
+}
+
+}  // namespace consort::host
