@@ -189,6 +189,11 @@ int Run(const WorkerMainOptions& options) {
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
 
+  // What is swapped is not always there to be reached.
+  if (store == nullptr) {
+    ready.reaches = (*device)->reaches();
+    ready.reaches_atomically = (*device)->reaches_atomically();
+  }
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);
   ready.device_count = driver->device_count;

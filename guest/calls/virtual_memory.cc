@@ -239,15 +239,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
   // Work that uses it ends first, in every context of the process on that device.
-  std::vector<Context*> contexts;
-  runtime->contexts.ForEach([&](Context* context, uint64_t) {
-    if (context->device == device && context->active.load()) contexts.push_back(context);
-  });
-  for (Context* context : contexts) {
-    wire::ContextSynchronizeRequest synchronise;
-    wire::EmptyReply reply;
-    if (CUresult result = Ask(context, synchronise, &reply); result != CUDA_SUCCESS) return result;
-  }
+  if (CUresult result = SynchroniseDevice(device); result != CUDA_SUCCESS) return result;
   MutexLock lock(&runtime->memory_mutex);
   if (HostReservation* reservation = FindHostReservation(ptr); reservation != nullptr) {
     if (!reservation->mapped || reservation->start != ptr || reservation->bytes != size)

@@ -92,6 +92,7 @@ bool Session::Run(SessionEnded* ended) {
     if (record_ != nullptr) record_->BeginWork();
     channel_->Close();
     UnshareAll();
+    lenders_.clear();
   } else {
     LOG(WARNING) << "session " << open_.session << " of " << GetText(open_.tenant)
                  << " not opened: " << opened;
@@ -252,6 +253,7 @@ void Session::Loop() {
     progress |= ContinueCopyToHost();
     if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
     progress |= ReplayHeld();
+    progress |= TurnPeers();
     progress |= Receive();
     outbox_->Pump();
     progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
@@ -491,7 +493,7 @@ void Session::Wait() {
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = MonotonicNow() - last_progress_ < poll_spin_;
-  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest()) {
+  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
     return;

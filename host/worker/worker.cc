@@ -92,6 +92,23 @@ bool Worker::HandlePacket() {
     Move(move, std::move(packet.descriptor()));
     return true;
   }
+  PeerLink peer;
+  if (packet.As(&peer)) {
+    absl::MutexLock lock(&mutex_);
+    // One that has ended needs none, and the other end of the link tells the other one.
+    if (Session* session = FindLocked(peer.session); session != nullptr) {
+      session->TakePeerLink(peer, std::move(packet.descriptor()));
+    }
+    return true;
+  }
+  PeerRefused refused;
+  if (packet.As(&refused)) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* session = FindLocked(refused.session); session != nullptr) {
+      session->TakePeerRefusal(refused);
+    }
+    return true;
+  }
   SetScheduler policy;
   if (packet.As(&policy)) {
     SwitchPolicy(GetText(policy.name));
@@ -204,6 +221,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   auto session = std::make_unique<Session>(*device_, &health_, scheduler_, rate.get(), broker_,
                                            open, std::move(connection));
   if (keeps_memory_) session->KeepBy(control_);
+  session->FindPeersBy(control_);
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];
@@ -220,15 +238,19 @@ void Worker::Move(const MoveOut& move, UniqueFd link) {
   {
     // Under the lock, so that it is not destroyed meanwhile.
     absl::MutexLock lock(&mutex_);
-    const auto it = sessions_.find(move.session);
-    if (it != sessions_.end() && it->second.session != nullptr) {
-      return it->second.session->MoveOut(std::move(link), move.leaves != 0, tell);
+    if (Session* session = FindLocked(move.session); session != nullptr) {
+      return session->MoveOut(std::move(link), move.leaves != 0, tell);
     }
   }
   MoveEnded ended;
   ended.session = move.session;
   SetText(ended.text, "the application has ended");
   tell(ended);
+}
+
+Session* Worker::FindLocked(uint64_t id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second.session.get();
 }
 
 void Worker::RunSession(Session* session, uint64_t id) {

@@ -52,6 +52,7 @@ STEPS = {
     "held": "tests/gpu/hold_real.py --build {kit} --device {device}",
     "migrate": "tests/e2e/migrate_test.py",
     "checkpoint": "tests/e2e/checkpoint_test.py",
+    "peers": "tests/e2e/peer_test.py",
     "remoting": f"tests/bench/compare.py {BENCH} --runs 3",
     "crowd": f"tests/bench/crowd.py {BENCH} --runs 1",
     "eight": f"tests/bench/sharing.py {BENCH} eight",
