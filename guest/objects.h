@@ -50,10 +50,11 @@ struct PeerLink {
   bool copies_refused = false;  // it cannot be had, and is not asked for again
 };
 
-// A context that has enabled access to memory of another; likewise.
+// A context that has enabled access to memory of another; likewise. Or, without a context, a device
+// that was given access to a pool.
 struct PeerAccess {
   uint64_t context_id;
-  uint64_t peer_id;
+  uint64_t peer_id;  // of a context or a pool
   Device* device;
   Device* peer_device;
 };
@@ -245,7 +246,8 @@ struct PhysicalMemory {
   uint64_t id = 0;
   Device* device = nullptr;  // null: of the host
   uint64_t bytes = 0;
-  uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
+  uint64_t known_on = 0;  // other devices, by ordinal, whose sessions know it, by the same name
+  uint32_t holds = 0;     // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
   uint32_t mappings = 0;
   CUmemAllocationProp properties = {};
   // Memory of the host (host_memory.h): its file, and no device. Else -1.
@@ -266,6 +268,7 @@ struct HostReservation {
 struct OpenedMemory {
   uint64_t token_high = 0;
   uint64_t token_low = 0;
+  const Device* device = nullptr;  // that reaches it here
   uint64_t address = 0;
   uint32_t count = 0;  // of cuIpcOpenMemHandle less cuIpcCloseMemHandle
 };

@@ -67,6 +67,53 @@ CUresult CloseIfUnused(PeerLink* link) {
   return link->device->session->Ask(0, request, &reply);
 }
 
+bool SameAccess(const PeerAccess& one, const PeerAccess& other) {
+  return one.context_id == other.context_id && one.peer_id == other.peer_id &&
+         one.device == other.device;
+}
+
+CUresult Enable(const PeerAccess& wanted) {
+  if (!CanReachPeer(wanted.device, wanted.peer_device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->peer_mutex);
+  for (const PeerAccess& access : runtime->peer_access) {
+    if (SameAccess(access, wanted)) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  }
+  PeerLink* link = FindOrAddLink(wanted.device, wanted.peer_device);
+  if (!link->enabled) {
+    const CUresult result =
+        Open(wanted.device, wanted.peer_device, /*same_addresses=*/true, &link->session);
+    if (result != CUDA_SUCCESS) return result;
+    link->enabled = true;
+  }
+  runtime->peer_access.push_back(wanted);
+  return CUDA_SUCCESS;
+}
+
+CUresult Disable(const PeerAccess& wanted) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->peer_mutex);
+  for (size_t i = 0; i < runtime->peer_access.size(); ++i) {
+    if (!SameAccess(runtime->peer_access[i], wanted)) continue;
+    runtime->peer_access.erase(runtime->peer_access.begin() + i);
+    return CloseIfUnused(FindLink(wanted.device, wanted.peer_device));
+  }
+  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+// Ends what `matches(access)`.
+template <class Matches>
+void Forget(Matches matches) {
+  Runtime* runtime = GetRuntime();
+  MutexLock lock(&runtime->peer_mutex);
+  for (size_t i = runtime->peer_access.size(); i-- != 0;) {
+    const PeerAccess access = runtime->peer_access[i];
+    if (!matches(access)) continue;
+    runtime->peer_access.erase(runtime->peer_access.begin() + i);
+    CloseIfUnused(FindLink(access.device, access.peer_device));
+  }
+}
+
 }  // namespace
 
 bool CanReachPeer(const Device* device, const Device* peer) {
@@ -78,45 +125,38 @@ bool CanReachPeerAtomically(const Device* device, const Device* peer) {
 }
 
 CUresult EnablePeerAccess(Context* context, Context* peer) {
-  if (!CanReachPeer(context->device, peer->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->peer_mutex);
-  for (const PeerAccess& access : runtime->peer_access) {
-    if (access.context_id == context->id && access.peer_id == peer->id)
-      return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  }
-  PeerLink* link = FindOrAddLink(context->device, peer->device);
-  if (!link->enabled) {
-    const CUresult result =
-        Open(context->device, peer->device, /*same_addresses=*/true, &link->session);
-    if (result != CUDA_SUCCESS) return result;
-    link->enabled = true;
-  }
-  runtime->peer_access.push_back({context->id, peer->id, context->device, peer->device});
-  return CUDA_SUCCESS;
+  return Enable({context->id, peer->id, context->device, peer->device});
 }
 
 CUresult DisablePeerAccess(Context* context, Context* peer) {
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->peer_mutex);
-  for (size_t i = 0; i < runtime->peer_access.size(); ++i) {
-    const PeerAccess& access = runtime->peer_access[i];
-    if (access.context_id != context->id || access.peer_id != peer->id) continue;
-    runtime->peer_access.erase(runtime->peer_access.begin() + i);
-    return CloseIfUnused(FindLink(context->device, peer->device));
-  }
-  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return Disable({context->id, peer->id, context->device, peer->device});
 }
 
 void ForgetPeerAccess(const Context* context) {
-  Runtime* runtime = GetRuntime();
-  MutexLock lock(&runtime->peer_mutex);
-  for (size_t i = runtime->peer_access.size(); i-- != 0;) {
-    const PeerAccess access = runtime->peer_access[i];
-    if (access.context_id != context->id && access.peer_id != context->id) continue;
-    runtime->peer_access.erase(runtime->peer_access.begin() + i);
-    CloseIfUnused(FindLink(access.device, access.peer_device));
+  Forget([context](const PeerAccess& access) {
+    return access.context_id == context->id || access.peer_id == context->id;
+  });
+}
+
+CUresult SetPoolAccess(uint64_t pool_id, Device* owner, Device* device, bool enabled) {
+  const PeerAccess access = {0, pool_id, device, owner};
+  if (!CanReachPeer(device, owner)) return enabled ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+  const CUresult result = enabled ? Enable(access) : Disable(access);
+  const bool was_so = result == (enabled ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+                                         : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  return was_so ? CUDA_SUCCESS : result;
+}
+
+bool HasPoolAccess(uint64_t pool_id, const Device* device) {
+  MutexLock lock(&GetRuntime()->peer_mutex);
+  for (const PeerAccess& access : GetRuntime()->peer_access) {
+    if (access.peer_id == pool_id && access.device == device) return true;
   }
+  return false;
+}
+
+void ForgetPoolAccess(uint64_t pool_id) {
+  Forget([pool_id](const PeerAccess& access) { return access.peer_id == pool_id; });
 }
 
 bool CopiesReachPeer(Device* device, Device* peer) {

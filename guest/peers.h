@@ -11,6 +11,8 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+
 #include "guest/objects.h"
 
 namespace consort::guest {
@@ -24,6 +26,13 @@ CUresult EnablePeerAccess(Context* context, Context* peer);
 CUresult DisablePeerAccess(Context* context, Context* peer);
 // The context ends: so does what it enabled, and what others enabled of it.
 void ForgetPeerAccess(const Context* context);
+
+// cuMemPoolSetAccess of a pool of `owner`'s memory for another device. CUDA_ERROR_INVALID_DEVICE:
+// that does not reach it.
+CUresult SetPoolAccess(uint64_t pool_id, Device* owner, Device* device, bool enabled);
+bool HasPoolAccess(uint64_t pool_id, const Device* device);
+// The pool ends.
+void ForgetPoolAccess(uint64_t pool_id);
 
 // Whether copies in streams of `device` take addresses of `peer`. The first time they are made to,
 // if it can be.

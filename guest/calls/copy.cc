@@ -269,10 +269,10 @@ CUresult CopyAcross(const StreamRef& stream, const Side& to, const Side& from, c
 // Whether the stream's worker reaches memory of the side's device by the side's address.
 bool ReachesSide(const StreamRef& stream, const Side& side) {
   Device* own = stream.context->device;
-  if (side.device == nullptr || side.device == own) return !side.host;
+  if (side.device == own) return !side.host;
   // Variables of modules are no memory that is lent.
-  return !side.host && DeviceOfAddress(side.address) == side.device && side.lent &&
-         CopiesReachPeer(own, side.device);
+  return side.device != nullptr && !side.host && DeviceOfAddress(side.address) == side.device &&
+         side.lent && CopiesReachPeer(own, side.device);
 }
 
 // Copies between device memories of which at least one is another device's than the stream's, and

@@ -19,6 +19,8 @@
 //                        WentOn         of a session of a worker that has died: it serves again
 //                        PeerWanted     a session is to reach device memory of another one
 //                        PeerGone       it does not need to any more
+//                        MemoryWanted   a session opens memory that one of another device exported
+//                        MemoryFetched  of MemoryFetch, with its descriptor
 //   consortd -> worker   OpenSession    with the connection's descriptor; or, of a session that
 //                                       another worker hands over, with the link to that one; or,
 //                                       of one whose worker has died, with a link on which Keep
@@ -26,6 +28,8 @@
 //                        MoveOut        a session is to go to another worker, with the link to it
 //                        PeerLink       of PeerWanted, to both sessions, with the link of the two
 //                        PeerRefused    of PeerWanted
+//                        MemoryFetch    of MemoryWanted, to the worker that has it
+//                        MemoryFetched  as that worker said it
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
 //                        SetRates       likewise
@@ -71,6 +75,9 @@ enum class MessageKind : uint64_t {
   kSetTrace = 23,
   kPeerLink = 24,
   kPeerRefused = 25,
+  kMemoryWanted = 26,
+  kMemoryFetch = 27,
+  kMemoryFetched = 28,
   // Between two workers: host/session/move_link.h.
   kMoveReady = 32,
   kMoveState = 33,
@@ -219,6 +226,31 @@ struct PeerRefused {
   uint64_t peer = 0;
   uint64_t same_addresses = 0;
   char text[128] = {};
+};
+
+// What `owner` has exported (host/session/exports.h) by this token.
+struct MemoryWanted {
+  static constexpr MessageKind kKind = MessageKind::kMemoryWanted;
+  uint64_t session = 0;
+  uint64_t number = 0;  // chosen by the session
+  uint64_t owner = 0;
+  uint64_t token_high = 0;
+  uint64_t token_low = 0;
+};
+
+struct MemoryFetch {
+  static constexpr MessageKind kKind = MessageKind::kMemoryFetch;
+  MemoryWanted wanted;
+  char tenant[64] = {};  // of the session that wants it
+};
+
+struct MemoryFetched {
+  static constexpr MessageKind kKind = MessageKind::kMemoryFetched;
+  uint64_t session = 0;
+  uint64_t number = 0;
+  uint64_t bytes = 0;  // of the memory; 0: there is none, or not for this session
+  uint64_t offset = 0;
+  uint64_t allocation_bytes = 0;
 };
 
 struct MoveOut {

@@ -312,6 +312,8 @@ class Daemon final : private AdminActions {
   bool OnPeerPacket(ControlPacket& packet);
   absl::Status LinkPeers(const PeerWanted& wanted);
   void RefusePeer(const PeerWanted& wanted, const absl::Status& why);
+  void FetchMemory(const MemoryWanted& wanted);
+  void PassOnMemory(const MemoryFetched& fetched, const UniqueFd& memory);
   void EndPeers(const std::function<bool(const PeerPair&)>& of);
   // Of the windows of all sessions on other devices.
   SlotSet SlotsOfOtherDevices(const Device& device) const;

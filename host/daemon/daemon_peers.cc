@@ -5,6 +5,10 @@
 //   PeerWanted ─▶ may it? the peer's addresses on the session's device ─▶ PeerLink to both workers
 //   PeerGone, or the session's end ─▶ the addresses are free again
 //
+// And memory that a session has exported by a token, for one of another device:
+//
+//   MemoryWanted ─▶ MemoryFetch, to the worker that has it ─▶ MemoryFetched, to the one that wants
+//
 // The workers do the rest: host/session/peer_link.h.
 #include <utility>
 
@@ -19,7 +23,13 @@ namespace consort::host {
 bool Daemon::OnPeerPacket(ControlPacket& packet) {
   PeerWanted wanted;
   PeerGone gone;
-  if (packet.As(&wanted)) {
+  MemoryWanted memory;
+  MemoryFetched fetched;
+  if (packet.As(&memory)) {
+    FetchMemory(memory);
+  } else if (packet.As(&fetched)) {
+    PassOnMemory(fetched, packet.descriptor());
+  } else if (packet.As(&wanted)) {
     const absl::Status linked = LinkPeers(wanted);
     if (!linked.ok()) RefusePeer(wanted, linked);
   } else if (packet.As(&gone)) {
@@ -102,6 +112,35 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
     });
   }
   return sent;
+}
+
+void Daemon::FetchMemory(const MemoryWanted& wanted) {
+  const auto it = sessions_.find(wanted.session);
+  const auto owner = sessions_.find(wanted.owner);
+  if (it == sessions_.end()) return;
+  const Session& session = it->second;
+  if (owner != sessions_.end() && owner->second.worker != nullptr &&
+      owner->second.identity.tenant == session.identity.tenant) {
+    const Ready& ready = *devices_[session.identity.device_index]->info;
+    MemoryFetch fetch;
+    fetch.wanted = wanted;
+    SetText(fetch.tenant, session.identity.tenant);
+    if ((ready.reaches >> owner->second.identity.device_index & 1) != 0 &&
+        owner->second.worker->control().Send(fetch).ok()) {
+      return;
+    }
+  }
+  MemoryFetched none;
+  none.session = wanted.session;
+  none.number = wanted.number;
+  PassOnMemory(none, UniqueFd());
+}
+
+void Daemon::PassOnMemory(const MemoryFetched& fetched, const UniqueFd& memory) {
+  const auto it = sessions_.find(fetched.session);
+  if (it == sessions_.end() || it->second.worker == nullptr) return;
+  const absl::Status sent = it->second.worker->control().Send(fetched, memory.get());
+  LOG_IF(ERROR, !sent.ok()) << "telling worker " << it->second.worker->pid() << ": " << sent;
 }
 
 void Daemon::EndPeers(const std::function<bool(const PeerPair&)>& of) {

@@ -46,6 +46,8 @@ CUresult Session::PeerOffer(const wire::FrameHeader&, const wire::PeerOfferReque
     CHECK(getrandom(&token, sizeof(token), 0) == sizeof(token));
     peer_token_ = token;
   }
+  if (MonotonicNow() > peer_offered_until_) peer_offers_ = 0;
+  ++peer_offers_;
   peer_offered_until_ = MonotonicNow() + kPeerOfferMax;
   reply->session = open_.session;
   reply->token_high = peer_token_->high;
@@ -116,11 +118,13 @@ std::string Session::PeerName(uint64_t peer) const {
 
 bool Session::TurnPeers() {
   bool progress = false;
+  std::vector<FetchedMemory> fetched;
   if (any_peer_news_.load(std::memory_order_relaxed)) {
     std::vector<PeerNews> news;
     {
       absl::MutexLock lock(&channel_mutex_);
       news.swap(peer_news_);
+      fetched.swap(fetched_);
       any_peer_news_.store(false, std::memory_order_relaxed);
     }
     progress = true;
@@ -132,6 +136,7 @@ bool Session::TurnPeers() {
       }
     }
   }
+  if (!fetches_.empty()) progress |= TurnFetches(std::move(fetched));
   for (auto it = peer_waits_.begin(); it != peer_waits_.end();) {
     const auto wait = it++;
     const auto reach = reaches_.find(wait->first);
@@ -176,6 +181,7 @@ void Session::Lend(PeerNews news) {
                  << ", which offers none";
     return;
   }
+  if (--peer_offers_ == 0) peer_offered_until_ = 0;
   // From here on it cannot go on elsewhere.
   if (record_ != nullptr) record_->BeginWork();
   rest_hopeless_ = false;
@@ -188,7 +194,7 @@ void Session::Lend(PeerNews news) {
 }
 
 bool Session::AwaitsPeers() const {
-  return !peer_waits_.empty() || MonotonicNow() < peer_offered_until_;
+  return !peer_waits_.empty() || !fetches_.empty() || MonotonicNow() < peer_offered_until_;
 }
 
 bool Session::HasPeers() {

@@ -149,7 +149,7 @@ absl::Status Session::Open() {
     memory_client_->set_window(window_.get());
     residency_->set_window(window_.get());
     virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get(),
-                                                      memory_client_.get());
+                                                      memory_client_.get(), device_.reached());
   }
   if (result != CUDA_SUCCESS) {
     status = absl::UnavailableError(

@@ -124,6 +124,8 @@ class Session final : private Handlers, private PendingSink {
   // thread. peers.cc
   void TakePeerLink(const PeerLink& link, UniqueFd socket);
   void TakePeerRefusal(const PeerRefused& refused);
+  // Of MemoryWanted. Any thread. sharing.cc
+  void TakeFetched(const MemoryFetched& fetched, UniqueFd memory);
 
  private:
   // --- Life. session.cc
@@ -484,9 +486,8 @@ class Session final : private Handlers, private PendingSink {
   // --- Handlers: memory and events that sessions share. sharing.cc
   CUresult MemoryShare(const wire::FrameHeader& header, const wire::MemoryShareRequest& request,
                        wire::MemoryShareReply* reply) override;
-  CUresult SharedMemoryOpen(const wire::FrameHeader& header,
-                            const wire::SharedMemoryOpenRequest& request,
-                            wire::SharedMemoryOpenReply* reply) override;
+  void SharedMemoryOpen(const wire::FrameHeader& header,
+                        const wire::SharedMemoryOpenRequest& request) override;
   CUresult SharedMemoryClose(const wire::FrameHeader& header,
                              const wire::SharedMemoryCloseRequest& request) override;
   CUresult EventShare(const wire::FrameHeader& header, const wire::EventShareRequest& request,
@@ -496,9 +497,21 @@ class Session final : private Handlers, private PendingSink {
   CUresult PhysicalMemoryShare(const wire::FrameHeader& header,
                                const wire::PhysicalMemoryShareRequest& request,
                                wire::PhysicalMemoryShareReply* reply) override;
-  CUresult SharedMemoryImport(const wire::FrameHeader& header,
-                              const wire::SharedMemoryImportRequest& request,
-                              wire::SharedMemoryImportReply* reply) override;
+  void SharedMemoryImport(const wire::FrameHeader& header,
+                          const wire::SharedMemoryImportRequest& request) override;
+  // Memory that a session of another device has exported is on its way; its reply waits.
+  struct SharedFetch {
+    wire::FrameHeader header;
+    uint64_t memory = 0;  // the name that it is imported under; 0: it is opened
+    Nanos deadline = 0;
+  };
+  struct FetchedMemory {
+    MemoryFetched message;
+    UniqueFd memory;
+  };
+  void Fetch(SharedFetch fetch, uint64_t owner, const ExportToken& token);
+  bool TurnFetches(std::vector<FetchedMemory> all);
+  void EndFetch(const SharedFetch& fetch, Export found);
   enum class ShareKind : uint8_t { kAllocation, kEvent, kMemory };
   // Writes the object's token to `reply`. One that is not shared yet is, as `describe` says: its
   // tenant and session are filled in.
@@ -568,7 +581,8 @@ class Session final : private Handlers, private PendingSink {
   std::optional<Departure> asked_departure_ ABSL_GUARDED_BY(channel_mutex_);
   bool over_ ABSL_GUARDED_BY(channel_mutex_) = false;
   std::vector<PeerNews> peer_news_ ABSL_GUARDED_BY(channel_mutex_);
-  std::atomic<bool> any_peer_news_{false};  // relaxed: a hint that there are some
+  std::vector<FetchedMemory> fetched_ ABSL_GUARDED_BY(channel_mutex_);
+  std::atomic<bool> any_peer_news_{false};  // relaxed: a hint that there are some, of either
   // Relaxed: a hint that one of the two is there.
   std::atomic<bool> departs_{false};
   uint64_t leaves_asked_ = 0;  // the guest, to say its last: so many times
@@ -599,7 +613,8 @@ class Session final : private Handlers, private PendingSink {
   std::map<PeerKey, std::unique_ptr<PeerReach>> reaches_;
   std::map<PeerKey, PeerWait> peer_waits_;
   std::optional<ExportToken> peer_token_;
-  Nanos peer_offered_until_ = 0;
+  uint32_t peer_offers_ = 0;                 // that no link has come for
+  Nanos peer_offered_until_ = 0;             // nor will after that
   Textures textures_;                        // over memory of the window
   std::unique_ptr<SharedHost> shared_host_;  // null where the channel cannot share memory
   Staging staging_;
@@ -621,6 +636,8 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
   std::map<std::pair<ShareKind, uint64_t>, ExportToken> shared_;
+  std::map<uint64_t, SharedFetch> fetches_;  // by MemoryWanted::number
+  uint64_t last_fetch_ = 0;
   std::map<uint64_t, uint64_t> opened_;  // by the address that the guest has: where its memory is
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;

@@ -101,6 +101,19 @@ bool Worker::HandlePacket() {
     }
     return true;
   }
+  MemoryFetch fetch;
+  if (packet.As(&fetch)) {
+    FetchMemory(fetch);
+    return true;
+  }
+  MemoryFetched fetched;
+  if (packet.As(&fetched)) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* session = FindLocked(fetched.session); session != nullptr) {
+      session->TakeFetched(fetched, std::move(packet.descriptor()));
+    }
+    return true;
+  }
   PeerRefused refused;
   if (packet.As(&refused)) {
     absl::MutexLock lock(&mutex_);
@@ -246,6 +259,34 @@ void Worker::Move(const MoveOut& move, UniqueFd link) {
   ended.session = move.session;
   SetText(ended.text, "the application has ended");
   tell(ended);
+}
+
+void Worker::FetchMemory(const MemoryFetch& fetch) {
+  MemoryFetched fetched;
+  fetched.session = fetch.wanted.session;
+  fetched.number = fetch.wanted.number;
+  UniqueFd memory;
+  const auto found = device_->exports().Find({fetch.wanted.token_high, fetch.wanted.token_low},
+                                             GetText(fetch.tenant));
+  if (found.has_value() && found->memory != nullptr && found->session == fetch.wanted.owner) {
+    CUresult result = device_->MakeCurrent();
+    int descriptor = -1;
+    if (result == CUDA_SUCCESS) {
+      result = device_->driver().cuMemExportToShareableHandle(
+          &descriptor, found->memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+      memory.Reset(descriptor);
+      fetched.bytes = found->memory->bytes;
+      fetched.offset = found->offset;
+      fetched.allocation_bytes = found->allocation_bytes;
+    } else {
+      LOG(ERROR) << "memory of session " << fetch.wanted.owner << " for session " << fetched.session
+                 << " cannot be exported: " << device::ResultName(device_->driver(), result);
+    }
+  }
+  const absl::Status sent = control_->Send(fetched, memory.get());
+  LOG_IF(ERROR, !sent.ok()) << "telling consortd of exported memory: " << sent;
 }
 
 Session* Worker::FindLocked(uint64_t id) {

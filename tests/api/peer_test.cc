@@ -327,6 +327,39 @@ API_TEST_ALONE(PeerFaultTest, WithoutItAnAddressOfTheOtherDeviceIsIllegal) {
   EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuCtxSynchronize());
 }
 
+API_TEST(PeerAccessTest, APoolsMemoryIsReachedWhereThePoolSaysSo) {
+  const Module module(kBasicPtx);
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {1}};
+  CUmemoryPool pool = nullptr;
+  ASSERT_OK(Drv().cuMemPoolCreate(&pool, &properties));
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  ASSERT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  CUdeviceptr there = 0;
+  OnOther([&] {
+    const Stream stream;
+    ASSERT_OK(Drv().cuMemAllocFromPoolAsync(&there, kWords * sizeof(unsigned), pool, stream));
+    EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  });
+  UseFromHere(module, there);
+  OnOther([&] {
+    EXPECT_OK(Drv().cuMemFreeAsync(there, nullptr));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+  });
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  EXPECT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_OK(Drv().cuMemPoolDestroy(pool));
+}
+
 // What was put into a stream before a copy is copied, what comes after is not, and the call does
 // not wait.
 API_TEST(PeerAccessTest, ACopyBetweenDevicesIsOrderedByItsStream) {
