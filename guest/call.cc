@@ -187,6 +187,20 @@ Device* DeviceOfAddress(uint64_t address) {
   return nullptr;
 }
 
+CUresult SynchroniseDevice(const Device* device) {
+  Runtime* runtime = GetRuntime();
+  std::vector<Context*> contexts;
+  runtime->contexts.ForEach([&](Context* context, uint64_t) {
+    if (context->device == device && context->active.load()) contexts.push_back(context);
+  });
+  for (Context* context : contexts) {
+    wire::ContextSynchronizeRequest request;
+    wire::EmptyReply reply;
+    if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }
 
 CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {

@@ -71,6 +71,9 @@ CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), v
 // The device in whose window the address lies; null: none.
 Device* DeviceOfAddress(uint64_t address);
 
+// Waits for all work of the process on the device, whatever the context.
+CUresult SynchroniseDevice(const Device* device);
+
 // Whether objects of both contexts are known to one worker.
 bool SameSession(const Context* a, const Context* b);
 // Lets the stream go on after the latest record of another device's event, whose worker it does not

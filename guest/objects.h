@@ -32,9 +32,31 @@ struct Device {
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
   std::atomic<Completion*> completion{nullptr};  // made at its first use, for good
   std::atomic<BulkCopy*> bulk_copy{nullptr};     // made by the session's first large copy, for good
+  // Devices, by ordinal, that reach this one's memory. Relaxed: who frees memory while another
+  // thread begins to reach it is wrong with any driver.
+  std::atomic<uint64_t> reached_by{0};
   // Guarded by Runtime's pool mutex; 0 until used or set.
   uint64_t default_pool = 0;
   uint64_t current_pool = 0;
+};
+
+// What a device has of another one's memory; see guest/peers.h. Guarded by Runtime's peer mutex.
+struct PeerLink {
+  Device* device = nullptr;
+  Device* peer = nullptr;
+  uint64_t session = 0;         // the host's name of the peer's
+  bool enabled = false;         // at its addresses
+  bool copies = false;          // for copies alone
+  bool copies_refused = false;  // it cannot be had, and is not asked for again
+};
+
+// A context that has enabled access to memory of another; likewise. Or, without a context, a device
+// that was given access to a pool.
+struct PeerAccess {
+  uint64_t context_id;
+  uint64_t peer_id;  // of a context or a pool
+  Device* device;
+  Device* peer_device;
 };
 
 // A storage entry of a runtime or library in a context; see guest/export_tables.cc.
@@ -224,7 +246,8 @@ struct PhysicalMemory {
   uint64_t id = 0;
   Device* device = nullptr;  // null: of the host
   uint64_t bytes = 0;
-  uint32_t holds = 0;  // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
+  uint64_t known_on = 0;  // other devices, by ordinal, whose sessions know it, by the same name
+  uint32_t holds = 0;     // cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease
   uint32_t mappings = 0;
   CUmemAllocationProp properties = {};
   // Memory of the host (host_memory.h): its file, and no device. Else -1.
@@ -245,6 +268,7 @@ struct HostReservation {
 struct OpenedMemory {
   uint64_t token_high = 0;
   uint64_t token_low = 0;
+  const Device* device = nullptr;  // that reaches it here
   uint64_t address = 0;
   uint32_t count = 0;  // of cuIpcOpenMemHandle less cuIpcCloseMemHandle
 };

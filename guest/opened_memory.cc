@@ -5,12 +5,13 @@
 
 namespace consort::guest {
 
-CUresult OpenSharedMemory(Context* context, uint64_t token_high, uint64_t token_low,
-                          uint64_t pool_id, CUdeviceptr* address) {
+CUresult OpenSharedMemory(Context* context, const SharedToken& token, uint64_t pool_id,
+                          CUdeviceptr* address) {
   Runtime* runtime = GetRuntime();
   MutexLock lock(&runtime->memory_mutex);
   for (OpenedMemory& opened : runtime->opened_memory) {
-    if (opened.token_high == token_high && opened.token_low == token_low) {
+    if (opened.token_high == token.high && opened.token_low == token.low &&
+        opened.device == context->device) {
       ++opened.count;
       *address = opened.address;
       return CUDA_SUCCESS;
@@ -18,8 +19,9 @@ CUresult OpenSharedMemory(Context* context, uint64_t token_high, uint64_t token_
   }
   wire::SharedMemoryOpenRequest request;
   wire::SharedMemoryOpenReply reply;
-  request.token_high = token_high;
-  request.token_low = token_low;
+  request.session = token.session;
+  request.token_high = token.high;
+  request.token_low = token.low;
   if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
   Allocation range;
   range.start = reply.address;
@@ -28,7 +30,7 @@ CUresult OpenSharedMemory(Context* context, uint64_t token_high, uint64_t token_
   range.context_id = context->id;
   range.pool_id = pool_id;
   if (!runtime->allocations.Add(range)) return CUDA_ERROR_UNKNOWN;
-  runtime->opened_memory.push_back({token_high, token_low, reply.address, 1});
+  runtime->opened_memory.push_back({token.high, token.low, context->device, reply.address, 1});
   *address = reply.address;
   return CUDA_SUCCESS;
 }

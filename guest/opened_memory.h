@@ -13,9 +13,16 @@
 
 namespace consort::guest {
 
-// What the worker shares by this token; `pool_id` is of the pool that it is imported from, or 0.
-CUresult OpenSharedMemory(Context* context, uint64_t token_high, uint64_t token_low,
-                          uint64_t pool_id, CUdeviceptr* address);
+// What a session, perhaps of another device, has exported.
+struct SharedToken {
+  uint64_t session = 0;
+  uint64_t high = 0;
+  uint64_t low = 0;
+};
+
+// Maps it for the context's device; `pool_id` is of the pool that it is imported from, or 0.
+CUresult OpenSharedMemory(Context* context, const SharedToken& token, uint64_t pool_id,
+                          CUdeviceptr* address);
 // Waits for the work of its context first. CUDA_ERROR_INVALID_VALUE: nothing was opened there.
 CUresult CloseOpenedMemory(CUdeviceptr address);
 // Whether what begins there was imported from a pool, which is freed and not closed.

@@ -16,6 +16,7 @@
 #include "guest/entry.h"
 #include "guest/log.h"
 #include "guest/modules.h"
+#include "guest/peers.h"
 #include "guest/pool.h"
 #include "guest/shared_memory.h"
 #include "guest/unsupported.h"
@@ -318,6 +319,8 @@ CUresult EmptyContext(Context* context) {
   // Locals first: their destructors, in the runtimes that made them, may still look at the context.
   EndLocals(context);
   if (context->device->session == nullptr) return CUDA_SUCCESS;
+  ForgetPeerAccess(context);
+  AwaitPeersOf(context->device);
   wire::ContextDestroyRequest request;
   wire::EmptyReply reply;
   const CUresult result = Ask(context, request, &reply);

@@ -55,6 +55,8 @@ struct Runtime {
   std::vector<OpenedMemory> opened_memory;          // guarded by memory_mutex
   std::vector<HostReservation> host_reservations;   // likewise
   std::vector<StreamAttributes> stream_attributes;  // guarded by stream_mutex
+  std::vector<PeerLink> peer_links;                 // guarded by peer_mutex
+  std::vector<PeerAccess> peer_access;              // likewise
   CoredumpSettings coredump;                        // guarded by coredump_mutex
   std::vector<CoredumpSettings> context_coredump;   // likewise
   // Guarded by graph_mutex.
@@ -79,6 +81,7 @@ struct Runtime {
   Mutex pool_mutex;        // Pool, and the pools of a Device
   Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
   Mutex memory_mutex;      // PhysicalMemory, OpenedMemory, HostReservation, and mapping them
+  Mutex peer_mutex;        // PeerLink, PeerAccess, and making them; taken before device_mutex
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

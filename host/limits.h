@@ -203,6 +203,15 @@ inline constexpr uint32_t kKeptDescriptorsPerSession = 16384;
 // Workers that may die while they make one session go on before it is given up.
 inline constexpr uint32_t kGoOnAttempts = 3;
 
+// Memory of other devices (host/session/peer_link.h). How long a session waits for the link after
+// it was asked for its token, one for its own request, and one that lends for an answer: less than
+// its program's other threads would mind.
+inline constexpr Nanos kPeerOfferMax = 10 * kSecond;
+inline constexpr Nanos kPeerOpenMax = 30 * kSecond;
+inline constexpr Nanos kPeerAnswerMax = 20 * kSecond;
+// Peers of one session, for kernels and for copies.
+inline constexpr size_t kPeersPerSession = 2 * kDevicesMax;
+
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
 // Links under way (cuLinkCreate); a program has one a thread that compiles.

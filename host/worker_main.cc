@@ -42,7 +42,8 @@ struct WorkerMainOptions {
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
   std::string keep_memory = "off";
-  std::string launch_chains = "auto";
+  std::string launch_chains = "off";
+  std::string peer_access = "off";
   int verbosity = 0;
 };
 
@@ -56,6 +57,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"memory", required_argument, nullptr, 'm'},
                                  {"keep-memory", required_argument, nullptr, 'k'},
                                  {"launch-chains", required_argument, nullptr, 'l'},
+                                 {"peer-access", required_argument, nullptr, 'r'},
                                  {"admission", required_argument, nullptr, 'a'},
                                  {"swap-pinned", required_argument, nullptr, 'p'},
                                  {"swap-pageable", required_argument, nullptr, 'g'},
@@ -88,6 +90,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         break;
       case 'l':
         options->launch_chains = optarg;
+        break;
+      case 'r':
+        options->peer_access = optarg;
         break;
       case 'a': {
         const auto order = admission::OrderByName(optarg);
@@ -193,11 +198,18 @@ int Run(const WorkerMainOptions& options) {
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
-  // The CPU driver gains nothing from them.
+  // Off unless asked for: no GPU has run this yet. The CPU driver gains nothing.
   if (options.launch_chains == "on" || (options.launch_chains == "auto" && !driver->cpu)) {
     (*worker)->set_chains_launches();
   }
 
+  // What is swapped is not always there to be reached.
+  // NVIDIA's only on demand: no GPU has run this yet.
+  const bool peers = options.peer_access == "on" || (options.peer_access == "auto" && driver->cpu);
+  if (store == nullptr && peers) {
+    ready.reaches = (*device)->reaches();
+    ready.reaches_atomically = (*device)->reaches_atomically();
+  }
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);
   ready.device_count = driver->device_count;

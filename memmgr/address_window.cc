@@ -240,6 +240,7 @@ CUresult AddressWindow::MakeChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
 }
 
 CUresult AddressWindow::DropChunk(uint64_t address, Bytes bytes, Chunk* chunk) {
+  for (ChunkWatcher* watcher : watchers_) watcher->Going(address);
   const CUresult unmapped = driver_.cuMemUnmap(address, bytes);
   LogIfFailed(unmapped, "cuMemUnmap");
   const CUresult released = ReleaseChunk(address, chunk);
@@ -296,9 +297,24 @@ CUresult AddressWindow::MakeExtentAt(uint64_t first, uint64_t granules) {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !options_.may_be_away) return result;
     away_bytes_ += granules * kGranuleBytes;
   }
-  extents_.emplace(first, std::move(extent));
+  const auto made = extents_.emplace(first, std::move(extent)).first;
+  for (ChunkWatcher* watcher : watchers_) TellOf(first, made->second, watcher);
   return CUDA_SUCCESS;
 }
+
+void AddressWindow::TellOf(uint64_t first, const Extent& extent, ChunkWatcher* watcher) const {
+  for (size_t i = 0; i < extent.chunks.size(); ++i) {
+    watcher->Made(AddressOf(first, i), ChunkBytes(extent, i), extent.chunks[i].memory);
+  }
+}
+
+void AddressWindow::Watch(ChunkWatcher* watcher) {
+  CHECK(!options_.may_be_away);
+  watchers_.push_back(watcher);
+  for (const auto& [first, extent] : extents_) TellOf(first, extent, watcher);
+}
+
+void AddressWindow::Unwatch(ChunkWatcher* watcher) { std::erase(watchers_, watcher); }
 
 void AddressWindow::CacheExtent(uint64_t first, Extent* extent) {
   used_bytes_ -= extent->granules * kGranuleBytes;

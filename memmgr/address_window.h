@@ -38,6 +38,7 @@
 #include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
 #include "memmgr/chunk_maker.h"
+#include "memmgr/chunk_watcher.h"
 #include "memmgr/memory_budget.h"
 #include "memmgr/mover.h"
 #include "memmgr/range_allocator.h"
@@ -96,6 +97,12 @@ class AddressWindow {
 
   // Unmaps and releases all cached memory.
   void Trim();
+
+  // Tells `watcher` of all memory that there is, what is cached too, and from then on of what comes
+  // and goes, until Unwatch. Borrowed. For a window whose extents are never away.
+  void Watch(ChunkWatcher* watcher);
+  // Nothing if it does not watch.
+  void Unwatch(ChunkWatcher* watcher);
 
   // --- Moving to another device
 
@@ -218,6 +225,7 @@ class AddressWindow {
   CUresult MakeExtent(uint64_t granules, uint64_t* first);
   // At granules that are taken; undoes nothing but its own.
   CUresult MakeExtentAt(uint64_t first, uint64_t granules);
+  void TellOf(uint64_t first, const Extent& extent, ChunkWatcher* watcher) const;
   bool MayPlace(const PlacedExtent& placed) const;
   bool IsPrepared(const PlacedExtent& placed) const;
   CUresult RestoreExtent(const PlacedExtent& placed);
@@ -257,8 +265,9 @@ class AddressWindow {
   Bytes away_bytes_ = 0;
   Bytes used_bytes_ = 0;                 // changed by the owner alone, not by who moves contents
   std::atomic<Bytes> cached_bytes_ = 0;  // relaxed: a number for people
-  uint64_t clock_ = 0;                   // counts what the five times are compared by
-  uint64_t written_anywhere_ = 0;        // last
+  std::vector<ChunkWatcher*> watchers_;
+  uint64_t clock_ = 0;             // counts what the five times are compared by
+  uint64_t written_anywhere_ = 0;  // last
 };
 
 }  // namespace consort::memmgr

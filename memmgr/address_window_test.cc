@@ -370,5 +370,34 @@ TEST_F(AddressWindowTest, KeepsContentsApartUnderRandomUse) {
   EXPECT_EQ(FreeOnDevice(), before_);
 }
 
+class Watcher final : public ChunkWatcher {
+ public:
+  void Made(uint64_t address, Bytes bytes, CUmemGenericAllocationHandle) override {
+    EXPECT_TRUE(there.emplace(address, bytes).second);
+  }
+  void Going(uint64_t address) override { EXPECT_EQ(there.erase(address), 1u); }
+  std::map<uint64_t, Bytes> there;
+};
+
+TEST_F(AddressWindowTest, WatchersHearOfAllMemoryUntilTheyWatchNoMore) {
+  const uint64_t cached = Allocate(4 * kMiB);
+  const uint64_t before = Allocate(6 * kMiB);
+  ASSERT_EQ(window_->Free(cached), CUDA_SUCCESS);
+  Watcher watcher;
+  window_->Watch(&watcher);
+  // What is cached may be given out without being made.
+  EXPECT_EQ(watcher.there, (std::map<uint64_t, Bytes>{{cached, 4 * kMiB}, {before, 6 * kMiB}}));
+  const uint64_t small = Allocate(100);
+  EXPECT_EQ(watcher.there.count(small), 1u);
+  ASSERT_EQ(window_->Free(before), CUDA_SUCCESS);
+  EXPECT_EQ(watcher.there.count(before), 1u);
+  window_->Trim();
+  EXPECT_EQ(watcher.there, (std::map<uint64_t, Bytes>{{small, kGranuleBytes}}));
+  window_->Unwatch(&watcher);
+  ASSERT_EQ(window_->Free(small), CUDA_SUCCESS);
+  window_->Trim();
+  EXPECT_EQ(watcher.there.size(), 1u);
+}
+
 }  // namespace
 }  // namespace consort::memmgr

@@ -4,6 +4,7 @@
 // Context Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/thread_state.h"
 
@@ -359,7 +360,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   if (peerContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = FindHome(peerContext, &peer); result != CUDA_SUCCESS) return result;
   if (peer == context) return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (!peer->active.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return EnablePeerAccess(context, peer);
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
@@ -368,7 +370,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   Context* peer = nullptr;
   if (peerContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (CUresult result = FindHome(peerContext, &peer); result != CUDA_SUCCESS) return result;
-  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return DisablePeerAccess(context, peer);
 }
 
 }  // namespace consort::guest::calls

@@ -9,6 +9,7 @@
 #include "guest/bulk_copy.h"
 #include "guest/call.h"
 #include "guest/own_stream.h"
+#include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -25,6 +26,7 @@ struct Side {
   // does. To the others it is the program's memory at `program_address`, if it is host memory.
   Device* device = nullptr;
   uint64_t program_address = 0;
+  bool lent = false;             // device memory that peers of that device can reach
   const Array* array = nullptr;  // instead of an address
 };
 
@@ -46,6 +48,7 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       return CUDA_ERROR_INVALID_VALUE;
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
+    side->lent = range.kind == MemoryKind::kDevice;
     side->program_address = side->address;
     if (range.kind == MemoryKind::kRegisteredHost && range.other_start != 0) {
       side->address = range.other_start + (side->address - range.start);
@@ -263,11 +266,48 @@ CUresult CopyAcross(const StreamRef& stream, const Side& to, const Side& from, c
   return Synchronise(writing.ref());
 }
 
+// Whether the stream's worker reaches memory of the side's device by the side's address.
+bool ReachesSide(const StreamRef& stream, const Side& side) {
+  Device* own = stream.context->device;
+  if (side.device == own) return !side.host;
+  // Variables of modules are no memory that is lent.
+  return side.device != nullptr && !side.host && DeviceOfAddress(side.address) == side.device &&
+         side.lent && CopiesReachPeer(own, side.device);
+}
+
+// Copies between device memories of which at least one is another device's than the stream's, and
+// which its worker reaches.
+CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& from,
+                          const Rows& rows) {
+  // "A copy (in the implicit NULL stream) between the memories of two different devices does not
+  // start until all commands previously issued to either device have completed and runs to
+  // completion before any commands issued after the copy to either device can start" (CUDA C++
+  // Programming Guide, Peer-to-Peer Memory Copy).
+  const bool legacy = stream.id == kLegacyStreamId;
+  if (legacy) {
+    for (const Side* side : {&to, &from}) {
+      if (CUresult result = SynchroniseDevice(side->device); result != CUDA_SUCCESS) return result;
+    }
+  }
+  wire::CopyRowsRequest request;
+  request.stream = stream.id;
+  request.dst = to.address;
+  request.dst_pitch = to.pitch;
+  request.src = from.address;
+  request.src_pitch = from.pitch;
+  request.width = rows.width;
+  request.rows = rows.count;
+  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+  return legacy ? Synchronise(stream) : CUDA_SUCCESS;
+}
+
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
   const Device* own = stream.context->device;
   const bool foreign_to = to.device != nullptr && to.device != own;
   const bool foreign_from = from.device != nullptr && from.device != own;
   if ((foreign_to && !to.host) || (foreign_from && !from.host)) {
+    if (ReachesSide(stream, to) && ReachesSide(stream, from))
+      return CopyBetweenPeers(stream, to, from, rows);
     // The other side may be what its own worker would reach.
     for (Side* side : {&to, &from}) {
       if (!side->host) continue;

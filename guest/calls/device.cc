@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "gen/guest/calls.h"
+#include "guest/peers.h"
 #include "guest/runtime.h"
 
 namespace consort::guest::calls {
@@ -138,21 +139,35 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   if (canAccessPeer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (FindDevice(dev) == nullptr || FindDevice(peerDev) == nullptr)
-    return CUDA_ERROR_INVALID_DEVICE;
-  *canAccessPeer = 0;
+  const Device* device = FindDevice(dev);
+  const Device* peer = FindDevice(peerDev);
+  if (device == nullptr || peer == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  *canAccessPeer = CanReachPeer(device, peer) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice srcDevice,
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (FindDevice(srcDevice) == nullptr || FindDevice(dstDevice) == nullptr ||
-      srcDevice == dstDevice) {
+  const Device* source = FindDevice(srcDevice);
+  const Device* destination = FindDevice(dstDevice);
+  if (source == nullptr || destination == nullptr || source == destination)
     return CUDA_ERROR_INVALID_DEVICE;
+  switch (attrib) {
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+      *value = CanReachPeer(source, destination) ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+      *value = CanReachPeerAtomically(source, destination) ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED:
+      *value = 0;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
-  *value = 0;
-  return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {

@@ -11,6 +11,7 @@
 #include "guest/call.h"
 #include "guest/host_memory.h"
 #include "guest/opened_memory.h"
+#include "guest/peers.h"
 #include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
@@ -27,14 +28,15 @@ enum class SharedKind : uint32_t {
 };
 
 // What a handle holds; the rest of its 64 bytes is 0.
-//   0 magic, 4 kind, 8 token, 24 UUID of the device
+//   0 magic, 4 kind, 8 token, 24 UUID of the device, 40 session of whoever exported it
 struct SharedHandle {
   uint32_t magic = 0;
   SharedKind kind = SharedKind::kMemory;
   uint64_t token_high = 0;
   uint64_t token_low = 0;
   uint8_t uuid[16] = {};
-  uint8_t zero[24] = {};
+  uint64_t session = 0;
+  uint8_t zero[16] = {};
 };
 static_assert(sizeof(SharedHandle) == CU_IPC_HANDLE_SIZE);
 static_assert(sizeof(CUipcMemHandle) == CU_IPC_HANDLE_SIZE);
@@ -49,6 +51,7 @@ SharedHandle MakeHandle(SharedKind kind, const Device* device, const Reply& repl
   handle.kind = kind;
   handle.token_high = reply.token_high;
   handle.token_low = reply.token_low;
+  if constexpr (requires { reply.session; }) handle.session = reply.session;
   memcpy(handle.uuid, device->snapshot.uuid, sizeof(handle.uuid));
   return handle;
 }
@@ -56,6 +59,19 @@ SharedHandle MakeHandle(SharedKind kind, const Device* device, const Reply& repl
 bool IsFor(const SharedHandle& handle, SharedKind kind, const Device* device) {
   return handle.magic == kMagic && handle.kind == kind &&
          memcmp(handle.uuid, device->snapshot.uuid, sizeof(handle.uuid)) == 0;
+}
+
+SharedToken TokenOf(const SharedHandle& handle) {
+  return {handle.session, handle.token_high, handle.token_low};
+}
+
+// The device of this process that it is for; null: none.
+Device* FindOwner(const SharedHandle& handle, SharedKind kind) {
+  Runtime* runtime = GetRuntime();
+  for (int i = 0; i < runtime->device_count; ++i) {
+    if (IsFor(handle, kind, &runtime->devices[i])) return &runtime->devices[i];
+  }
+  return nullptr;
 }
 
 // A descriptor that stands for what `shared` names.
@@ -75,12 +91,8 @@ CUresult WriteDescriptor(const SharedHandle& shared, int* descriptor) {
 // none of that kind, or of a device that this process does not have.
 CUresult ReadDescriptor(int fd, SharedKind kind, SharedHandle* shared, Device** device) {
   if (pread(fd, shared, sizeof(*shared), 0) != sizeof(*shared)) return CUDA_ERROR_INVALID_VALUE;
-  Runtime* runtime = GetRuntime();
-  for (int i = 0; i < runtime->device_count; ++i) {
-    *device = &runtime->devices[i];
-    if (IsFor(*shared, kind, *device)) return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_INVALID_VALUE;
+  *device = FindOwner(*shared, kind);
+  return *device != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Memory of the host that another process has made.
@@ -132,8 +144,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
   memcpy(static_cast<void*>(&shared), &handle, sizeof(shared));
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (!IsFor(shared, SharedKind::kMemory, context->device)) return CUDA_ERROR_INVALID_HANDLE;
-  return OpenSharedMemory(context, shared.token_high, shared.token_low, 0, pdptr);
+  const Device* owner = FindOwner(shared, SharedKind::kMemory);
+  if (owner == nullptr || (owner != context->device && !CanReachPeer(context->device, owner)))
+    return CUDA_ERROR_INVALID_HANDLE;
+  return OpenSharedMemory(context, TokenOf(shared), 0, pdptr);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
@@ -241,6 +255,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   wire::SharedMemoryImportRequest request;
   wire::SharedMemoryImportReply reply;
   request.memory = id;
+  request.session = shared.session;
   request.token_high = shared.token_high;
   request.token_low = shared.token_low;
   if (result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) {
@@ -324,7 +339,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (context->device != found->device) return CUDA_ERROR_INVALID_CONTEXT;
-  return OpenSharedMemory(context, shared.token_high, shared.token_low, found->id, ptr_out);
+  return OpenSharedMemory(context, TokenOf(shared), found->id, ptr_out);
 }
 
 }  // namespace consort::guest::calls

@@ -8,6 +8,7 @@
 #include "guest/call.h"
 #include "guest/log.h"
 #include "guest/opened_memory.h"
+#include "guest/peers.h"
 #include "guest/pool.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
@@ -333,7 +334,9 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     const CUresult freed = FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
     return result != CUDA_SUCCESS ? result : freed;
   }
-  return Post(owner != nullptr ? owner : context, request);
+  if (owner == nullptr) owner = context;
+  AwaitPeersOf(owner->device);
+  return Post(owner, request);
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {

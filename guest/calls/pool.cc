@@ -8,6 +8,7 @@
 #include "guest/graph.h"
 #include "guest/log.h"
 #include "guest/opened_memory.h"
+#include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -352,6 +353,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     runtime->pools.Destroy(found->id);
   }
   for (uint64_t address : surplus) SendFree(session, address);
+  ForgetPoolAccess(reinterpret_cast<uint64_t>(pool));
   return CUDA_SUCCESS;
 }
 
@@ -416,17 +418,24 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   if (map == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
-  MutexLock lock(&GetRuntime()->pool_mutex);
-  const Pool* found = FindPool(pool);
-  if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Device* owner = nullptr;
+  {
+    MutexLock lock(&GetRuntime()->pool_mutex);
+    const Pool* found = FindPool(pool);
+    if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    owner = found->device;
+  }
   for (size_t i = 0; i < count; ++i) {
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-    const Device* device = FindPoolDevice(map[i].location.id);
+    Device* device = FindPoolDevice(map[i].location.id);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    const bool own = device == found->device;
-    // A device always reaches its own pools; another cannot be given access (no peer access).
-    if (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
-    if (!own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
+    const bool all = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    // A device always reaches its own pools, and another one all of a pool or nothing.
+    if (!all && (device == owner || map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE))
+      return CUDA_ERROR_INVALID_VALUE;
+    if (device == owner) continue;
+    const CUresult result = SetPoolAccess(reinterpret_cast<uint64_t>(pool), owner, device, all);
+    if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -434,14 +443,18 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool,
                             CUmemLocation* location) {
   if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  MutexLock lock(&GetRuntime()->pool_mutex);
-  const Pool* found = FindPool(memPool);
-  if (found == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-    return CUDA_ERROR_INVALID_VALUE;
+  const Device* owner = nullptr;
+  {
+    MutexLock lock(&GetRuntime()->pool_mutex);
+    const Pool* found = FindPool(memPool);
+    if (found == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+      return CUDA_ERROR_INVALID_VALUE;
+    owner = found->device;
+  }
   const Device* device = FindPoolDevice(location->id);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  *flags =
-      device == found->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  const bool all = device == owner || HasPoolAccess(reinterpret_cast<uint64_t>(memPool), device);
+  *flags = all ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/host_memory.h"
+#include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
 
@@ -82,8 +83,33 @@ void DropIfUnused(PhysicalMemory* memory) {
     wire::MemoryReleaseRequest request;
     request.memory = memory->id;
     memory->device->session->Post(0, request);
+    Runtime* runtime = GetRuntime();
+    for (int i = 0; i < runtime->device_count; ++i) {
+      if ((memory->known_on >> i & 1) != 0) runtime->devices[i].session->Post(0, request);
+    }
   }
   GetRuntime()->physical_memory.Destroy(memory->id);
+}
+
+// Has the session of `device` know memory of another one. memory_mutex held.
+CUresult MakeKnown(PhysicalMemory* memory, Device* device) {
+  if (device == memory->device || (memory->known_on >> device->ordinal & 1) != 0)
+    return CUDA_SUCCESS;
+  if (!CanReachPeer(device, memory->device)) return CUDA_ERROR_INVALID_VALUE;
+  wire::PhysicalMemoryShareRequest share;
+  wire::PhysicalMemoryShareReply shared;
+  share.memory = memory->id;
+  if (CUresult result = memory->device->session->Ask(0, share, &shared); result != CUDA_SUCCESS)
+    return result;
+  wire::SharedMemoryImportRequest import;
+  wire::SharedMemoryImportReply imported;
+  import.memory = memory->id;
+  import.session = shared.session;
+  import.token_high = shared.token_high;
+  import.token_low = shared.token_low;
+  const CUresult result = device->session->Ask(0, import, &imported);
+  if (result == CUDA_SUCCESS) memory->known_on |= uint64_t{1} << device->ordinal;
+  return result;
 }
 
 // Whether `desc` is what memory of the host may be given at addresses of `device`: all, to the
@@ -215,13 +241,15 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
       NoteUnsupported("cuMemMap", "device memory at addresses reserved for memory of the host");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (memory->device != DeviceOfAddress(ptr)) return CUDA_ERROR_INVALID_VALUE;
+    Device* device = DeviceOfAddress(ptr);
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult result = MakeKnown(memory, device); result != CUDA_SUCCESS) return result;
     wire::VirtualMapRequest request;
     wire::EmptyReply reply;
     request.address = ptr;
     request.bytes = size;
     request.memory = handle;
-    if (CUresult result = memory->device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
+    if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
       return result;
   }
   Allocation mapping;
@@ -239,15 +267,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
   // Work that uses it ends first, in every context of the process on that device.
-  std::vector<Context*> contexts;
-  runtime->contexts.ForEach([&](Context* context, uint64_t) {
-    if (context->device == device && context->active.load()) contexts.push_back(context);
-  });
-  for (Context* context : contexts) {
-    wire::ContextSynchronizeRequest synchronise;
-    wire::EmptyReply reply;
-    if (CUresult result = Ask(context, synchronise, &reply); result != CUDA_SUCCESS) return result;
-  }
+  if (CUresult result = SynchroniseDevice(device); result != CUDA_SUCCESS) return result;
   MutexLock lock(&runtime->memory_mutex);
   if (HostReservation* reservation = FindHostReservation(ptr); reservation != nullptr) {
     if (!reservation->mapped || reservation->start != ptr || reservation->bytes != size)

@@ -24,7 +24,8 @@ constexpr uint64_t ControlFingerprint() {
   add_messages(StartFailed(), Ready(), SessionEnded(), UsageReport(), MemoryReport(), Calibrated(),
                TraceEnded(), UnsupportedCalls(), Retired(), MoveEnded(), OpenSession(), MoveOut(),
                SetScheduler(), SetWeight(), SetRates(), SetTrace(), Calibrate(), Shutdown(), Keep(),
-               LetGo(), WentOn(), KeptEnd());
+               LetGo(), WentOn(), KeptEnd(), PeerWanted(), PeerGone(), PeerLink(), PeerRefused(),
+               MemoryWanted(), MemoryFetch(), MemoryFetched());
   return hash;
 }
 

@@ -17,11 +17,19 @@
 //                        Keep           with a descriptor that is to outlive the worker
 //                        LetGo          of one that was kept
 //                        WentOn         of a session of a worker that has died: it serves again
+//                        PeerWanted     a session is to reach device memory of another one
+//                        PeerGone       it does not need to any more
+//                        MemoryWanted   a session opens memory that one of another device exported
+//                        MemoryFetched  of MemoryFetch, with its descriptor
 //   consortd -> worker   OpenSession    with the connection's descriptor; or, of a session that
 //                                       another worker hands over, with the link to that one; or,
 //                                       of one whose worker has died, with a link on which Keep
 //                                       brings what was kept, and then KeptEnd
 //                        MoveOut        a session is to go to another worker, with the link to it
+//                        PeerLink       of PeerWanted, to both sessions, with the link of the two
+//                        PeerRefused    of PeerWanted
+//                        MemoryFetch    of MemoryWanted, to the worker that has it
+//                        MemoryFetched  as that worker said it
 //                        SetScheduler   another policy from now on
 //                        SetWeight      of a tenant, from now on
 //                        SetRates       likewise
@@ -55,6 +63,8 @@ enum class MessageKind : uint64_t {
   kKeep = 11,
   kLetGo = 12,
   kWentOn = 13,
+  kPeerWanted = 14,
+  kPeerGone = 15,
   kOpenSession = 16,
   kShutdown = 17,
   kSetScheduler = 18,
@@ -63,6 +73,11 @@ enum class MessageKind : uint64_t {
   kSetRates = 21,
   kMoveOut = 22,
   kSetTrace = 23,
+  kPeerLink = 24,
+  kPeerRefused = 25,
+  kMemoryWanted = 26,
+  kMemoryFetch = 27,
+  kMemoryFetched = 28,
   // Between two workers: host/session/move_link.h.
   kMoveReady = 32,
   kMoveState = 33,
@@ -80,6 +95,11 @@ enum class MessageKind : uint64_t {
   kMoveDirect = 45,
   // From consortd to a session that goes on in another worker.
   kKeptEnd = 48,
+  // Between two workers: host/session/peer_link.h.
+  kPeerMemory = 64,
+  kPeerMemoryGone = 65,
+  kPeerMemoryTold = 66,
+  kPeerTaken = 67,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -95,6 +115,9 @@ struct Ready {
   uint32_t device_count = 0;    // of the driver, for the worker of device 0 to tell
   char driver[64] = {};         // the library's name, for people
   char release[64] = {};        // the driver's, as its library is named; empty: it does not say
+  // Bit N: sessions here can reach memory of device N; and atomics on that are atomic.
+  uint64_t reaches = 0;
+  uint64_t reaches_atomically = 0;
 };
 
 // Which part of a device's multiprocessors is a tenant's, of kPartitionWhole
@@ -172,6 +195,65 @@ struct KeptEnd {
 struct WentOn {
   static constexpr MessageKind kKind = MessageKind::kWentOn;
   uint64_t session = 0;
+};
+
+// `session` is to reach the device memory of `peer`, whose token its program has shown.
+struct PeerWanted {
+  static constexpr MessageKind kKind = MessageKind::kPeerWanted;
+  uint64_t session = 0;
+  uint64_t peer = 0;
+  uint64_t token_high = 0;
+  uint64_t token_low = 0;
+  uint64_t same_addresses = 0;  // 1: for kernels; 0: for copies, at addresses that nobody is told
+};
+
+struct PeerGone {
+  static constexpr MessageKind kKind = MessageKind::kPeerGone;
+  uint64_t session = 0;
+  uint64_t peer = 0;
+  uint64_t same_addresses = 0;
+};
+
+// With one end of the link that was wanted (host/session/peer_link.h).
+struct PeerLink {
+  static constexpr MessageKind kKind = MessageKind::kPeerLink;
+  uint64_t session = 0;  // to which this is told: wanted.session or wanted.peer
+  PeerWanted wanted;
+  uint64_t window_base = 0;  // of device memory of the peer
+  uint64_t window_bytes = 0;
+};
+
+struct PeerRefused {
+  static constexpr MessageKind kKind = MessageKind::kPeerRefused;
+  uint64_t session = 0;
+  uint64_t peer = 0;
+  uint64_t same_addresses = 0;
+  char text[128] = {};
+};
+
+// What `owner` has exported (host/session/exports.h) by this token.
+struct MemoryWanted {
+  static constexpr MessageKind kKind = MessageKind::kMemoryWanted;
+  uint64_t session = 0;
+  uint64_t number = 0;  // chosen by the session
+  uint64_t owner = 0;
+  uint64_t token_high = 0;
+  uint64_t token_low = 0;
+};
+
+struct MemoryFetch {
+  static constexpr MessageKind kKind = MessageKind::kMemoryFetch;
+  MemoryWanted wanted;
+  char tenant[64] = {};  // of the session that wants it
+};
+
+struct MemoryFetched {
+  static constexpr MessageKind kKind = MessageKind::kMemoryFetched;
+  uint64_t session = 0;
+  uint64_t number = 0;
+  uint64_t bytes = 0;  // of the memory; 0: there is none, or not for this session
+  uint64_t offset = 0;
+  uint64_t allocation_bytes = 0;
 };
 
 struct MoveOut {

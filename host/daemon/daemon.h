@@ -299,6 +299,25 @@ class Daemon final : private AdminActions {
   void OnWentOn(uint64_t session);
   void EndRecovery(std::map<uint64_t, Recovery>::iterator recovery);
 
+  // --- Sessions that reach each other's memory. daemon_peers.cc
+  struct PeerPair {
+    uint64_t session = 0;
+    uint64_t peer = 0;
+    bool same_addresses = false;
+    // Then: the peer's, taken on this device.
+    uint32_t device = 0;
+    Window window;
+  };
+  // False: the packet is about something else.
+  bool OnPeerPacket(ControlPacket& packet);
+  absl::Status LinkPeers(const PeerWanted& wanted);
+  void RefusePeer(const PeerWanted& wanted, const absl::Status& why);
+  void FetchMemory(const MemoryWanted& wanted);
+  void PassOnMemory(const MemoryFetched& fetched, const UniqueFd& memory);
+  void EndPeers(const std::function<bool(const PeerPair&)>& of);
+  // Of the windows of all sessions on other devices.
+  SlotSet SlotsOfOtherDevices(const Device& device) const;
+
   // --- Schedulers' traces. daemon_traces.cc
   absl::Status Trace(const TraceRequest& request, const std::string& who) override;
   std::string Traces() const override;
@@ -353,6 +372,7 @@ class Daemon final : private AdminActions {
   TraceBook traces_;
   History history_;
   MoveBook moves_;
+  std::vector<PeerPair> peers_;
   Keeper keeper_;
   std::map<uint64_t, Recovery> recoveries_;            // by session
   std::atomic<bool> cancel_tasks_{false};              // relaxed: the tasks look again and again

@@ -47,6 +47,10 @@ absl::StatusOr<Daemon::Session*> Daemon::FindToMove(uint64_t id) {
   if (pool_ != nullptr) {
     return absl::FailedPreconditionError("this host is in a pool, which places applications");
   }
+  for (const PeerPair& pair : peers_) {
+    if (pair.session != id && pair.peer != id) continue;
+    return absl::FailedPreconditionError("it uses memory of two devices together (peer access)");
+  }
   return &it->second;
 }
 

@@ -51,6 +51,11 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
     if (!connection.shares_memory) {
       snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
     }
+    const Ready& ready = *devices_[index]->info;
+    for (size_t peer = 0; pool_ == nullptr && peer < shown.size(); ++peer) {
+      snapshot.peers |= (ready.reaches >> shown[peer] & 1) << peer;
+      snapshot.peer_atomics |= (ready.reaches_atomically >> shown[peer] & 1) << peer;
+    }
     append(snapshot);
   }
   for (const wire::DeviceUse& use : uses) append(use);

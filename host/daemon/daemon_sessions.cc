@@ -168,8 +168,10 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   }
   SlotSet except = SlotsOf(connection.tenant);
   for (size_t i = 0; i < except.size(); ++i) except[i] |= connection.slots_taken[i];
+  // Other devices can only reach its memory where its addresses are free there.
   const std::optional<Window> window = device->windows.Take(
-      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes, except);
+      kWindowMemoryMultiple * device->info->snapshot.total_bytes + kWindowSharedHostBytes, except,
+      SlotsOfOtherDevices(*device));
   if (!window.has_value()) {
     return Refuse(
         std::move(connection), wire::kWelcomeRefused,
@@ -270,6 +272,7 @@ void Daemon::EndSession(SessionEnded ended) {
     Account(identity, AccountSince(ended, session.told));
   }
   keeper_.End(ended.session);
+  EndPeers([&](const PeerPair& pair) { return pair.session == ended.session; });
   if (session.owns_window) devices_[identity.device_index]->windows.Return(session.window);
   if (pool_ != nullptr) {
     pool_->LocalEnded(session.assembly);

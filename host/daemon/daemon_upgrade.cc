@@ -55,6 +55,11 @@ absl::Status Daemon::MayUpgrade() const {
         "consortd's present process holds what lets applications outlive their workers "
         "(--keep-memory); try again when none runs");
   }
+  if (!peers_.empty()) {
+    return absl::FailedPreconditionError(
+        "applications use memory of two devices together (peer access), whose addresses consortd's "
+        "present process knows; try again when none runs");
+  }
   if (tasks_.running() != 0) {
     return absl::UnavailableError("a checkpoint is being written or read; try again later");
   }

@@ -42,6 +42,7 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   // Of the pool's sessions others have a part.
   options.keep_memory = options_.pool.has_value() ? "off" : options_.keep_memory;
   options.launch_chains = options_.launch_chains;
+  options.peer_access = options_.peer_access;
   options.scheduler = settings_.policy();
   options.verbosity = options_.verbosity;
   return options;
@@ -176,7 +177,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                       "--device cpu runs without a GPU"
                                     : "")));
     }
-  } else if (!OnKeeperPacket(packet)) {
+  } else if (!OnKeeperPacket(packet) && !OnPeerPacket(packet)) {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
     worker->Kill();

@@ -66,6 +66,16 @@ std::string DefaultSocketPath() {
 // Takes a value. What is wrong with it; empty: nothing.
 using Take = std::function<std::string(const std::string&)>;
 
+// Of an option that is on, off, or what suits the device.
+Take OnOffAuto(std::string* option) {
+  return [option](const std::string& value) -> std::string {
+    if (value != "on" && value != "off" && value != "auto")
+      return "wants on, off or auto, not " + value;
+    *option = value;
+    return "";
+  };
+}
+
 // Options of one heading of the help. Of an option that is given twice the last one counts.
 class Group {
  public:
@@ -259,21 +269,15 @@ void AddMemory(CLI::App* app, Said* said) {
                 "whether programs go on with their data when a worker\n"
                 "dies (default off): not with swapping; auto is on for\n"
                 "the CPU device",
-                [=](const std::string& value) -> std::string {
-                  if (value != "on" && value != "off" && value != "auto")
-                    return "wants on, off or auto, not " + value;
-                  options->keep_memory = value;
-                  return "";
-                });
+                OnOffAuto(&options->keep_memory));
   group.Checked("--launch-chains", "on|off|auto",
                 "whether many launches that wait go to the driver as one\n"
-                "(default auto: not on the CPU device)",
-                [=](const std::string& value) -> std::string {
-                  if (value != "on" && value != "off" && value != "auto")
-                    return "wants on, off or auto, not " + value;
-                  options->launch_chains = value;
-                  return "";
-                });
+                "(default off); auto is on for NVIDIA's devices",
+                OnOffAuto(&options->launch_chains));
+  group.Checked("--peer-access", "on|off|auto",
+                "whether a program's vGPUs reach each other's memory,\n"
+                "where the driver can (default auto: on for CPU devices)",
+                OnOffAuto(&options->peer_access));
 }
 
 void AddPool(CLI::App* app, Said* said) {

@@ -70,9 +70,11 @@ struct DaemonOptions {
   MemoryOptions memory;
   // Whether sessions outlive their worker: on, off, or auto, which is on for the CPU driver.
   std::string keep_memory = "off";
-  // Whether many launches that wait go to the driver as one: on, off, or auto, which is off for the
-  // CPU driver.
-  std::string launch_chains = "auto";
+  // Whether many launches that wait go to the driver as one: on, off, or auto, which is on for
+  // NVIDIA's driver.
+  std::string launch_chains = "off";
+  // Whether vGPUs reach each other's memory: on, off, or auto, which is on for the CPU driver.
+  std::string peer_access = "auto";
   std::string tenants_path;   // that need not be there
   std::string trace_folder;   // of the schedulers' traces
   bool traces_first = false;  // recorded from the start on, without a bound

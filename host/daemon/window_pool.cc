@@ -51,7 +51,8 @@ std::optional<uint32_t> WindowPool::FindRun(uint32_t slots, const SlotSet& excep
   return std::nullopt;
 }
 
-std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except) {
+std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except,
+                                       const SlotSet& rather_not) {
   const uint32_t count = layout_.count;
   uint64_t slots = std::max<uint64_t>(1, (wanted + layout_.slot_bytes - 1) / layout_.slot_bytes);
   uint32_t usable = 0;
@@ -60,7 +61,10 @@ std::optional<Window> WindowPool::Take(Bytes wanted, const SlotSet& except) {
   }
   // Afterwards half of the space is still free, for sessions with one slot.
   if (usable < slots || usable - slots < count / 2) slots = 1;
-  std::optional<uint32_t> first = FindRun(static_cast<uint32_t>(slots), except);
+  SlotSet best_not = except;
+  for (size_t i = 0; i < best_not.size(); ++i) best_not[i] |= rather_not[i];
+  std::optional<uint32_t> first = FindRun(static_cast<uint32_t>(slots), best_not);
+  if (!first.has_value()) first = FindRun(static_cast<uint32_t>(slots), except);
   if (!first.has_value() && slots != 1) {
     slots = 1;
     first = FindRun(1, except);

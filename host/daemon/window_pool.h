@@ -55,8 +55,9 @@ class WindowPool {
   explicit WindowPool(const WindowLayout& layout, uint64_t first = 0);
 
   // A window that nobody has, of `wanted` bytes rounded up to slots, or smaller, and with no slot
-  // of `except`; nothing when there is none.
-  std::optional<Window> Take(Bytes wanted, const SlotSet& except = {});
+  // of `except`, nor, where there is another as large, of `rather_not`; nothing when there is none.
+  std::optional<Window> Take(Bytes wanted, const SlotSet& except = {},
+                             const SlotSet& rather_not = {});
   // Takes this very window, of this layout. False: a slot of it is taken.
   bool TakeAt(const Window& window);
   bool IsFree(const Window& window) const;

@@ -75,6 +75,16 @@ TEST(WindowPool, PassesOverWhatItIsToldTo) {
   EXPECT_TRUE(pool.Take(1).has_value());  // to another application
 }
 
+TEST(WindowPool, PassesOverWhatItRatherNotGivesWhileThereIsAnother) {
+  const WindowLayout layout = {0x1000, 0x100, 8};
+  WindowPool pool(layout);
+  SlotSet rather_not = {};
+  layout.Add({0x1000, 0x600}, &rather_not);  // 0 to 5
+  EXPECT_EQ(pool.Take(0x200, {}, rather_not), (Window{0x1600, 0x200}));
+  // As large as it would be without.
+  EXPECT_EQ(pool.Take(0x200, {}, rather_not), (Window{0x1000, 0x200}));
+}
+
 TEST(WindowPool, GivesTheVeryWindowThatIsAskedForIfItIsFree) {
   WindowPool pool({0x1000, 0x100, 12});
   EXPECT_TRUE(pool.IsFree({0x1300, 0x200}));

@@ -39,7 +39,12 @@ bool IsContiguous(uint64_t pitch, uint64_t width, uint64_t rows) {
 bool Session::Reachable(uint64_t address, Bytes bytes) const {
   return window_->Contains(address, bytes) ||
          (shared_host_ != nullptr && shared_host_->Contains(address, bytes)) ||
-         modules_.ContainsGlobal(address, bytes);
+         modules_.ContainsGlobal(address, bytes) || ReachesPeer(address, bytes);
+}
+
+Bytes Session::RowBytes(uint64_t pitch, uint64_t width, uint64_t rows) {
+  uint64_t bytes;
+  return Extent(pitch, width, rows, &bytes) ? bytes : 0;
 }
 
 bool Session::RowsReachable(uint64_t address, uint64_t pitch, uint64_t width, uint64_t rows) const {
@@ -214,8 +219,11 @@ CUresult Session::SubmitPiece() {
 
 CUresult Session::CopyRows(const wire::FrameHeader& header, const wire::CopyRowsRequest& request) {
   if (request.width == 0 || request.rows == 0) return CUDA_SUCCESS;
-  if (!RowsReachable(request.dst, request.dst_pitch, request.width, request.rows) ||
-      !RowsReachable(request.src, request.src_pitch, request.width, request.rows)) {
+  uint64_t dst = request.dst, src = request.src;
+  if ((!RowsReachable(dst, request.dst_pitch, request.width, request.rows) &&
+       !FindPeerRows(request.dst_pitch, request.width, request.rows, &dst)) ||
+      (!RowsReachable(src, request.src_pitch, request.width, request.rows) &&
+       !FindPeerRows(request.src_pitch, request.width, request.rows, &src))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   CUstream stream = nullptr;
@@ -232,14 +240,14 @@ CUresult Session::CopyRows(const wire::FrameHeader& header, const wire::CopyRows
   }
   if (IsContiguous(request.dst_pitch, request.width, request.rows) &&
       IsContiguous(request.src_pitch, request.width, request.rows)) {
-    return driver_.cuMemcpyAsync(request.dst, request.src, bytes, stream);
+    return driver_.cuMemcpyAsync(dst, src, bytes, stream);
   }
   CUDA_MEMCPY2D copy = {};
   copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-  copy.srcDevice = request.src;
+  copy.srcDevice = src;
   copy.srcPitch = request.src_pitch;
   copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  copy.dstDevice = request.dst;
+  copy.dstDevice = dst;
   copy.dstPitch = request.dst_pitch;
   copy.WidthInBytes = request.width;
   copy.Height = request.rows;

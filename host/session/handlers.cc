@@ -255,6 +255,11 @@ void Session::OnReached(PendingItem& item, CUresult result) {
     case PendingItem::Kind::kSurfaceDestroy:
       NoteResult(driver_.cuSurfObjectDestroy(item.value), "TextureDestroy");
       return;
+    case PendingItem::Kind::kPeerClose:
+    case PendingItem::Kind::kPeerCopyClose:
+      EndReach({item.value, item.kind == PendingItem::Kind::kPeerClose});
+      ReplyNow(item.request, result);
+      return;
   }
 }
 

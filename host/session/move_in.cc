@@ -107,7 +107,7 @@ absl::Status Session::PrepareArrival(MoveLink* link, MoveSlots* slots, PeerMemor
   }
   // A broker may move what is in a window.
   if (!residency_->swaps()) window_->Prepare(coming.window.extents);
-  if (direct.ok() && !peer->empty()) direct = slots->Try(*peer);
+  if (direct.ok() && !peer->empty()) direct = slots->Try(peer);
   if (!direct.ok()) {
     LOG(WARNING) << "session " << open_.session
                  << " comes through host memory: " << direct.message();

@@ -233,6 +233,7 @@ absl::Status Session::CheckMovable() {
     return Stays("it maps memory itself (cuMemCreate, cuMemAddressReserve)");
   }
   if (!shared_.empty() || !opened_.empty()) return Stays("it shares memory or events by IPC");
+  if (HasPeers()) return Stays("it uses memory of two devices together (peer access)");
   if (departure_.has_value() && departure_->leaves &&
       (open_.resume_token.empty() || rings_ || shared_host_ != nullptr)) {
     return Stays("it shares memory with this host: only programs in virtual machines can leave it");

@@ -77,10 +77,13 @@ absl::Status MoveSlots::CopyIn(std::span<const std::byte> from, uint64_t to) {
                 driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream_));
 }
 
-absl::Status MoveSlots::Try(const PeerMemory& peer) {
-  for (const auto& [address, mapping] : peer.mappings()) {
-    const CUresult result =
-        driver_.cuMemcpyAsync(peer.scratch(), mapping.here, memmgr::kGranuleBytes, stream_);
+absl::Status MoveSlots::Try(PeerMemory* peer) {
+  uint64_t scratch = 0;
+  CUresult result = peer->Scratch(&scratch);
+  for (const auto& [address, mapping] : peer->mappings()) {
+    if (result == CUDA_SUCCESS) {
+      result = driver_.cuMemcpyAsync(scratch, mapping.here, memmgr::kGranuleBytes, stream_);
+    }
     if (result != CUDA_SUCCESS) return Failure("copying from the other device", result);
   }
   return Finish("copying from the other device", CUDA_SUCCESS);

@@ -42,7 +42,7 @@ class MoveSlots {
   absl::Status CopyOut(uint64_t from, std::span<std::byte> to);
   absl::Status CopyIn(std::span<const std::byte> from, uint64_t to);
   // Copies a little from each mapping of the peer, and waits for it.
-  absl::Status Try(const PeerMemory& peer);
+  absl::Status Try(PeerMemory* peer);
   // Waits for copies that are under way, whatever becomes of them.
   void Settle() { (void)Finish("", CUDA_SUCCESS); }
   // Sends what is in the pieces. The result is how many bytes went.

@@ -10,16 +10,38 @@
 
 namespace consort::host {
 
-absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memory) {
-  CUmemGenericAllocationHandle handle = 0;
-  CUresult result = scratch_.bytes == 0 ? MakeScratch() : CUDA_SUCCESS;
-  if (result == CUDA_SUCCESS) {
-    result = driver_.cuMemImportFromShareableHandle(
-        &handle, reinterpret_cast<void*>(static_cast<intptr_t>(memory.get())),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+absl::Status PeerMemory::KeepAddresses(uint64_t base, Bytes bytes) {
+  CUdeviceptr given = 0;
+  const CUresult result =
+      driver_.cuMemAddressReserve(&given, bytes, memmgr::kGranuleBytes, base, 0);
+  if (result == CUDA_SUCCESS && given == base) {
+    kept_ = {base, bytes};
+    return absl::OkStatus();
   }
+  // The address is a wish to the driver.
+  if (result == CUDA_SUCCESS) driver_.cuMemAddressFree(given, bytes);
+  return absl::UnavailableError(
+      absl::StrCat("reserving the other device's addresses: ",
+                   result == CUDA_SUCCESS ? "taken" : device::ResultName(driver_, result)));
+}
+
+bool PeerMemory::Kept(uint64_t address, Bytes bytes) const {
+  return address >= kept_.here && bytes <= kept_.bytes &&
+         address - kept_.here <= kept_.bytes - bytes;
+}
+
+absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memory) {
+  if (mappings_.contains(address) || (kept_.bytes != 0 && !Kept(address, bytes))) {
+    return absl::InvalidArgumentError("the other device's memory lies at no address of its own");
+  }
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = driver_.cuMemImportFromShareableHandle(
+      &handle, reinterpret_cast<void*>(static_cast<intptr_t>(memory.get())),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   Mapping mapping;
-  if (result == CUDA_SUCCESS) result = Map(handle, bytes, &mapping);
+  if (result == CUDA_SUCCESS) {
+    result = Map(handle, bytes, kept_.bytes != 0 ? address : 0, &mapping);
+  }
   if (result != CUDA_SUCCESS) {
     return absl::UnavailableError(
         absl::StrCat("mapping the other device's memory: ", device::ResultName(driver_, result)));
@@ -28,18 +50,26 @@ absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memo
   return absl::OkStatus();
 }
 
-CUresult PeerMemory::MakeScratch() {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
-  CUmemGenericAllocationHandle handle = 0;
-  const CUresult result = driver_.cuMemCreate(&handle, memmgr::kGranuleBytes, &properties, 0);
-  return result == CUDA_SUCCESS ? Map(handle, memmgr::kGranuleBytes, &scratch_) : result;
+CUresult PeerMemory::Scratch(uint64_t* address) {
+  CUresult result = CUDA_SUCCESS;
+  if (scratch_.bytes == 0) {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+    CUmemGenericAllocationHandle handle = 0;
+    result = driver_.cuMemCreate(&handle, memmgr::kGranuleBytes, &properties, 0);
+    if (result == CUDA_SUCCESS) result = Map(handle, memmgr::kGranuleBytes, 0, &scratch_);
+  }
+  *address = scratch_.here;
+  return result;
 }
 
-CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, Mapping* mapping) {
-  CUdeviceptr here = 0;
-  CUresult result = driver_.cuMemAddressReserve(&here, bytes, memmgr::kGranuleBytes, 0, 0);
+CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, uint64_t at,
+                         Mapping* mapping) {
+  CUdeviceptr here = at;
+  CUresult result = at != 0
+                        ? CUDA_SUCCESS
+                        : driver_.cuMemAddressReserve(&here, bytes, memmgr::kGranuleBytes, 0, 0);
   if (result == CUDA_SUCCESS) {
     result = driver_.cuMemMap(here, bytes, 0, handle, 0);
     if (result == CUDA_SUCCESS) {
@@ -48,7 +78,7 @@ CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, Mappi
       result = driver_.cuMemSetAccess(here, bytes, &access, 1);
       if (result != CUDA_SUCCESS) driver_.cuMemUnmap(here, bytes);
     }
-    if (result != CUDA_SUCCESS) driver_.cuMemAddressFree(here, bytes);
+    if (result != CUDA_SUCCESS && at == 0) driver_.cuMemAddressFree(here, bytes);
   }
   // What is mapped stays.
   driver_.cuMemRelease(handle);
@@ -58,13 +88,22 @@ CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, Mappi
 
 void PeerMemory::Unmap(const Mapping& mapping) {
   driver_.cuMemUnmap(mapping.here, mapping.bytes);
-  driver_.cuMemAddressFree(mapping.here, mapping.bytes);
+  if (!Kept(mapping.here, mapping.bytes)) driver_.cuMemAddressFree(mapping.here, mapping.bytes);
+}
+
+void PeerMemory::Remove(uint64_t address) {
+  const auto it = mappings_.find(address);
+  if (it == mappings_.end()) return;
+  Unmap(it->second);
+  mappings_.erase(it);
 }
 
 void PeerMemory::Clear() {
   for (const auto& [address, mapping] : mappings_) Unmap(mapping);
   mappings_.clear();
   if (scratch_.bytes != 0) Unmap(std::exchange(scratch_, {}));
+  if (kept_.bytes != 0) driver_.cuMemAddressFree(kept_.here, kept_.bytes);
+  kept_ = {};
 }
 
 std::optional<uint64_t> PeerMemory::Find(uint64_t address, Bytes bytes) const {

@@ -56,6 +56,8 @@ struct PendingItem {
     kArrayDestroy,      // of the driver's array `value`
     kTextureDestroy,    // of the driver's object `value`
     kSurfaceDestroy,    // likewise
+    kPeerClose,         // memory of session `value` at its addresses: unmap, reply to `request`
+    kPeerCopyClose,     // likewise, at others
   };
 
   Kind kind = Kind::kReply;

@@ -94,6 +94,7 @@ bool Session::Run(SessionEnded* ended) {
             << account_.bytes_to_device + account_.bytes_to_host << " of copies by a CPU";
     channel_->Close();
     UnshareAll();
+    lenders_.clear();
   } else {
     LOG(WARNING) << "session " << open_.session << " of " << GetText(open_.tenant)
                  << " not opened: " << opened;
@@ -151,7 +152,7 @@ absl::Status Session::Open() {
     memory_client_->set_window(window_.get());
     residency_->set_window(window_.get());
     virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get(),
-                                                      memory_client_.get());
+                                                      memory_client_.get(), device_.reached());
   }
   if (result != CUDA_SUCCESS) {
     status = absl::UnavailableError(
@@ -264,6 +265,7 @@ void Session::Loop() {
     progress |= ContinueCopyToHost();
     if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
     progress |= ReplayHeld();
+    progress |= TurnPeers();
     progress |= Receive();
     outbox_->Pump();
     progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
@@ -509,7 +511,7 @@ void Session::Wait() {
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
   const bool spin = MonotonicNow() - last_progress_ < poll_spin_;
-  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest()) {
+  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
     return;

@@ -57,6 +57,8 @@
 #include "host/session/move_slots.h"
 #include "host/session/outbox.h"
 #include "host/session/partition.h"
+#include "host/session/peer_lender.h"
+#include "host/session/peer_reach.h"
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
 #include "host/session/residency.h"
@@ -99,6 +101,10 @@ class Session final : private Handlers, private PendingSink {
     }
   }
 
+  // The session may reach memory of others, and lend its own, by links that `consortd` makes.
+  // Borrowed; before Run.
+  void FindPeersBy(ControlSocket* consortd) { peers_by_ = consortd; }
+
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
   // session's number. False: its work on the device did not end in time; the object must then not
   // be destroyed, since the device still uses its memory.
@@ -127,6 +133,13 @@ class Session final : private Handlers, private PendingSink {
   // said its last on this connection. `on_end` is called once, on the session's thread: where it
   // moved, Run returns soon; else it goes on as if nothing had been. Any thread.
   void MoveOut(UniqueFd link, bool leaves, std::function<void(const MoveEnded&)> on_end);
+
+  // What consortd says to PeerWanted, this session's or another one's that wants its memory. Any
+  // thread. peers.cc
+  void TakePeerLink(const PeerLink& link, UniqueFd socket);
+  void TakePeerRefusal(const PeerRefused& refused);
+  // Of MemoryWanted. Any thread. sharing.cc
+  void TakeFetched(const MemoryFetched& fetched, UniqueFd memory);
 
  private:
   // --- Life. session.cc
@@ -270,6 +283,43 @@ class Session final : private Handlers, private PendingSink {
   uint32_t LaunchWaiting();
   // The first of items_, in the header's context. False: nothing was launched.
   bool LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length);
+
+  // --- Memory of other devices. peers.cc
+  struct PeerKey {
+    uint64_t session = 0;
+    bool same_addresses = false;
+
+    friend auto operator<=>(const PeerKey&, const PeerKey&) = default;
+  };
+  struct PeerNews {
+    PeerLink link;
+    UniqueFd socket;
+    std::string refusal;  // then there is no link
+  };
+  // A PeerOpen that is not answered yet.
+  struct PeerWait {
+    wire::FrameHeader header;
+    Nanos deadline = 0;
+  };
+  CUresult PeerOffer(const wire::FrameHeader& header, const wire::PeerOfferRequest& request,
+                     wire::PeerOfferReply* reply) override;
+  void PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequest& request) override;
+  void PeerClose(const wire::FrameHeader& header, const wire::PeerCloseRequest& request) override;
+  // True: something has come, or was answered.
+  bool TurnPeers();
+  void BeginReach(PeerNews news);
+  void Lend(PeerNews news);
+  void EndPeerWait(std::map<PeerKey, PeerWait>::iterator wait, CUresult result);
+  // The device is done with it.
+  void EndReach(const PeerKey& key);
+  // Whether links may come, without the guest, that somebody waits for.
+  bool AwaitsPeers() const;
+  // Whether another device has memory of this session, or this one another's, or is about to.
+  bool HasPeers();
+  std::string PeerName(uint64_t peer) const;
+  // Of rows in a peer's memory: makes `address` the one that they have here. False: they are not.
+  bool FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64_t* address) const;
+  bool ReachesPeer(uint64_t address, Bytes bytes) const;
 
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
@@ -464,9 +514,8 @@ class Session final : private Handlers, private PendingSink {
   // --- Handlers: memory and events that sessions share. sharing.cc
   CUresult MemoryShare(const wire::FrameHeader& header, const wire::MemoryShareRequest& request,
                        wire::MemoryShareReply* reply) override;
-  CUresult SharedMemoryOpen(const wire::FrameHeader& header,
-                            const wire::SharedMemoryOpenRequest& request,
-                            wire::SharedMemoryOpenReply* reply) override;
+  void SharedMemoryOpen(const wire::FrameHeader& header,
+                        const wire::SharedMemoryOpenRequest& request) override;
   CUresult SharedMemoryClose(const wire::FrameHeader& header,
                              const wire::SharedMemoryCloseRequest& request) override;
   CUresult EventShare(const wire::FrameHeader& header, const wire::EventShareRequest& request,
@@ -476,9 +525,21 @@ class Session final : private Handlers, private PendingSink {
   CUresult PhysicalMemoryShare(const wire::FrameHeader& header,
                                const wire::PhysicalMemoryShareRequest& request,
                                wire::PhysicalMemoryShareReply* reply) override;
-  CUresult SharedMemoryImport(const wire::FrameHeader& header,
-                              const wire::SharedMemoryImportRequest& request,
-                              wire::SharedMemoryImportReply* reply) override;
+  void SharedMemoryImport(const wire::FrameHeader& header,
+                          const wire::SharedMemoryImportRequest& request) override;
+  // Memory that a session of another device has exported is on its way; its reply waits.
+  struct SharedFetch {
+    wire::FrameHeader header;
+    uint64_t memory = 0;  // the name that it is imported under; 0: it is opened
+    Nanos deadline = 0;
+  };
+  struct FetchedMemory {
+    MemoryFetched message;
+    UniqueFd memory;
+  };
+  void Fetch(SharedFetch fetch, uint64_t owner, const ExportToken& token);
+  bool TurnFetches(std::vector<FetchedMemory> all);
+  void EndFetch(const SharedFetch& fetch, Export found);
   enum class ShareKind : uint8_t { kAllocation, kEvent, kMemory };
   // Writes the object's token to `reply`. One that is not shared yet is, as `describe` says: its
   // tenant and session are filled in.
@@ -520,6 +581,8 @@ class Session final : private Handlers, private PendingSink {
   // Whether the rows lie in memory of this session.
   bool RowsReachable(uint64_t address, uint64_t pitch, uint64_t width, uint64_t rows) const;
   bool Reachable(uint64_t address, Bytes bytes) const;
+  // Bytes from the first row's beginning to the last row's end; 0: there are none, or too many.
+  static Bytes RowBytes(uint64_t pitch, uint64_t width, uint64_t rows);
 
   // A copy to the host whose pieces are not all submitted yet.
   struct CopyToHostState {
@@ -545,12 +608,16 @@ class Session final : private Handlers, private PendingSink {
   bool stop_ ABSL_GUARDED_BY(channel_mutex_) = false;
   std::optional<Departure> asked_departure_ ABSL_GUARDED_BY(channel_mutex_);
   bool over_ ABSL_GUARDED_BY(channel_mutex_) = false;
+  std::vector<PeerNews> peer_news_ ABSL_GUARDED_BY(channel_mutex_);
+  std::vector<FetchedMemory> fetched_ ABSL_GUARDED_BY(channel_mutex_);
+  std::atomic<bool> any_peer_news_{false};  // relaxed: a hint that there are some, of either
   // Relaxed: a hint that one of the two is there.
   std::atomic<bool> departs_{false};
   uint64_t leaves_asked_ = 0;  // the guest, to say its last: so many times
   std::optional<Departure> departure_;
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
+  ControlSocket* peers_by_ = nullptr;      // null: it has no peers
   ControlSocket* consortd_ = nullptr;      // null: the session ends with its worker
   std::unique_ptr<KeeperLine> line_;       // null: likewise
   std::unique_ptr<SessionRecord> record_;  // null: nothing is kept yet, or at all
@@ -569,9 +636,15 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<MemoryClient> memory_client_;
   std::unique_ptr<Residency> residency_;
   std::unique_ptr<memmgr::AddressWindow> window_;
-  std::unique_ptr<VirtualMemory> virtual_memory_;  // in window_
-  Textures textures_;                              // over memory of the window
-  std::unique_ptr<SharedHost> shared_host_;        // null where the channel cannot share memory
+  std::unique_ptr<VirtualMemory> virtual_memory_;     // in window_
+  std::vector<std::unique_ptr<PeerLender>> lenders_;  // of window_
+  std::map<PeerKey, std::unique_ptr<PeerReach>> reaches_;
+  std::map<PeerKey, PeerWait> peer_waits_;
+  std::optional<ExportToken> peer_token_;
+  uint32_t peer_offers_ = 0;                 // that no link has come for
+  Nanos peer_offered_until_ = 0;             // nor will after that
+  Textures textures_;                        // over memory of the window
+  std::unique_ptr<SharedHost> shared_host_;  // null where the channel cannot share memory
   Staging staging_;
   HeldWork held_;
   Journal journal_;
@@ -592,6 +665,8 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
   std::map<std::pair<ShareKind, uint64_t>, ExportToken> shared_;
+  std::map<uint64_t, SharedFetch> fetches_;  // by MemoryWanted::number
+  uint64_t last_fetch_ = 0;
   std::map<uint64_t, uint64_t> opened_;  // by the address that the guest has: where its memory is
   std::unique_ptr<Outbox> outbox_;
   PendingList pending_;

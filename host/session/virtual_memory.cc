@@ -69,7 +69,12 @@ CUresult VirtualMemory::Make(Bytes bytes, Memory* memory) {
   memory->share = memmgr::BudgetShare::Take(budget_, bytes);
   if (memory->share == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   CUmemGenericAllocationHandle handle = 0;
-  const CUresult result = driver_.cuMemCreate(&handle, bytes, &properties, 0);
+  if (exportable_) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUresult result = driver_.cuMemCreate(&handle, bytes, &properties, 0);
+  if (exportable_ && result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    result = driver_.cuMemCreate(&handle, bytes, &properties, 0);
+  }
   if (result == CUDA_SUCCESS) {
     memory->physical = std::make_shared<PhysicalMemory>(driver_, handle, bytes);
   } else {

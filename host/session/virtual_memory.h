@@ -30,10 +30,14 @@ namespace consort::host {
 
 class VirtualMemory {
  public:
-  // All are borrowed for this object's life.
+  // All are borrowed for this object's life. `exportable`: memory may go to other processes.
   VirtualMemory(const device::DriverTable& driver, CUdevice device, memmgr::AddressWindow* window,
-                memmgr::MemoryBudget* budget)
-      : driver_(driver), device_(device), window_(window), budget_(budget) {}
+                memmgr::MemoryBudget* budget, bool exportable)
+      : driver_(driver),
+        device_(device),
+        window_(window),
+        budget_(budget),
+        exportable_(exportable) {}
   ~VirtualMemory();
   VirtualMemory(const VirtualMemory&) = delete;
   VirtualMemory& operator=(const VirtualMemory&) = delete;
@@ -84,6 +88,7 @@ class VirtualMemory {
   const CUdevice device_;
   memmgr::AddressWindow* const window_;
   memmgr::MemoryBudget* const budget_;
+  const bool exportable_;
   std::map<uint64_t, Bytes> reservations_;                        // by address
   std::map<uint64_t, Mapping> mappings_;                          // by address
   std::map<uint64_t, std::shared_ptr<PhysicalMemory>> openings_;  // by address

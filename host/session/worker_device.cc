@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "host/limits.h"
 
 namespace consort::host {
 
@@ -82,6 +83,17 @@ void WorkerDevice::FindPeers(uint32_t device_count) {
         driver_.cuDeviceCanAccessPeer(&can, other, device_) == CUDA_SUCCESS && can != 0 &&
         driver_.cuDeviceGetUuid_v2(&uuid, other) == CUDA_SUCCESS) {
       reached_by_.push_back(uuid);
+    }
+    if (other != device_ && index < kDevicesMax &&
+        driver_.cuDeviceCanAccessPeer(&can, device_, other) == CUDA_SUCCESS && can != 0) {
+      reaches_ |= uint64_t{1} << index;
+      int atomics = 0;
+      if (driver_.cuDeviceGetP2PAttribute != nullptr &&
+          driver_.cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                          device_, other) == CUDA_SUCCESS &&
+          atomics != 0) {
+        reaches_atomically_ |= uint64_t{1} << index;
+      }
     }
   }
 }

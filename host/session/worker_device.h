@@ -80,6 +80,9 @@ class WorkerDevice {
   // Whether the device with this UUID copies from this one's memory by itself; whether any does.
   bool ReachedBy(const uint8_t (&uuid)[16]) const;
   bool reached() const { return !reached_by_.empty(); }
+  // Bit N: this device reaches memory of the driver's device N; and atomics on that are atomic.
+  uint64_t reaches() const { return reaches_; }
+  uint64_t reaches_atomically() const { return reaches_atomically_; }
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
@@ -100,6 +103,8 @@ class WorkerDevice {
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
   std::vector<CUuuid> reached_by_;
+  uint64_t reaches_ = 0;
+  uint64_t reaches_atomically_ = 0;
   std::unique_ptr<SharedOutput> shared_output_;
   mutable Exports exports_;  // thread safe, and no property of the device
 };

@@ -92,6 +92,36 @@ bool Worker::HandlePacket() {
     Move(move, std::move(packet.descriptor()));
     return true;
   }
+  PeerLink peer;
+  if (packet.As(&peer)) {
+    absl::MutexLock lock(&mutex_);
+    // One that has ended needs none, and the other end of the link tells the other one.
+    if (Session* session = FindLocked(peer.session); session != nullptr) {
+      session->TakePeerLink(peer, std::move(packet.descriptor()));
+    }
+    return true;
+  }
+  MemoryFetch fetch;
+  if (packet.As(&fetch)) {
+    FetchMemory(fetch);
+    return true;
+  }
+  MemoryFetched fetched;
+  if (packet.As(&fetched)) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* session = FindLocked(fetched.session); session != nullptr) {
+      session->TakeFetched(fetched, std::move(packet.descriptor()));
+    }
+    return true;
+  }
+  PeerRefused refused;
+  if (packet.As(&refused)) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* session = FindLocked(refused.session); session != nullptr) {
+      session->TakePeerRefusal(refused);
+    }
+    return true;
+  }
   SetScheduler policy;
   if (packet.As(&policy)) {
     SwitchPolicy(GetText(policy.name));
@@ -205,6 +235,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
                                            open, std::move(connection));
   if (keeps_memory_) session->KeepBy(control_);
   if (chains_launches_) session->ChainLaunches();
+  session->FindPeersBy(control_);
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];
@@ -221,15 +252,47 @@ void Worker::Move(const MoveOut& move, UniqueFd link) {
   {
     // Under the lock, so that it is not destroyed meanwhile.
     absl::MutexLock lock(&mutex_);
-    const auto it = sessions_.find(move.session);
-    if (it != sessions_.end() && it->second.session != nullptr) {
-      return it->second.session->MoveOut(std::move(link), move.leaves != 0, tell);
+    if (Session* session = FindLocked(move.session); session != nullptr) {
+      return session->MoveOut(std::move(link), move.leaves != 0, tell);
     }
   }
   MoveEnded ended;
   ended.session = move.session;
   SetText(ended.text, "the application has ended");
   tell(ended);
+}
+
+void Worker::FetchMemory(const MemoryFetch& fetch) {
+  MemoryFetched fetched;
+  fetched.session = fetch.wanted.session;
+  fetched.number = fetch.wanted.number;
+  UniqueFd memory;
+  const auto found = device_->exports().Find({fetch.wanted.token_high, fetch.wanted.token_low},
+                                             GetText(fetch.tenant));
+  if (found.has_value() && found->memory != nullptr && found->session == fetch.wanted.owner) {
+    CUresult result = device_->MakeCurrent();
+    int descriptor = -1;
+    if (result == CUDA_SUCCESS) {
+      result = device_->driver().cuMemExportToShareableHandle(
+          &descriptor, found->memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+      memory.Reset(descriptor);
+      fetched.bytes = found->memory->bytes;
+      fetched.offset = found->offset;
+      fetched.allocation_bytes = found->allocation_bytes;
+    } else {
+      LOG(ERROR) << "memory of session " << fetch.wanted.owner << " for session " << fetched.session
+                 << " cannot be exported: " << device::ResultName(device_->driver(), result);
+    }
+  }
+  const absl::Status sent = control_->Send(fetched, memory.get());
+  LOG_IF(ERROR, !sent.ok()) << "telling consortd of exported memory: " << sent;
+}
+
+Session* Worker::FindLocked(uint64_t id) {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second.session.get();
 }
 
 void Worker::RunSession(Session* session, uint64_t id) {

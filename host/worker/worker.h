@@ -60,6 +60,10 @@ class Worker {
   bool HandlePacket();
   void Open(const OpenSession& open, UniqueFd connection);
   void Move(const MoveOut& move, UniqueFd link);
+  // What a session here has exported, for one of another device.
+  void FetchMemory(const MemoryFetch& fetch);
+  // Null: it serves no more.
+  Session* FindLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A session's thread.
   void RunSession(Session* session, uint64_t id);
   void SwitchPolicy(const std::string& name);

@@ -97,6 +97,7 @@ class Entry<CUresult (*)(Args...)> {
   X(cuDeviceGetPCIBusId)                                             \
   X(cuDeviceGetByPCIBusId)                                           \
   X(cuDeviceCanAccessPeer)                                           \
+  X(cuDeviceGetP2PAttribute)                                         \
   X(cuDevicePrimaryCtxRetain)                                        \
   X(cuDevicePrimaryCtxRelease_v2)                                    \
   Y(cuDevicePrimaryCtxRelease, PFN_cuDevicePrimaryCtxRelease_v11000) \

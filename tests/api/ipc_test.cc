@@ -525,5 +525,132 @@ API_TEST_ALONE(IpcTest, OnlyMemoryThatAskedForADescriptorHasOne) {
   EXPECT_EQ(value, 1);
 }
 
+// Memory of device 0 of another process, opened by device 1.
+using PeerIpcTest = UninitializedTest;
+
+// Device 1's primary context, current; false: there is none that reaches device 0.
+bool UseOtherDevice() {
+  int count = 0, possible = 0;
+  Require(Drv().cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (count > 1) Require(Drv().cuDeviceCanAccessPeer(&possible, 1, 0), "cuDeviceCanAccessPeer");
+  if (possible == 0) return false;
+  CUcontext context = nullptr;
+  Require(Drv().cuDevicePrimaryCtxRetain(&context, 1), "cuDevicePrimaryCtxRetain");
+  Require(Drv().cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  return true;
+}
+
+constexpr const char* kNoPeer = "needs two devices that reach each other";
+
+API_TEST_ALONE(PeerIpcTest, MemoryOfAnotherProcessIsOpenedByAnotherDevice) {
+  WithTwoProcesses(
+      "cuIpcGetMemHandle",
+      [](const Line& line) {
+        const DeviceBuffer other(512);
+        const DeviceBuffer buffer(kWords * sizeof(unsigned));
+        other.Fill(0xEE);
+        Require(Drv().cuMemsetD32_v2(buffer, 7, kWords), "cuMemsetD32");
+        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+        CUipcMemHandle handle;
+        Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
+        line.Send(handle);
+        if (line.Receive<int>() == 0) return;
+        EXPECT_EQ(ReadWords(buffer, kWords), Iota(kWords));
+        EXPECT_EQ(other.ReadWord(), 0xEEEEEEEEu);
+      },
+      [](const Line& line) {
+        auto handle = line.Receive<CUipcMemHandle>();
+        if (!UseOtherDevice()) {
+          line.Send(0);
+          GTEST_SKIP() << kNoPeer;
+        }
+        CUdeviceptr opened = 0, again = 0;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        EXPECT_EQ(ReadWords(opened, kWords), std::vector<unsigned>(kWords, 7));
+        EXPECT_OK(Drv().cuIpcOpenMemHandle_v2(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        EXPECT_EQ(again, opened);
+        // A kernel of this device.
+        const Module module(kBasicPtx);
+        EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, opened,
+                         static_cast<unsigned>(kWords)));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(opened));
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(opened));
+        EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuIpcCloseMemHandle(opened));
+        // A token that nobody has given.
+        handle.reserved[8] ^= 1;
+        EXPECT_RESULT(
+            CUDA_ERROR_INVALID_HANDLE,
+            Drv().cuIpcOpenMemHandle_v2(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        line.Send(1);
+      });
+}
+
+API_TEST_ALONE(PeerIpcTest, AShareableDescriptorIsMappedOnAnotherDevice) {
+  WithTwoProcesses(
+      "cuMemExportToShareableHandle",
+      [](const Line& line) {
+        CUmemAllocationProp properties = {};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        size_t granule = 0;
+        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
+                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                "cuMemGetAllocationGranularity");
+        CUmemGenericAllocationHandle memory = 0;
+        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
+        int descriptor = -1;
+        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                "cuMemExportToShareableHandle");
+        line.Send(granule, descriptor);
+        close(descriptor);
+        if (line.Receive<int>() == 0) return;
+        CUdeviceptr address = 0;
+        const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        Require(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0), "cuMemAddressReserve");
+        Require(Drv().cuMemMap(address, granule, 0, memory, 0), "cuMemMap");
+        Require(Drv().cuMemSetAccess(address, granule, &access, 1), "cuMemSetAccess");
+        EXPECT_EQ(ReadWords(address, kWords), Iota(kWords));
+        line.Send(1);
+        line.Receive<int>();
+      },
+      [](const Line& line) {
+        int descriptor = -1;
+        const auto granule = line.Receive<size_t>(&descriptor);
+        ASSERT_GE(descriptor, 0);
+        if (!UseOtherDevice()) {
+          line.Send(0);
+          GTEST_SKIP() << kNoPeer;
+        }
+        CUmemGenericAllocationHandle memory = 0;
+        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
+            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        close(descriptor);
+        CUmemAllocationProp properties = {};
+        EXPECT_OK(Drv().cuMemGetAllocationPropertiesFromHandle(&properties, memory));
+        EXPECT_EQ(properties.location.id, 0);
+        CUdeviceptr address = 0;
+        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {1}},
+                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        ASSERT_OK(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0));
+        ASSERT_OK(Drv().cuMemMap(address, granule, 0, memory, 0));
+        ASSERT_OK(Drv().cuMemSetAccess(address, granule, &access, 1));
+        const Module module(kBasicPtx);
+        EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, address,
+                         static_cast<unsigned>(kWords)));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        line.Send(1);
+        line.Receive<int>();
+        EXPECT_EQ(ReadWords(address, kWords), Iota(kWords));
+        EXPECT_OK(Drv().cuMemUnmap(address, granule));
+        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
+        EXPECT_OK(Drv().cuMemRelease(memory));
+        line.Send(1);
+      });
+}
+
 }  // namespace
 }  // namespace consort::tests::api

@@ -158,14 +158,228 @@ API_TEST(PeerTest, AStreamWaitsForAnEventOfTheOtherDevice) {
   EXPECT_EQ(words, Iota(kWords));
 }
 
+// A kernel's results through memory of another device, where that can be.
+class PeerAccessTest : public PeerTest {
+ protected:
+  void SetUp() override {
+    PeerTest::SetUp();
+    if (IsSkipped()) return;
+    int possible = 0;
+    Require(Drv().cuDeviceCanAccessPeer(&possible, 0, 1), "cuDeviceCanAccessPeer");
+    if (possible == 0) GTEST_SKIP() << "device 0 does not reach device 1";
+  }
+  std::vector<unsigned> ReadOnOther(CUdeviceptr address, size_t count) const {
+    std::vector<unsigned> words(count);
+    OnOther(
+        [&] { EXPECT_OK(Drv().cuMemcpyDtoH_v2(words.data(), address, count * sizeof(unsigned))); });
+    return words;
+  }
+  void FreeOnOther(CUdeviceptr address) const {
+    OnOther([&] { EXPECT_OK(Drv().cuMemFree_v2(address)); });
+  }
+  // Device 0 writes kWords words of the other's memory, and reads them into its own.
+  void UseFromHere(const Module& module, CUdeviceptr there) const {
+    const DeviceBuffer here(sizeof(unsigned));
+    EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, there,
+                     static_cast<unsigned>(kWords)));
+    EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, nullptr, here.get(),
+                     there + (kWords - 1) * sizeof(unsigned)));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+    EXPECT_EQ(here.ReadWord(), kWords - 1);
+    EXPECT_EQ(ReadOnOther(there, kWords), Iota(kWords));
+  }
+};
+
 API_TEST(PeerTest, PeerAccessIsEnabledWhereItIsSaidToBePossible) {
-  int possible = -1;
+  int possible = -1, itself = -1, supported = -1;
   ASSERT_OK(Drv().cuDeviceCanAccessPeer(&possible, 0, 1));
+  ASSERT_OK(Drv().cuDeviceCanAccessPeer(&itself, 0, 0));
+  EXPECT_EQ(itself, 0);
+  EXPECT_OK(
+      Drv().cuDeviceGetP2PAttribute(&supported, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+  EXPECT_EQ(supported, possible);
   const CUresult enabled = Drv().cuCtxEnablePeerAccess(other(), 0);
   EXPECT_EQ(enabled, possible != 0 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   EXPECT_RESULT(possible != 0 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
                 Drv().cuCtxDisablePeerAccess(other()));
+}
+
+API_TEST(PeerTest, MistakesAboutPeersAreErrors) {
+  int value = 0;
+  int count = 0;
+  Require(Drv().cuDeviceGetCount(&count), "cuDeviceGetCount");
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDeviceCanAccessPeer(nullptr, 0, 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceCanAccessPeer(&value, 0, count));
+  const auto access = CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuDeviceGetP2PAttribute(nullptr, access, 0, 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetP2PAttribute(&value, access, 1, 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuDeviceGetP2PAttribute(&value, access, 0, count));
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuDeviceGetP2PAttribute(&value, static_cast<CUdevice_P2PAttribute>(99), 0, 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuCtxEnablePeerAccess(other(), 1));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuCtxEnablePeerAccess(nullptr, 0));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuCtxEnablePeerAccess(context(), 0));
+  EXPECT_RESULT(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, Drv().cuCtxDisablePeerAccess(other()));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuCtxDisablePeerAccess(nullptr));
+}
+
+API_TEST(PeerAccessTest, IsEnabledOnceAndInOneDirection) {
+  EXPECT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  EXPECT_RESULT(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, Drv().cuCtxEnablePeerAccess(other(), 0));
+  OnOther([&] {
+    EXPECT_RESULT(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, Drv().cuCtxDisablePeerAccess(context()));
+    EXPECT_OK(Drv().cuCtxEnablePeerAccess(context(), 0));
+    EXPECT_OK(Drv().cuCtxDisablePeerAccess(context()));
+  });
+  EXPECT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  EXPECT_RESULT(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, Drv().cuCtxDisablePeerAccess(other()));
+}
+
+API_TEST(PeerAccessTest, KernelsReachWhatWasAllocatedBeforeAndAfter) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr before = AllocateOnOther(kWords * sizeof(unsigned));
+  const CUdeviceptr small_before = AllocateOnOther(sizeof(unsigned));
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  UseFromHere(module, before);
+  EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, small_before, 7u));
+  EXPECT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(ReadOnOther(small_before, 1), std::vector<unsigned>{7});
+  // Of its own, larger than what is kept of freed memory; and where others were.
+  for (const size_t bytes : {kWords * sizeof(unsigned), size_t{300} << 20, size_t{300} << 20}) {
+    const CUdeviceptr after = AllocateOnOther(bytes);
+    UseFromHere(module, after);
+    UseFromHere(module, after + bytes - kWords * sizeof(unsigned));
+    FreeOnOther(after);
+  }
+  FreeOnOther(small_before);
+  FreeOnOther(before);
+  EXPECT_OK(Drv().cuCtxDisablePeerAccess(other()));
+}
+
+API_TEST(PeerAccessTest, EachDeviceWorksOnTheOthersMemory) {
+  const Module module(kBasicPtx);
+  const DeviceBuffer here(kWords * sizeof(unsigned));
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  UseFromHere(module, there);
+  OnOther([&] {
+    ASSERT_OK(Drv().cuCtxEnablePeerAccess(context(), 0));
+    const Module modules_there(kBasicPtx);
+    EXPECT_OK(Launch(modules_there.Function("fill_index"), (kWords + 255) / 256, 256, nullptr,
+                     here.get(), static_cast<unsigned>(kWords)));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+    EXPECT_OK(Drv().cuCtxDisablePeerAccess(context()));
+  });
+  EXPECT_EQ(here.Read<unsigned>(kWords), Iota(kWords));
+  EXPECT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  FreeOnOther(there);
+}
+
+API_TEST(PeerAccessTest, FillsAndCopiesOfAStreamReachIt) {
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  const DeviceBuffer here(kWords * sizeof(unsigned));
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  const Stream stream;
+  EXPECT_OK(Drv().cuMemsetD32Async(there, 5, kWords, stream));
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(here, there, kWords * sizeof(unsigned), stream));
+  EXPECT_OK(Drv().cuMemsetD32Async(there, 6, kWords, stream));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_EQ(here.Read<unsigned>(kWords), std::vector<unsigned>(kWords, 5));
+  EXPECT_EQ(ReadOnOther(there, kWords), std::vector<unsigned>(kWords, 6));
+  EXPECT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  // By copies it is still reached.
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(here, there, kWords * sizeof(unsigned), stream));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_EQ(here.Read<unsigned>(kWords), std::vector<unsigned>(kWords, 6));
+  FreeOnOther(there);
+}
+
+API_TEST(PeerAccessTest, EndsWithTheContextThatEnabledIt) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  CUcontext second = nullptr;
+  ASSERT_OK(Drv().cuCtxCreate_v2(&second, 0, device()));
+  EXPECT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  EXPECT_OK(Drv().cuCtxDestroy_v2(second));
+  EXPECT_OK(Drv().cuCtxSetCurrent(context()));
+  UseFromHere(module, there);
+  EXPECT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  FreeOnOther(there);
+}
+
+class PeerFaultTest : public PeerAccessTest {
+ protected:
+  void TearDown() override {}  // the error is there to stay
+};
+
+API_TEST_ALONE(PeerFaultTest, WithoutItAnAddressOfTheOtherDeviceIsIllegal) {
+  const Module module(kBasicPtx);
+  const DeviceBuffer here(sizeof(unsigned));
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  // Copies reach it, and kernels do not for that; nor once access was enabled and is not any more.
+  EXPECT_OK(Drv().cuMemcpyDtoD_v2(here, there, sizeof(unsigned)));
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  UseFromHere(module, there);
+  ASSERT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, there, 7u));
+  EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuCtxSynchronize());
+}
+
+API_TEST(PeerAccessTest, APoolsMemoryIsReachedWhereThePoolSaysSo) {
+  const Module module(kBasicPtx);
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {1}};
+  CUmemoryPool pool = nullptr;
+  ASSERT_OK(Drv().cuMemPoolCreate(&pool, &properties));
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  ASSERT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  CUdeviceptr there = 0;
+  OnOther([&] {
+    const Stream stream;
+    ASSERT_OK(Drv().cuMemAllocFromPoolAsync(&there, kWords * sizeof(unsigned), pool, stream));
+    EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  });
+  UseFromHere(module, there);
+  OnOther([&] {
+    EXPECT_OK(Drv().cuMemFreeAsync(there, nullptr));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+  });
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  EXPECT_OK(Drv().cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_OK(Drv().cuMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  EXPECT_OK(Drv().cuMemPoolDestroy(pool));
+}
+
+// What was put into a stream before a copy is copied, what comes after is not, and the call does
+// not wait.
+API_TEST(PeerAccessTest, ACopyBetweenDevicesIsOrderedByItsStream) {
+  const Module module(kBasicPtx);
+  const DeviceBuffer here(kWords * sizeof(unsigned));
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  const CUdeviceptr second = AllocateOnOther(kWords * sizeof(unsigned));
+  const Stream stream;
+  for (unsigned round = 0; round < 20; ++round) {
+    EXPECT_OK(Drv().cuMemsetD32Async(here, round, kWords, stream));
+    EXPECT_OK(Drv().cuMemcpyPeerAsync(there, other(), here, context(), kWords * sizeof(unsigned),
+                                      stream));
+    EXPECT_OK(Drv().cuMemsetD32Async(here, 1000 + round, kWords, stream));
+    // Between two places of the other device, by a stream of this one.
+    EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(second, there, kWords * sizeof(unsigned), stream));
+    EXPECT_OK(Drv().cuStreamSynchronize(stream));
+    ASSERT_EQ(ReadOnOther(second, kWords), std::vector<unsigned>(kWords, round));
+  }
+  FreeOnOther(there);
+  FreeOnOther(second);
 }
 
 }  // namespace

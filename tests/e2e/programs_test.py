@@ -20,6 +20,9 @@ ONLY_CALLS = {"copies", "device_query"}
 # Needs kernels of NVIDIA's that are no PTX.
 ONLY_ON_A_GPU = {"cublas_sgemm"}
 
+# Needs two devices: peer_test.py.
+ELSEWHERE = {"peer_access"}
+
 
 class Programs(unittest.TestCase):
     @classmethod
@@ -72,6 +75,8 @@ class GuestLibrary(unittest.TestCase):
 def add_tests():
     """One test method a program that was built."""
     for path in sorted(stack.PROGRAMS.iterdir()):
+        if path.name in ELSEWHERE:
+            continue
         def test(self, name=path.name):
             if name in ONLY_ON_A_GPU and not pathlib.Path("/dev/nvidia0").exists():
                 self.skipTest("needs an NVIDIA GPU")

@@ -118,7 +118,10 @@ struct DeviceSnapshot {
   int32_t attributes[kDeviceAttributesMax] = {};
   uint8_t attribute_known[kDeviceAttributesMax] = {};  // 0: the driver refused that attribute
   char pci_bus_id[32] = {};
-  char reserved[448] = {};
+  // Bit N: it can reach memory of device N of the same answer; and atomics on that are atomic.
+  uint64_t peers = 0;
+  uint64_t peer_atomics = 0;
+  char reserved[432] = {};
 };
 static_assert(sizeof(DeviceSnapshot) == 2048);
 

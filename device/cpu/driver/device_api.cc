@@ -113,4 +113,26 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevic
   });
 }
 
+CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib,
+                                         CUdevice srcDevice, CUdevice dstDevice) {
+  return WithDevice(srcDevice, [&](Device& source) {
+    return WithDevice(dstDevice, [&](Device& destination) {
+      if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      if (&source == &destination) return CUDA_ERROR_INVALID_DEVICE;
+      switch (attrib) {
+        case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+        case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+          *value = 1;
+          return CUDA_SUCCESS;
+        case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+        case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+          *value = 0;
+          return CUDA_SUCCESS;
+        default:
+          return CUDA_ERROR_INVALID_VALUE;
+      }
+    });
+  });
+}
+
 }  // extern "C"

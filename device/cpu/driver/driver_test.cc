@@ -132,6 +132,15 @@ TEST_F(DeviceTest, OtherDevicesArePeers) {
   EXPECT_EQ(can, 1);
   EXPECT_CU(CU(cuDeviceCanAccessPeer)(&can, 1, 1));
   EXPECT_EQ(can, 0);
+  const auto attribute = [&](CUdevice_P2PAttribute which, CUdevice to) {
+    return CU(cuDeviceGetP2PAttribute)(&can, which, 0, to);
+  };
+  EXPECT_CU(attribute(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 1));
+  EXPECT_EQ(can, 1);
+  EXPECT_CU(attribute(CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED, 1));
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(attribute(CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(attribute(static_cast<CUdevice_P2PAttribute>(99), 1), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(DeviceTest, ResultsHaveNamesAndTexts) {

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of a program's session on another device: this session's memory lent to that one,
+// and that one's reached from here. See peer_link.h.
+//
+//   PeerOffer, to the session that lends     a token; it expects a link for kPeerOfferMax
+//   PeerOpen, to the one that reaches        PeerWanted ─▶ consortd ─▶ PeerLink to both
+//   PeerClose, likewise                      unmaps; PeerGone ─▶ consortd
+#include <sys/random.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "host/control/control_socket.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+#include "vmsock/deadline.h"
+
+namespace consort::host {
+
+void Session::TakePeerLink(const PeerLink& link, UniqueFd socket) {
+  absl::MutexLock lock(&channel_mutex_);
+  peer_news_.push_back({link, std::move(socket), /*refusal=*/""});
+  any_peer_news_.store(true, std::memory_order_relaxed);
+}
+
+void Session::TakePeerRefusal(const PeerRefused& refused) {
+  absl::MutexLock lock(&channel_mutex_);
+  PeerNews news;
+  news.link.wanted.session = refused.session;
+  news.link.wanted.peer = refused.peer;
+  news.link.wanted.same_addresses = refused.same_addresses;
+  news.refusal = GetText(refused.text);
+  peer_news_.push_back(std::move(news));
+  any_peer_news_.store(true, std::memory_order_relaxed);
+}
+
+CUresult Session::PeerOffer(const wire::FrameHeader&, const wire::PeerOfferRequest&,
+                            wire::PeerOfferReply* reply) {
+  // What is swapped would have to be here whenever the other device runs.
+  if (peers_by_ == nullptr || residency_->swaps()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (!peer_token_.has_value()) {
+    ExportToken token;
+    // Up to 256 bytes come whole or not at all. Source: getrandom(2).
+    CHECK(getrandom(&token, sizeof(token), 0) == sizeof(token));
+    peer_token_ = token;
+  }
+  if (MonotonicNow() > peer_offered_until_) peer_offers_ = 0;
+  ++peer_offers_;
+  peer_offered_until_ = MonotonicNow() + kPeerOfferMax;
+  reply->session = open_.session;
+  reply->token_high = peer_token_->high;
+  reply->token_low = peer_token_->low;
+  return CUDA_SUCCESS;
+}
+
+void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequest& request) {
+  const PeerKey key = {request.session, request.same_addresses != 0};
+  if (peers_by_ == nullptr || residency_->swaps()) {
+    return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  }
+  if (reaches_.contains(key) || peer_waits_.contains(key)) {
+    return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  }
+  if (reaches_.size() + peer_waits_.size() >= kPeersPerSession) {
+    return ReplyNow(header, CUDA_ERROR_TOO_MANY_PEERS);
+  }
+  PeerWanted wanted;
+  wanted.session = open_.session;
+  wanted.peer = key.session;
+  wanted.token_high = request.token_high;
+  wanted.token_low = request.token_low;
+  wanted.same_addresses = key.same_addresses ? 1 : 0;
+  if (const absl::Status sent = peers_by_->Send(wanted); !sent.ok()) {
+    LOG(ERROR) << PeerName(key.session) << ": telling consortd: " << sent;
+    return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  }
+  peer_waits_.emplace(key, PeerWait{header, MonotonicNow() + kPeerOpenMax});
+}
+
+void Session::PeerClose(const wire::FrameHeader& header, const wire::PeerCloseRequest& request) {
+  const PeerKey key = {request.session, request.same_addresses != 0};
+  if (!reaches_.contains(key)) return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  std::shared_ptr<Fence> fence;
+  const CUresult fenced = streams_.FenceAll(&fence);
+  if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
+  PendingItem item;
+  item.kind =
+      key.same_addresses ? PendingItem::Kind::kPeerClose : PendingItem::Kind::kPeerCopyClose;
+  item.fence = std::move(fence);
+  item.request = header;
+  item.value = key.session;
+  pending_.Add(std::move(item));
+}
+
+void Session::EndReach(const PeerKey& key) {
+  if (reaches_.erase(key) == 0) return;
+  PeerGone gone;
+  gone.session = open_.session;
+  gone.peer = key.session;
+  gone.same_addresses = key.same_addresses ? 1 : 0;
+  const absl::Status sent = peers_by_->Send(gone);
+  LOG_IF(ERROR, !sent.ok()) << PeerName(key.session) << ": telling consortd: " << sent;
+}
+
+void Session::EndPeerWait(std::map<PeerKey, PeerWait>::iterator wait, CUresult result) {
+  const wire::FrameHeader header = wait->second.header;
+  const PeerKey key = wait->first;
+  peer_waits_.erase(wait);
+  if (result != CUDA_SUCCESS) EndReach(key);
+  ReplyNow(header, result);
+}
+
+std::string Session::PeerName(uint64_t peer) const {
+  return absl::StrCat("memory of session ", peer, " in session ", open_.session);
+}
+
+bool Session::TurnPeers() {
+  bool progress = false;
+  std::vector<FetchedMemory> fetched;
+  if (any_peer_news_.load(std::memory_order_relaxed)) {
+    std::vector<PeerNews> news;
+    {
+      absl::MutexLock lock(&channel_mutex_);
+      news.swap(peer_news_);
+      fetched.swap(fetched_);
+      any_peer_news_.store(false, std::memory_order_relaxed);
+    }
+    progress = true;
+    for (PeerNews& one : news) {
+      if (one.link.wanted.session == open_.session) {
+        BeginReach(std::move(one));
+      } else {
+        Lend(std::move(one));
+      }
+    }
+  }
+  if (!fetches_.empty()) progress |= TurnFetches(std::move(fetched));
+  for (auto it = peer_waits_.begin(); it != peer_waits_.end();) {
+    const auto wait = it++;
+    const auto reach = reaches_.find(wait->first);
+    const PeerReach::State state =
+        reach != reaches_.end() ? reach->second->state() : PeerReach::State::kMaps;
+    if (state == PeerReach::State::kReaches) {
+      EndPeerWait(wait, CUDA_SUCCESS);
+    } else if (state == PeerReach::State::kFailed || device_result() != CUDA_SUCCESS ||
+               MonotonicNow() > wait->second.deadline) {
+      EndPeerWait(wait, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    } else {
+      continue;
+    }
+    progress = true;
+  }
+  return progress;
+}
+
+void Session::BeginReach(PeerNews news) {
+  const PeerKey key = {news.link.wanted.peer, news.link.wanted.same_addresses != 0};
+  const auto wait = peer_waits_.find(key);
+  if (!news.refusal.empty()) {
+    LOG(WARNING) << PeerName(key.session) << " is not to be had: " << news.refusal;
+    if (wait != peer_waits_.end()) EndPeerWait(wait, CUDA_ERROR_TOO_MANY_PEERS);
+    return;
+  }
+  PeerReachOptions options;
+  options.base = news.link.window_base;
+  options.bytes = news.link.window_bytes;
+  options.same_addresses = key.same_addresses;
+  options.name = PeerName(key.session);
+  reaches_.emplace(key, std::make_unique<PeerReach>(device_, options, std::move(news.socket)));
+  // It took longer than its request was to wait.
+  if (wait == peer_waits_.end()) EndReach(key);
+}
+
+void Session::Lend(PeerNews news) {
+  const PeerWanted& wanted = news.link.wanted;
+  const ExportToken token = {wanted.token_high, wanted.token_low};
+  if (!news.refusal.empty() || peer_token_ != token || MonotonicNow() > peer_offered_until_) {
+    LOG(WARNING) << "session " << wanted.session << " wants memory of session " << open_.session
+                 << ", which offers none";
+    return;
+  }
+  if (--peer_offers_ == 0) peer_offered_until_ = 0;
+  // From here on it cannot go on elsewhere.
+  if (record_ != nullptr) record_->BeginWork();
+  rest_hopeless_ = false;
+  auto lender = std::make_unique<PeerLender>(
+      driver_, window_.get(),
+      absl::StrCat("memory of session ", open_.session, " in session ", wanted.session),
+      std::move(news.socket));
+  std::erase_if(lenders_, [](const auto& one) { return !one->Lends(); });
+  if (lender->Begin()) lenders_.push_back(std::move(lender));
+}
+
+bool Session::AwaitsPeers() const {
+  return !peer_waits_.empty() || !fetches_.empty() || MonotonicNow() < peer_offered_until_;
+}
+
+bool Session::HasPeers() {
+  std::erase_if(lenders_, [](const auto& one) { return !one->Lends(); });
+  return !lenders_.empty() || !reaches_.empty() || AwaitsPeers();
+}
+
+bool Session::FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64_t* address) const {
+  const Bytes bytes = RowBytes(pitch, width, rows);
+  if (bytes == 0 || (rows != 1 && pitch < width)) return false;
+  for (const auto& [key, reach] : reaches_) {
+    const std::optional<uint64_t> here = reach->Find(*address, bytes);
+    if (!here.has_value()) continue;
+    *address = *here;
+    return true;
+  }
+  return false;
+}
+
+bool Session::ReachesPeer(uint64_t address, Bytes bytes) const {
+  for (const auto& [key, reach] : reaches_) {
+    if (key.same_addresses && reach->Find(address, bytes).has_value()) return true;
+  }
+  return false;
+}
+
+}  // namespace consort::host

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/chains_test.py: programs whose launches go to the driver many at once (--launch-chains on): as right as one by one.
+CONSORT_TEST_DEVICE=nvidia: on GPUs."""
+
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import stack
+
+DEVICE = os.environ.get("CONSORT_TEST_DEVICE") or "cpu"
+
+
+class Chains(unittest.TestCase):
+    def run_through(self, chains, name, *words):
+        """How many of the program's launches went in chains, and of how many."""
+        with tempfile.TemporaryDirectory(prefix="chains-") as folder, stack.Daemon(
+                folder, device=DEVICE, verbose=1, arguments=("--launch-chains", chains)) as daemon:
+            done = subprocess.run([stack.PROGRAMS / name, *words], env=daemon.local_environment(), stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=240, check=False)
+            self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{daemon.log_tail()}")
+            self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"])
+            daemon.wait_for_account(lambda lines: name in [line["application"] for line in lines])
+            self.assertEqual(daemon.stop(), 0, daemon.log_tail())
+            said = re.findall(r"(\d+) of (\d+) launches went in chains", daemon.log())
+            return tuple(sum(map(int, numbers)) for numbers in zip(*said))
+
+    def test_many_launches_go_in_chains_where_that_is_asked_for(self):
+        chained, launches = self.run_through("on", "many_launches", "2000", "3")
+        self.assertEqual(launches, 6000)
+        # How many wait at a time is a matter of luck; of so many, some do.
+        self.assertGreater(chained, 500)
+        self.assertEqual(self.run_through("off", "many_launches", "2000", "3"), (0, 6000))
+
+    def test_programs_are_right(self):
+        for name in ("random_order", "streams", "graphs", "async_events", "threads_default_stream", "reduction", "error_handling"):
+            with self.subTest(name):
+                self.run_through("on", name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/e2e/peer_test.py: an unmodified program whose two devices work on each other's memory, and what that means for
+operators: it stays where it is, and a worker that dies takes no other one with it."""
+
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import stack
+import wanderers
+
+# What a program is told whose device's worker has died.
+TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
+# peer_access copies 64 MiB 21 times between its devices; what it reads back to compare is some 30 MiB.
+BYTES_TO_HOST_MAX = 256 << 20
+
+
+class Peers(wanderers.TestCase):
+    def run_program(self, **settings):
+        return subprocess.run([stack.PROGRAMS / "peer_access"], env=dict(self.daemon.local_environment(), **settings),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+
+    def passes_now(self):
+        done = self.run_program()
+        said = f"\n{done.stdout}{done.stderr}\n{self.daemon.log_tail()}"
+        self.assertEqual(done.returncode, 0, said)
+        self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"], said)
+        self.assertNotIn("skipped", done.stdout)
+        return done.stdout
+
+    def workers(self):
+        return [device["worker_pid"] for device in self.status()["devices"]]
+
+    def test_two_devices_work_on_each_others_memory(self):
+        self.start()
+        print(f"\n    {self.passes_now().splitlines()[:-1]}", end="")
+        lines = self.daemon.wait_for_account(lambda lines: len(lines) == 2)
+        self.assertEqual({line["device_index"] for line in lines}, {0, 1})
+        # Copies between the two did not go through the program.
+        self.assertLess(sum(line["bytes_to_host"] for line in lines), BYTES_TO_HOST_MAX)
+        self.assertLess(sum(line["bytes_to_device"] for line in lines), BYTES_TO_HOST_MAX)
+        # Nothing of it is left: another one has the addresses.
+        self.passes_now()
+
+    def test_several_programs_do_so_at_once(self):
+        self.start()
+        programs = [self.wanderer("hold", name="peer_access") for _ in range(4)]
+        for program in programs:
+            self.passes(program)
+
+    def test_tenants_with_processes_of_their_own(self):
+        file, socket = self.one_tenant("own", 'isolation = "process"\n')
+        self.start("--tenants", str(file))
+        done = self.run_program(CONSORT_ENDPOINT=f"unix:{socket}")
+        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
+        self.assertNotIn("skipped", done.stdout)
+
+    def test_without_another_device_it_says_so(self):
+        self.start()
+        done = self.run_program(CUDA_VISIBLE_DEVICES="1")
+        self.assertEqual(done.stdout.splitlines(), ["skipped: it needs two GPUs", "PASS"])
+
+    def test_it_stays_where_it_is(self):
+        self.start("--keep-memory", "on")
+        program = self.wanderer("hold", name="peer_access")
+        for session in [session for session in self.sessions() if session["pid"] == program.pid]:
+            said = self.daemon.control("migrate", str(session["id"]), "--to", str(1 - session["device"]), status=1)
+            self.assertRegex(said, "it uses memory of two devices together")
+        self.assertFalse(any(session["outlives_worker"] for session in self.sessions()))
+        self.passes(program)
+
+    def test_there_is_no_upgrade_meanwhile(self):
+        self.start()
+        program = self.wanderer("hold", name="peer_access")
+        said = self.daemon.consortctl("upgrade")
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn("applications use memory of two devices together", f"{said.stdout}{said.stderr}")
+        self.passes(program)
+
+    def test_a_worker_that_dies_takes_no_other_with_it(self):
+        self.start()
+        for dies in (0, 1):
+            program = self.wanderer("hold", name="peer_access")
+            workers = self.workers()
+            os.kill(workers[dies], signal.SIGKILL)
+            output, _ = program.communicate(timeout=120)
+            self.assertEqual(program.returncode, 1, output)
+            self.assertTrue(any(error in output for error in TOLD), f"{output}\n{self.daemon.log_tail()}")
+            stack.wait_for(lambda: self.workers()[dies] not in (None, 0, workers[dies]), "another worker")
+            self.assertEqual(self.workers()[1 - dies], workers[1 - dies], self.daemon.log_tail())
+            self.assertIsNone(re.search("no new sessions here", self.daemon.log()), self.daemon.log_tail())
+            self.passes_now()
+
+    def test_swapped_memory_is_not_reached(self):
+        self.start("--device-memory", "1GiB", "--swap-pageable", "1GiB")
+        self.assertIn("skipped: the GPUs do not reach each other's memory", self.run_program().stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
