@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the runs of the driver API suite are judged: see api_suite.py."""
 
+import contextlib
+import io
 import unittest
 
 import api_suite
@@ -26,6 +28,15 @@ class KnownFailures(unittest.TestCase):
     def test_the_committed_list_is_in_order(self):
         for channel in api_suite.CHANNELS:
             api_suite.read_known_failures(api_suite.KNOWN_FAILURES.read_text("utf-8"), channel)
+
+
+    def test_what_the_cpu_device_cannot_do_is_not_known_of_others(self):
+        known = sorted(api_suite.read_known_failures(api_suite.KNOWN_FAILURES.read_text("utf-8"), "rings"))
+        failing = [({name: entry("no") for name in known} | {"A.X": entry()}, "")]
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(api_suite.report(failing, "rings", True), 0)
+            self.assertEqual(api_suite.report(failing, "rings", True, "nvidia"), 1)
+            self.assertEqual(api_suite.report([({"A.X": entry()}, "")], "rings", True, "nvidia"), 0)
 
 
 class Judgement(unittest.TestCase):

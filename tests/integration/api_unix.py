@@ -64,7 +64,7 @@ def main():
     # The daemons must be started from threads that stay (stack.Daemon): the pool's do, until all have ended.
     with concurrent.futures.ThreadPoolExecutor(options.shards) as pool:
         parts = list(pool.map(lambda index: run_shard(index, options, arguments), range(options.shards)))
-    return api_suite.report(parts, options.channel, complete=not arguments)
+    return api_suite.report(parts, options.channel, complete=not arguments, device=options.device)
 
 
 if __name__ == "__main__":
