@@ -436,10 +436,9 @@ std::list<MemoryBroker::Waiter>::iterator MemoryBroker::FindStuck(Nanos now) {
       latest.push_back(it);
     }
   }
-  const auto holders =
-      std::count_if(clients_.begin(), clients_.end(),
-                    [this](const MemoryClient* client) { return ClaimOf(*client) != 0; });
-  if (latest.empty() || static_cast<size_t>(holders) > latest.size()) return waiters_.end();
+  size_t holders = 0;
+  for (const MemoryClient* client : clients_) holders += ClaimOf(*client) != 0 ? 1 : 0;
+  if (latest.empty() || holders > latest.size()) return waiters_.end();
   return *std::min_element(latest.begin(), latest.end(), [](const auto& a, const auto& b) {
     return a->client->terms_.priority < b->client->terms_.priority;
   });
