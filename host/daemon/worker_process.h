@@ -31,7 +31,7 @@ struct WorkerOptions {
   std::string scheduler;
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   MemoryOptions memory;
-  std::string keep_memory = "off";     // on, off or auto
+  std::string keep_memory = "off";    // on, off or auto
   std::string launch_chains = "off";  // likewise
   std::string peer_access = "off";    // likewise
   int verbosity = 0;
