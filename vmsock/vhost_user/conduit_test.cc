@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -79,7 +80,7 @@ class VsockDeviceConduit : public VsockDeviceTest {
     EXPECT_EQ(frame.header.call, call);
     ASSERT_EQ(frame.body.size(), body_bytes);
     const auto body = Pattern(body_bytes, call);
-    EXPECT_EQ(std::memcmp(frame.body.data(), body.data(), body.size()), 0) << "frame " << call;
+    EXPECT_TRUE(std::equal(body.begin(), body.end(), frame.body.begin())) << "frame " << call;
   }
 
   static bool SendFrame(ConduitChannel& worker, std::span<const std::byte> frame) {
@@ -265,7 +266,7 @@ TEST_F(VsockDeviceConduit, WakesWhoeverSleeps) {
         if (worker.Wait(Channel::kWritable, 0, kPatience) != ChannelStatus::kOk) return;
       }
       std::memcpy(at, &frame.header, sizeof(frame.header));
-      std::memcpy(at + sizeof(frame.header), frame.body.data(), frame.body.size());
+      std::copy(frame.body.begin(), frame.body.end(), at + sizeof(frame.header));
       worker.Commit();
       worker.Release(frame);
       worker.Flush();
