@@ -265,9 +265,12 @@ TEST(SessionMemory, WhereAllThatHaveMemoryWaitForMoreOneIsRefused) {
   Guest c(&world, Waiting(kLong));
   a.MustAllocate(30 * kMiB);
   const uint64_t of_b = b.MustAllocate(30 * kMiB);
+  // Sessions run side by side: an answer to another call says that the first waits.
   const uint32_t first = a.StartAllocate(20 * kMiB);
+  a.Info();
   // Has nothing that anybody could wait for.
   const uint32_t poor = c.StartAllocate(20 * kMiB);
+  c.Info();
   const uint32_t last = b.StartAllocate(20 * kMiB);
   EXPECT_EQ(b.peer().Await(last), kOutOfMemory);
   EXPECT_FALSE(a.peer().Arrived(first));
