@@ -75,6 +75,35 @@ void Allocations::SetAccess(uint64_t start, uint64_t bytes, uint32_t access) {
   }
 }
 
+std::vector<Allocation> Allocations::Mappings(uint64_t start, uint64_t bytes) {
+  std::vector<Allocation> mappings;
+  MutexLock lock(&mutex_);
+  uint64_t end = start;
+  for (size_t i = After(start); i != 0 && i <= ranges_.size() && end - start < bytes; ++i) {
+    const Allocation& range = ranges_[i - 1];
+    if (range.kind != MemoryKind::kVirtual || range.start != end) break;
+    mappings.push_back(range);
+    end += range.bytes;
+  }
+  if (end - start != bytes) mappings.clear();
+  return mappings;
+}
+
+void Allocations::SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bool mapped,
+                                uint32_t access) {
+  MutexLock lock(&mutex_);
+  const auto set = [bit](uint64_t* bits, bool value) {
+    *bits = value ? *bits | bit : *bits & ~bit;
+  };
+  for (Allocation& range : ranges_) {
+    if (range.kind != MemoryKind::kVirtual || range.start < start || range.start - start >= bytes)
+      continue;
+    set(&range.mapped_by, mapped);
+    set(&range.readable_by, (access & 1) != 0);
+    set(&range.writable_by, (access & 2) != 0);
+  }
+}
+
 bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   MutexLock lock(&mutex_);
   const size_t after = After(address);

@@ -30,8 +30,13 @@ struct Allocation {
   uint64_t bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
   uint64_t context_id = 0;
-  uint32_t flags = 0;       // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
-  uint64_t memory_id = 0;   // kVirtual, kVirtualHost: the memory that is mapped
+  uint32_t flags = 0;      // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
+  uint64_t memory_id = 0;  // kVirtual, kVirtualHost: the memory that is mapped
+  // kVirtual: other devices than the window's, by ordinal, whose workers have it mapped there, and
+  // what they may do.
+  uint64_t mapped_by = 0;
+  uint64_t readable_by = 0;
+  uint64_t writable_by = 0;
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t library_id = 0;  // kGlobal, kManagedGlobal: the library it belongs to
   // kRegisteredHost: where its kRegisteredView starts, 0 if it has none; and the other way round.
@@ -39,6 +44,11 @@ struct Allocation {
   uint64_t pool_id = 0;  // kDevice: the memory pool that it came from
   bool sync_memops = false;
 };
+
+// CUmemAccess_flags are bits: 1 to read, 2 to write.
+inline uint32_t PeerAccessOf(const Allocation& mapping, uint64_t bit) {
+  return ((mapping.readable_by & bit) != 0 ? 1 : 0) + ((mapping.writable_by & bit) != 0 ? 2 : 0);
+}
 
 inline bool IsManaged(MemoryKind kind) {
   return kind == MemoryKind::kManaged || kind == MemoryKind::kManagedGlobal;
@@ -66,8 +76,13 @@ class Allocations {
   bool Find(uint64_t address, Allocation* found);
   // Whether `range`, or it and mappings that follow without a gap, reach from `address` to `bytes`.
   bool Covers(const Allocation& range, uint64_t address, uint64_t bytes);
+  // The kVirtual ranges of which [start, start + bytes) consists, in ascending order; none: it does
+  // not consist of whole ones without a gap.
+  std::vector<Allocation> Mappings(uint64_t start, uint64_t bytes);
   // Notes the access of mappings that begin in [start, start + bytes).
   void SetAccess(uint64_t start, uint64_t bytes, uint32_t access);
+  // Likewise of another device, `bit` its ordinal's, whose worker has mapped them or has not.
+  void SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bool mapped, uint32_t access);
   // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
   bool SetSyncMemops(uint64_t address, bool value);
   // Sets other_start of the range that starts at `start`. False: there is none.

@@ -45,9 +45,10 @@ struct PeerLink {
   Device* device = nullptr;
   Device* peer = nullptr;
   uint64_t session = 0;         // the host's name of the peer's
-  bool enabled = false;         // at its addresses
+  bool enabled = false;         // for kernels, at its addresses
   bool copies = false;          // for copies alone
   bool copies_refused = false;  // it cannot be had, and is not asked for again
+  uint32_t mappings = 0;        // that the program has at addresses of its window; not 0: kept
 };
 
 // A context that has enabled access to memory of another; likewise. Or, without a context, a device

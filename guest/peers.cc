@@ -10,9 +10,9 @@ namespace {
 
 uint64_t Bit(int ordinal) { return uint64_t{1} << ordinal; }
 
-// Opens the sessions of both and has the one of `device` reach memory of the other. peer_mutex
-// held.
-CUresult Open(Device* device, Device* peer, bool same_addresses, uint64_t* session) {
+// Opens the sessions of both and gives the one of `device` what `use` says of the other.
+// peer_mutex held.
+CUresult Open(Device* device, Device* peer, wire::PeerUse use, uint64_t* session) {
   CUresult result = CUDA_SUCCESS;
   if (OpenDevice(device, &result) == nullptr || OpenDevice(peer, &result) == nullptr) return result;
   wire::PeerOfferRequest offer;
@@ -24,15 +24,23 @@ CUresult Open(Device* device, Device* peer, bool same_addresses, uint64_t* sessi
   open.session = offered.session;
   open.token_high = offered.token_high;
   open.token_low = offered.token_low;
-  open.same_addresses = same_addresses ? 1 : 0;
+  open.use = static_cast<uint32_t>(use);
   result = device->session->Ask(0, open, &reply);
-  if (result == CUDA_SUCCESS) {
-    peer->reached_by.fetch_or(Bit(device->ordinal), std::memory_order_relaxed);
-  } else {
+  if (result != CUDA_SUCCESS) {
     LogLine("device %d does not reach memory of device %d (error %d); the host's log says why",
             device->ordinal, peer->ordinal, static_cast<int>(result));
+  } else if (use != wire::PeerUse::kAddresses) {
+    peer->reached_by.fetch_or(Bit(device->ordinal), std::memory_order_relaxed);
   }
   return result;
+}
+
+CUresult Close(const PeerLink& link, wire::PeerUse use) {
+  wire::PeerCloseRequest request;
+  wire::EmptyReply reply;
+  request.session = link.session;
+  request.use = static_cast<uint32_t>(use);
+  return link.device->session->Ask(0, request, &reply);
 }
 
 PeerLink* FindLink(const Device* device, const Device* peer) {
@@ -60,11 +68,7 @@ CUresult CloseIfUnused(PeerLink* link) {
   if (!link->copies) {
     link->peer->reached_by.fetch_and(~Bit(link->device->ordinal), std::memory_order_relaxed);
   }
-  wire::PeerCloseRequest request;
-  wire::EmptyReply reply;
-  request.session = link->session;
-  request.same_addresses = 1;
-  return link->device->session->Ask(0, request, &reply);
+  return Close(*link, wire::PeerUse::kKernels);
 }
 
 bool SameAccess(const PeerAccess& one, const PeerAccess& other) {
@@ -82,7 +86,7 @@ CUresult Enable(const PeerAccess& wanted) {
   PeerLink* link = FindOrAddLink(wanted.device, wanted.peer_device);
   if (!link->enabled) {
     const CUresult result =
-        Open(wanted.device, wanted.peer_device, /*same_addresses=*/true, &link->session);
+        Open(wanted.device, wanted.peer_device, wire::PeerUse::kKernels, &link->session);
     if (result != CUDA_SUCCESS) return result;
     link->enabled = true;
   }
@@ -165,9 +169,26 @@ bool CopiesReachPeer(Device* device, Device* peer) {
   PeerLink* link = FindOrAddLink(device, peer);
   if (link->enabled || link->copies) return true;
   if (link->copies_refused) return false;
-  link->copies = Open(device, peer, /*same_addresses=*/false, &link->session) == CUDA_SUCCESS;
+  link->copies = Open(device, peer, wire::PeerUse::kCopies, &link->session) == CUDA_SUCCESS;
   link->copies_refused = !link->copies;
   return link->copies;
+}
+
+CUresult KeepPeerAddresses(Device* device, Device* peer) {
+  MutexLock lock(&GetRuntime()->peer_mutex);
+  PeerLink* link = FindOrAddLink(device, peer);
+  if (link->mappings == 0) {
+    const CUresult result = Open(device, peer, wire::PeerUse::kAddresses, &link->session);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  ++link->mappings;
+  return CUDA_SUCCESS;
+}
+
+CUresult LeavePeerAddresses(Device* device, Device* peer) {
+  MutexLock lock(&GetRuntime()->peer_mutex);
+  PeerLink* link = FindLink(device, peer);
+  return --link->mappings == 0 ? Close(*link, wire::PeerUse::kAddresses) : CUDA_SUCCESS;
 }
 
 void AwaitPeersOf(const Device* device) {

@@ -38,6 +38,11 @@ void ForgetPoolAccess(uint64_t pool_id);
 // if it can be.
 bool CopiesReachPeer(Device* device, Device* peer);
 
+// Has memory of the program be mapped for `device` at addresses of `peer`'s window: for one mapping
+// more, and for one less. CUDA_ERROR_TOO_MANY_PEERS: they are another program's there.
+CUresult KeepPeerAddresses(Device* device, Device* peer);
+CUresult LeavePeerAddresses(Device* device, Device* peer);
+
 // Waits for work of devices that reach `device`'s memory, which is about to go.
 void AwaitPeersOf(const Device* device);
 

@@ -72,15 +72,16 @@ struct Runtime {
   Allocations allocations;  // thread safe
   TextureObjects texture_objects;
 
-  Mutex device_mutex;      // Device's mutable members, contexts' life
-  Mutex library_mutex;     // Library, Kernel::devices, Module
-  Mutex stream_mutex;      // StreamAttributes
-  Mutex green_mutex;       // GreenContext
-  Mutex coredump_mutex;    // CoredumpSettings
-  Mutex locals_mutex;      // Context::locals
-  Mutex pool_mutex;        // Pool, and the pools of a Device
-  Mutex graph_mutex;       // graphs, what is in them, captures; taken before pool_mutex
-  Mutex memory_mutex;      // PhysicalMemory, OpenedMemory, HostReservation, and mapping them
+  Mutex device_mutex;    // Device's mutable members, contexts' life
+  Mutex library_mutex;   // Library, Kernel::devices, Module
+  Mutex stream_mutex;    // StreamAttributes
+  Mutex green_mutex;     // GreenContext
+  Mutex coredump_mutex;  // CoredumpSettings
+  Mutex locals_mutex;    // Context::locals
+  Mutex pool_mutex;      // Pool, and the pools of a Device
+  Mutex graph_mutex;     // graphs, what is in them, captures; taken before pool_mutex
+  // PhysicalMemory, OpenedMemory, HostReservation, and mapping them; taken before peer_mutex.
+  Mutex memory_mutex;
   Mutex peer_mutex;        // PeerLink, PeerAccess, and making them; taken before device_mutex
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private

@@ -5,6 +5,8 @@
 // synchronization behavior.
 #include <string.h>
 
+#include <bit>
+
 #include "gen/guest/calls.h"
 #include "guest/bulk_copy.h"
 #include "guest/call.h"
@@ -25,6 +27,7 @@ struct Side {
   // Of several devices, the one whose worker reaches it; null: there is one device, or no worker
   // does. To the others it is the program's memory at `program_address`, if it is host memory.
   Device* device = nullptr;
+  uint64_t mapped_for = 0;  // devices, by ordinal, whose workers reach it besides
   uint64_t program_address = 0;
   bool lent = false;             // device memory that peers of that device can reach
   const Array* array = nullptr;  // instead of an address
@@ -59,6 +62,11 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       // Variables of modules lie outside.
       const Context* context = GetRuntime()->contexts.Find(range.context_id);
       if (side->device == nullptr && context != nullptr) side->device = context->device;
+      if (range.kind == MemoryKind::kVirtual && range.readable_by != 0) {
+        side->mapped_for = range.readable_by;
+        if (range.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+          side->device = &GetRuntime()->devices[std::countr_zero(range.readable_by)];
+      }
     }
     if (must_be_device && !side->addressable) return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -266,6 +274,10 @@ CUresult CopyAcross(const StreamRef& stream, const Side& to, const Side& from, c
   return Synchronise(writing.ref());
 }
 
+bool IsMappedFor(const Side& side, const Device* device) {
+  return (side.mapped_for >> device->ordinal & 1) != 0;
+}
+
 // Whether the stream's worker reaches memory of the side's device by the side's address.
 bool ReachesSide(const StreamRef& stream, const Side& side) {
   Device* own = stream.context->device;
@@ -273,6 +285,18 @@ bool ReachesSide(const StreamRef& stream, const Side& side) {
   // Variables of modules are no memory that is lent.
   return side.device != nullptr && !side.host && DeviceOfAddress(side.address) == side.device &&
          side.lent && CopiesReachPeer(own, side.device);
+}
+
+CUresult PostRows(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows) {
+  wire::CopyRowsRequest request;
+  request.stream = stream.id;
+  request.dst = to.address;
+  request.dst_pitch = to.pitch;
+  request.src = from.address;
+  request.src_pitch = from.pitch;
+  request.width = rows.width;
+  request.rows = rows.count;
+  return Post(stream.context, request);
 }
 
 // Copies between device memories of which at least one is another device's than the stream's, and
@@ -289,20 +313,15 @@ CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& f
       if (CUresult result = SynchroniseDevice(side->device); result != CUDA_SUCCESS) return result;
     }
   }
-  wire::CopyRowsRequest request;
-  request.stream = stream.id;
-  request.dst = to.address;
-  request.dst_pitch = to.pitch;
-  request.src = from.address;
-  request.src_pitch = from.pitch;
-  request.width = rows.width;
-  request.rows = rows.count;
-  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+  if (CUresult result = PostRows(stream, to, from, rows); result != CUDA_SUCCESS) return result;
   return legacy ? Synchronise(stream) : CUDA_SUCCESS;
 }
 
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
-  const Device* own = stream.context->device;
+  Device* own = stream.context->device;
+  for (Side* side : {&to, &from}) {
+    if (IsMappedFor(*side, own)) side->device = own;
+  }
   const bool foreign_to = to.device != nullptr && to.device != own;
   const bool foreign_from = from.device != nullptr && from.device != own;
   if ((foreign_to && !to.host) || (foreign_from && !from.host)) {
@@ -322,15 +341,7 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
     side->addressable = false;
   }
   if (to.addressable && from.addressable) {
-    wire::CopyRowsRequest request;
-    request.stream = stream.id;
-    request.dst = to.address;
-    request.dst_pitch = to.pitch;
-    request.src = from.address;
-    request.src_pitch = from.pitch;
-    request.width = rows.width;
-    request.rows = rows.count;
-    if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
+    if (CUresult result = PostRows(stream, to, from, rows); result != CUDA_SUCCESS) return result;
     // Between device memories the call does not wait, synchronous or not.
     return synchronous && (to.host || from.host) ? Synchronise(stream) : CUDA_SUCCESS;
   }
@@ -710,7 +721,8 @@ bool IsCopyByAddress(const Context* context, const GraphWork& work) {
   if (PrepareBoxes(work.copy, &boxes) != CUDA_SUCCESS) return false;
   const auto by_address = [&](const Side& side) {
     return side.array == nullptr && side.addressable &&
-           (side.device == nullptr || side.device == context->device);
+           (side.device == nullptr || side.device == context->device ||
+            IsMappedFor(side, context->device));
   };
   return by_address(boxes.to) && by_address(boxes.from);
 }

@@ -156,8 +156,14 @@ CUresult UnshareRegistered(Session* session, const Allocation& range) {
   return FreeSharedMemory(session, range.other_start - (range.start - pages.start), pages.bytes);
 }
 
-// The device of memory that belongs to no context.
+// The device of memory that belongs to no context: what a program maps may be another's than the
+// addresses.
 int Ordinal(const Allocation& range) {
+  if (range.kind == MemoryKind::kVirtual) {
+    MutexLock lock(&GetRuntime()->memory_mutex);
+    const PhysicalMemory* memory = GetRuntime()->physical_memory.Find(range.memory_id);
+    if (memory != nullptr) return memory->device->ordinal;
+  }
   const Device* device = DeviceOfAddress(range.start);
   return device != nullptr ? device->ordinal : 0;
 }

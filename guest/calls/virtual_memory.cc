@@ -4,6 +4,8 @@
 // CUDA Driver API, Virtual Memory Management.
 #include <unistd.h>
 
+#include <vector>
+
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/host_memory.h"
@@ -110,6 +112,107 @@ CUresult MakeKnown(PhysicalMemory* memory, Device* device) {
   const CUresult result = device->session->Ask(0, import, &imported);
   if (result == CUDA_SUCCESS) memory->known_on |= uint64_t{1} << device->ordinal;
   return result;
+}
+
+uint64_t Bit(const Device* device) { return uint64_t{1} << device->ordinal; }
+
+// The mapping in the worker of `device`, at an address of `home`'s window: mapped, and the memory
+// known there. memory_mutex held.
+CUresult MapForPeer(const Allocation& mapping, Device* home, Device* device) {
+  PhysicalMemory* memory = FindMemory(mapping.memory_id);
+  if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (memory->device != device && !CanReachPeer(device, memory->device))
+    return CUDA_ERROR_INVALID_DEVICE;
+  CUresult result = KeepPeerAddresses(device, home);
+  if (result == CUDA_ERROR_TOO_MANY_PEERS || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  if (result = MakeKnown(memory, device); result == CUDA_SUCCESS) {
+    wire::VirtualMapRequest request;
+    wire::EmptyReply reply;
+    request.address = mapping.start;
+    request.bytes = mapping.bytes;
+    request.memory = memory->id;
+    result = device->session->Ask(0, request, &reply);
+  }
+  if (result != CUDA_SUCCESS) LeavePeerAddresses(device, home);
+  return result;
+}
+
+// The end of MapForPeer; the device is done with it.
+void UnmapForPeer(const Allocation& mapping, Device* home, Device* device) {
+  wire::VirtualUnmapRequest request;
+  wire::EmptyReply reply;
+  request.address = mapping.start;
+  request.bytes = mapping.bytes;
+  device->session->Ask(0, request, &reply);
+  LeavePeerAddresses(device, home);
+}
+
+CUresult AskForAccess(const Device* device, uint64_t start, uint64_t bytes, uint32_t access) {
+  wire::VirtualSetAccessRequest request;
+  wire::EmptyReply reply;
+  request.address = start;
+  request.bytes = bytes;
+  request.access = access;
+  return device->session->Ask(0, request, &reply);
+}
+
+// Gives or takes access of a device whose window the mappings do not lie in. memory_mutex held.
+// What was mapped once stays so until it is unmapped for all.
+CUresult SetPeerAccess(const std::vector<Allocation>& mappings, Device* home, Device* device,
+                       uint32_t access) {
+  Allocations& allocations = GetRuntime()->allocations;
+  const uint64_t bit = Bit(device);
+  for (const Allocation& mapping : mappings) {
+    const bool mapped = (mapping.mapped_by & bit) != 0;
+    if (!mapped && access == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
+    CUresult result = mapped ? CUDA_SUCCESS : MapForPeer(mapping, home, device);
+    if (result != CUDA_SUCCESS) return result;
+    result = AskForAccess(device, mapping.start, mapping.bytes, access);
+    if (result != CUDA_SUCCESS) {
+      if (!mapped) UnmapForPeer(mapping, home, device);
+      return result;
+    }
+    allocations.SetPeerAccess(mapping.start, mapping.bytes, bit, /*mapped=*/true, access);
+  }
+  return CUDA_SUCCESS;
+}
+
+// The device that `desc` is about, whose session is open.
+CUresult FindAccessDevice(const CUmemAccessDesc& desc, Device** device) {
+  Runtime* runtime = GetRuntime();
+  if (desc.location.id < 0 || desc.location.id >= runtime->device_count)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (desc.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+      desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *device = &runtime->devices[desc.location.id];
+  CUresult result = CUDA_SUCCESS;
+  return OpenDevice(*device, &result) != nullptr ? CUDA_SUCCESS : result;
+}
+
+// Ends what SetPeerAccess mapped. memory_mutex held. What fails is told to whoever asks there: it
+// goes with that device's session.
+void UnmapForPeers(const std::vector<Allocation>& mappings, Device* home) {
+  Runtime* runtime = GetRuntime();
+  for (const Allocation& mapping : mappings) {
+    for (int i = 0; i < runtime->device_count; ++i) {
+      Device* device = &runtime->devices[i];
+      if ((mapping.mapped_by & Bit(device)) == 0) continue;
+      UnmapForPeer(mapping, home, device);
+      runtime->allocations.SetPeerAccess(mapping.start, mapping.bytes, Bit(device),
+                                         /*mapped=*/false, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+  }
+}
+
+// Devices, by ordinal, that have mapped some of it, but for that of the window.
+uint64_t MappedBy(const std::vector<Allocation>& mappings) {
+  uint64_t mapped_by = 0;
+  for (const Allocation& mapping : mappings) mapped_by |= mapping.mapped_by;
+  return mapped_by;
 }
 
 // Whether `desc` is what memory of the host may be given at addresses of `device`: all, to the
@@ -266,14 +369,20 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   Runtime* runtime = GetRuntime();
   Device* device = DeviceOfAddress(ptr);
   if (device == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
-  // Work that uses it ends first, in every context of the process on that device.
+  // Work that uses it ends first, in every context of the process on devices that reach it.
   if (CUresult result = SynchroniseDevice(device); result != CUDA_SUCCESS) return result;
+  const uint64_t mapped_by = MappedBy(runtime->allocations.Mappings(ptr, size));
+  for (int i = 0; i < runtime->device_count; ++i) {
+    // What fails there is told to whoever asks there.
+    if ((mapped_by >> i & 1) != 0) SynchroniseDevice(&runtime->devices[i]);
+  }
   MutexLock lock(&runtime->memory_mutex);
   if (HostReservation* reservation = FindHostReservation(ptr); reservation != nullptr) {
     if (!reservation->mapped || reservation->start != ptr || reservation->bytes != size)
       return CUDA_ERROR_INVALID_VALUE;
     UnmapHostMemory(reservation);
   } else {
+    UnmapForPeers(runtime->allocations.Mappings(ptr, size), device);
     wire::VirtualUnmapRequest request;
     wire::EmptyReply reply;
     request.address = ptr;
@@ -296,35 +405,38 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
-  const Device* device = DeviceOfAddress(ptr);
-  if (device == nullptr || desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  Device* home = DeviceOfAddress(ptr);
+  if (home == nullptr || desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (Allocation range;
       GetRuntime()->allocations.Find(ptr, &range) && range.kind == MemoryKind::kVirtualHost) {
     if (range.start != ptr || range.bytes != size) return CUDA_ERROR_INVALID_VALUE;
     // Both have it from the mapping on.
     for (size_t i = 0; i < count; ++i) {
-      if (IsHostAccess(desc[i], device)) continue;
+      if (IsHostAccess(desc[i], home)) continue;
       NoteUnsupported("cuMemSetAccess", "less than all access to memory of the host");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     return CUDA_SUCCESS;
   }
+  MutexLock lock(&GetRuntime()->memory_mutex);
+  Allocations& allocations = GetRuntime()->allocations;
   for (size_t i = 0; i < count; ++i) {
-    if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        desc[i].location.id != device->ordinal) {
-      // Other devices have no access, and no host memory does.
+    if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+      // The host has no access.
       if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
-      NoteUnsupported("cuMemSetAccess", "access from another place than the memory's device");
+      NoteUnsupported("cuMemSetAccess", "access of the host to memory of a device");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
-    wire::VirtualSetAccessRequest request;
-    wire::EmptyReply reply;
-    request.address = ptr;
-    request.bytes = size;
-    request.access = desc[i].flags;
-    if (CUresult result = device->session->Ask(0, request, &reply); result != CUDA_SUCCESS)
-      return result;
-    GetRuntime()->allocations.SetAccess(ptr, size, desc[i].flags);
+    const std::vector<Allocation> mappings = allocations.Mappings(ptr, size);
+    if (mappings.empty()) return CUDA_ERROR_INVALID_VALUE;
+    Device* device = nullptr;
+    CUresult result = FindAccessDevice(desc[i], &device);
+    if (result == CUDA_SUCCESS) {
+      result = device == home ? AskForAccess(device, ptr, size, desc[i].flags)
+                              : SetPeerAccess(mappings, home, device, desc[i].flags);
+    }
+    if (result != CUDA_SUCCESS) return result;
+    if (device == home) allocations.SetAccess(ptr, size, desc[i].flags);
   }
   return CUDA_SUCCESS;
 }
@@ -334,14 +446,18 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   Allocation range;
   if (!GetRuntime()->allocations.Find(ptr, &range) || !IsMapping(range.kind))
     return CUDA_ERROR_INVALID_VALUE;
-  const Device* device = DeviceOfAddress(ptr);
-  const bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && device != nullptr &&
-                   location->id == device->ordinal;
+  const Device* home = DeviceOfAddress(ptr);
+  const bool of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (of_device && (location->id < 0 || location->id >= GetRuntime()->device_count))
+    return CUDA_ERROR_INVALID_DEVICE;
+  const bool own = of_device && home != nullptr && location->id == home->ordinal;
   if (range.kind == MemoryKind::kVirtualHost) {
     *flags = own || IsHost(location->type) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
-    return CUDA_SUCCESS;
+  } else if (own) {
+    *flags = range.flags;
+  } else {
+    *flags = of_device ? PeerAccessOf(range, uint64_t{1} << location->id) : 0;
   }
-  *flags = own ? range.flags : 0;
   return CUDA_SUCCESS;
 }
 

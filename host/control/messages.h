@@ -45,9 +45,12 @@
 #include <cstdint>
 
 #include "host/limits.h"
+#include "vmsock/wire/frame.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
+
+using wire::PeerUse;
 
 enum class MessageKind : uint64_t {
   kStartFailed = 1,
@@ -197,21 +200,21 @@ struct WentOn {
   uint64_t session = 0;
 };
 
-// `session` is to reach the device memory of `peer`, whose token its program has shown.
+// `session` is to have what `use` says of `peer`, whose token its program has shown.
 struct PeerWanted {
   static constexpr MessageKind kKind = MessageKind::kPeerWanted;
   uint64_t session = 0;
   uint64_t peer = 0;
   uint64_t token_high = 0;
   uint64_t token_low = 0;
-  uint64_t same_addresses = 0;  // 1: for kernels; 0: for copies, at addresses that nobody is told
+  PeerUse use = PeerUse::kCopies;
 };
 
 struct PeerGone {
   static constexpr MessageKind kKind = MessageKind::kPeerGone;
   uint64_t session = 0;
   uint64_t peer = 0;
-  uint64_t same_addresses = 0;
+  PeerUse use = PeerUse::kCopies;
 };
 
 // With one end of the link that was wanted (host/session/peer_link.h).
@@ -227,7 +230,7 @@ struct PeerRefused {
   static constexpr MessageKind kKind = MessageKind::kPeerRefused;
   uint64_t session = 0;
   uint64_t peer = 0;
-  uint64_t same_addresses = 0;
+  PeerUse use = PeerUse::kCopies;
   char text[128] = {};
 };
 

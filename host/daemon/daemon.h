@@ -303,11 +303,11 @@ class Daemon final : private AdminActions {
   struct PeerPair {
     uint64_t session = 0;
     uint64_t peer = 0;
-    bool same_addresses = false;
-    // Then: the peer's, taken on this device.
-    uint32_t device = 0;
-    Window window;
+    PeerUse use = PeerUse::kCopies;
+    uint32_t device = 0;  // of the session
+    Window window;        // of the peer; on that device it is taken for the pairs that KeepsWindow
   };
+  static bool KeepsWindow(const PeerPair& pair) { return pair.use != PeerUse::kCopies; }
   // False: the packet is about something else.
   bool OnPeerPacket(ControlPacket& packet);
   absl::Status LinkPeers(const PeerWanted& wanted);
@@ -315,6 +315,8 @@ class Daemon final : private AdminActions {
   void FetchMemory(const MemoryWanted& wanted);
   void PassOnMemory(const MemoryFetched& fetched, const UniqueFd& memory);
   void EndPeers(const std::function<bool(const PeerPair&)>& of);
+  // Whether the session has the peer's window, for whatever use.
+  bool HasPeerWindow(uint64_t session, uint64_t peer) const;
   // Of the windows of all sessions on other devices.
   SlotSet SlotsOfOtherDevices(const Device& device) const;
 

@@ -10,6 +10,8 @@
 //   MemoryWanted ─▶ MemoryFetch, to the worker that has it ─▶ MemoryFetched, to the one that wants
 //
 // The workers do the rest: host/session/peer_link.h.
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,8 +36,7 @@ bool Daemon::OnPeerPacket(ControlPacket& packet) {
     if (!linked.ok()) RefusePeer(wanted, linked);
   } else if (packet.As(&gone)) {
     EndPeers([&](const PeerPair& pair) {
-      return pair.session == gone.session && pair.peer == gone.peer &&
-             pair.same_addresses == (gone.same_addresses != 0);
+      return pair.session == gone.session && pair.peer == gone.peer && pair.use == gone.use;
     });
   } else {
     return false;
@@ -51,7 +52,7 @@ void Daemon::RefusePeer(const PeerWanted& wanted, const absl::Status& why) {
   PeerRefused refused;
   refused.session = wanted.session;
   refused.peer = wanted.peer;
-  refused.same_addresses = wanted.same_addresses;
+  refused.use = wanted.use;
   SetText(refused.text, std::string(why.message()));
   const absl::Status told = it->second.worker->control().Send(refused);
   LOG_IF(ERROR, !told.ok()) << "telling worker " << it->second.worker->pid() << ": " << told;
@@ -77,7 +78,7 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
   }
   Device* device = devices_[session.identity.device_index].get();
   const uint32_t peer_index = peer.identity.device_index;
-  if ((device->info->reaches >> peer_index & 1) == 0) {
+  if (wanted.use != PeerUse::kAddresses && (device->info->reaches >> peer_index & 1) == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("device ", device->index, " does not reach device ", peer_index));
   }
@@ -85,14 +86,13 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
   PeerPair pair;
   pair.session = wanted.session;
   pair.peer = wanted.peer;
-  pair.same_addresses = wanted.same_addresses != 0;
-  if (pair.same_addresses) {
-    pair.device = device->index;
-    pair.window = peer.window;
-    if (!device->windows.TakeAt(peer.window)) {
-      return absl::UnavailableError(
-          absl::StrCat("its addresses are another application's on device ", device->index));
-    }
+  pair.use = wanted.use;
+  pair.device = device->index;
+  pair.window = peer.window;
+  if (KeepsWindow(pair) && !HasPeerWindow(pair.session, pair.peer) &&
+      !device->windows.TakeAt(peer.window)) {
+    return absl::UnavailableError(
+        absl::StrCat("its addresses are another application's on device ", device->index));
   }
   peers_.push_back(pair);
   PeerLink told;
@@ -107,8 +107,7 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
   }
   if (!sent.ok()) {
     EndPeers([&](const PeerPair& one) {
-      return one.session == pair.session && one.peer == pair.peer &&
-             one.same_addresses == pair.same_addresses;
+      return one.session == pair.session && one.peer == pair.peer && one.use == pair.use;
     });
   }
   return sent;
@@ -143,12 +142,21 @@ void Daemon::PassOnMemory(const MemoryFetched& fetched, const UniqueFd& memory) 
   LOG_IF(ERROR, !sent.ok()) << "telling worker " << it->second.worker->pid() << ": " << sent;
 }
 
-void Daemon::EndPeers(const std::function<bool(const PeerPair&)>& of) {
-  std::erase_if(peers_, [&](const PeerPair& pair) {
-    if (!of(pair)) return false;
-    if (pair.same_addresses) devices_[pair.device]->windows.Return(pair.window);
-    return true;
+bool Daemon::HasPeerWindow(uint64_t session, uint64_t peer) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const PeerPair& pair) {
+    return pair.session == session && pair.peer == peer && KeepsWindow(pair);
   });
+}
+
+void Daemon::EndPeers(const std::function<bool(const PeerPair&)>& of) {
+  for (size_t i = peers_.size(); i-- != 0;) {
+    const PeerPair pair = peers_[i];
+    if (!of(pair)) continue;
+    peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (KeepsWindow(pair) && !HasPeerWindow(pair.session, pair.peer)) {
+      devices_[pair.device]->windows.Return(pair.window);
+    }
+  }
 }
 
 SlotSet Daemon::SlotsOfOtherDevices(const Device& device) const {

@@ -39,7 +39,8 @@ bool IsContiguous(uint64_t pitch, uint64_t width, uint64_t rows) {
 bool Session::Reachable(uint64_t address, Bytes bytes) const {
   return window_->Contains(address, bytes) ||
          (shared_host_ != nullptr && shared_host_->Contains(address, bytes)) ||
-         modules_.ContainsGlobal(address, bytes) || ReachesPeer(address, bytes);
+         modules_.ContainsGlobal(address, bytes) || virtual_memory_->AtPeers(address, bytes) ||
+         ReachesPeer(address, bytes);
 }
 
 Bytes Session::RowBytes(uint64_t pitch, uint64_t width, uint64_t rows) {

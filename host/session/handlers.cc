@@ -256,8 +256,7 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       NoteResult(driver_.cuSurfObjectDestroy(item.value), "TextureDestroy");
       return;
     case PendingItem::Kind::kPeerClose:
-    case PendingItem::Kind::kPeerCopyClose:
-      EndReach({item.value, item.kind == PendingItem::Kind::kPeerClose});
+      EndReach({item.value, static_cast<PeerUse>(item.offset)});
       ReplyNow(item.request, result);
       return;
   }

@@ -10,28 +10,9 @@
 
 namespace consort::host {
 
-absl::Status PeerMemory::KeepAddresses(uint64_t base, Bytes bytes) {
-  CUdeviceptr given = 0;
-  const CUresult result =
-      driver_.cuMemAddressReserve(&given, bytes, memmgr::kGranuleBytes, base, 0);
-  if (result == CUDA_SUCCESS && given == base) {
-    kept_ = {base, bytes};
-    return absl::OkStatus();
-  }
-  // The address is a wish to the driver.
-  if (result == CUDA_SUCCESS) driver_.cuMemAddressFree(given, bytes);
-  return absl::UnavailableError(
-      absl::StrCat("reserving the other device's addresses: ",
-                   result == CUDA_SUCCESS ? "taken" : device::ResultName(driver_, result)));
-}
-
-bool PeerMemory::Kept(uint64_t address, Bytes bytes) const {
-  return address >= kept_.here && bytes <= kept_.bytes &&
-         address - kept_.here <= kept_.bytes - bytes;
-}
-
 absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memory) {
-  if (mappings_.contains(address) || (kept_.bytes != 0 && !Kept(address, bytes))) {
+  if (mappings_.contains(address) ||
+      (addresses_ != nullptr && !addresses_->Contains(address, bytes))) {
     return absl::InvalidArgumentError("the other device's memory lies at no address of its own");
   }
   CUmemGenericAllocationHandle handle = 0;
@@ -40,7 +21,7 @@ absl::Status PeerMemory::Add(uint64_t address, Bytes bytes, const UniqueFd& memo
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   Mapping mapping;
   if (result == CUDA_SUCCESS) {
-    result = Map(handle, bytes, kept_.bytes != 0 ? address : 0, &mapping);
+    result = Map(handle, bytes, addresses_ != nullptr ? address : 0, &mapping);
   }
   if (result != CUDA_SUCCESS) {
     return absl::UnavailableError(
@@ -88,7 +69,9 @@ CUresult PeerMemory::Map(CUmemGenericAllocationHandle handle, Bytes bytes, uint6
 
 void PeerMemory::Unmap(const Mapping& mapping) {
   driver_.cuMemUnmap(mapping.here, mapping.bytes);
-  if (!Kept(mapping.here, mapping.bytes)) driver_.cuMemAddressFree(mapping.here, mapping.bytes);
+  if (addresses_ == nullptr || !addresses_->Contains(mapping.here, mapping.bytes)) {
+    driver_.cuMemAddressFree(mapping.here, mapping.bytes);
+  }
 }
 
 void PeerMemory::Remove(uint64_t address) {
@@ -102,13 +85,11 @@ void PeerMemory::Clear() {
   for (const auto& [address, mapping] : mappings_) Unmap(mapping);
   mappings_.clear();
   if (scratch_.bytes != 0) Unmap(std::exchange(scratch_, {}));
-  if (kept_.bytes != 0) driver_.cuMemAddressFree(kept_.here, kept_.bytes);
-  kept_ = {};
 }
 
-std::optional<uint64_t> PeerMemory::Find(uint64_t address, Bytes bytes) const {
-  auto it = mappings_.upper_bound(address);
-  if (it == mappings_.begin()) return std::nullopt;
+std::optional<uint64_t> PeerMemory::Find(const Mappings& mappings, uint64_t address, Bytes bytes) {
+  auto it = mappings.upper_bound(address);
+  if (it == mappings.begin()) return std::nullopt;
   it = std::prev(it);
   const Bytes offset = address - it->first;
   if (offset > it->second.bytes || bytes > it->second.bytes - offset) return std::nullopt;

@@ -11,27 +11,29 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "gen/device/driver_table.h"
+#include "host/session/peer_addresses.h"
 
 namespace consort::host {
 
 class PeerMemory {
  public:
-  PeerMemory(const device::DriverTable& driver, CUdevice device)
-      : driver_(driver), device_(device) {}
+  // `addresses`: memory is mapped at the address that it has there, which lies in these. Null:
+  // anywhere.
+  PeerMemory(const device::DriverTable& driver, CUdevice device,
+             std::shared_ptr<const PeerAddresses> addresses = nullptr)
+      : driver_(driver), device_(device), addresses_(std::move(addresses)) {}
   // The device must be done with it.
   ~PeerMemory() { Clear(); }
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
-
-  // From now on memory is mapped at the address that it has there, which lies in this range: whole
-  // granules. Once, before there are mappings. kUnavailable: the addresses are taken here.
-  absl::Status KeepAddresses(uint64_t base, Bytes bytes);
 
   // Maps what is at `address` there, a multiple of memmgr::kGranuleBytes.
   absl::Status Add(uint64_t address, Bytes bytes, const UniqueFd& memory);
@@ -44,10 +46,13 @@ class PeerMemory {
     uint64_t here = 0;
     Bytes bytes = 0;
   };
-  // By the address there.
-  const std::map<uint64_t, Mapping>& mappings() const { return mappings_; }
+  using Mappings = std::map<uint64_t, Mapping>;  // by the address there
+  const Mappings& mappings() const { return mappings_; }
   // Where these bytes are mapped here; nothing: they are not.
-  std::optional<uint64_t> Find(uint64_t address, Bytes bytes) const;
+  static std::optional<uint64_t> Find(const Mappings& mappings, uint64_t address, Bytes bytes);
+  std::optional<uint64_t> Find(uint64_t address, Bytes bytes) const {
+    return Find(mappings_, address, bytes);
+  }
   // A granule of this device, to try copies with: made at the first call.
   CUresult Scratch(uint64_t* address);
 
@@ -55,14 +60,12 @@ class PeerMemory {
   // Takes over `handle`. `at`: 0: anywhere.
   CUresult Map(CUmemGenericAllocationHandle handle, Bytes bytes, uint64_t at, Mapping* mapping);
   void Unmap(const Mapping& mapping);
-  // Whether it lies in the range whose addresses are kept.
-  bool Kept(uint64_t address, Bytes bytes) const;
 
   const device::DriverTable& driver_;
   const CUdevice device_;
-  std::map<uint64_t, Mapping> mappings_;
+  const std::shared_ptr<const PeerAddresses> addresses_;
+  Mappings mappings_;
   Mapping scratch_;
-  Mapping kept_;  // no bytes: addresses are not kept
 };
 
 }  // namespace consort::host

@@ -69,28 +69,32 @@ TEST_F(PeerMemoryTest, TheOthersMemoryIsReadWhereItIsMappedHere) {
 
 TEST_F(PeerMemoryTest, AddressesAreKeptWhereTheyAreFree) {
   const Bytes before = Free();
-  PeerMemory peer(driver_, CpuDevice().device());
   // Here they are the other session's itself.
-  EXPECT_EQ(peer.KeepAddresses(kWindowBase, kGiB).message(),
+  EXPECT_EQ(PeerAddresses::Keep(driver_, kWindowBase, kGiB).status().message(),
             "reserving the other device's addresses: taken");
   // As if all of it lay elsewhere.
   const uint64_t elsewhere = kWindowBase + kWindowSlotBytes;
-  ASSERT_TRUE(peer.KeepAddresses(elsewhere, kGiB).ok());
-  const uint64_t there = address_ + kWindowSlotBytes;
-  ASSERT_TRUE(peer.Add(there, kBytes, memory_).ok());
-  EXPECT_EQ(peer.Find(there + kMiB, 1), there + kMiB);
-  std::vector<unsigned char> got(kBytes);
-  ASSERT_EQ(driver_.cuMemcpyDtoHAsync_v2(got.data(), there, kBytes, nullptr), CUDA_SUCCESS);
-  ASSERT_EQ(driver_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
-  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(got[i], Expected(i)) << i;
-  EXPECT_FALSE(peer.Add(there, kBytes, memory_).ok());
-  EXPECT_FALSE(peer.Add(elsewhere + kGiB, kBytes, memory_).ok());
-  peer.Remove(there);
-  EXPECT_TRUE(peer.empty());
-  ASSERT_TRUE(peer.Add(there, kBytes, memory_).ok());
-  peer.Clear();
+  {
+    const auto addresses = PeerAddresses::Keep(driver_, elsewhere, kGiB);
+    ASSERT_TRUE(addresses.ok());
+    EXPECT_FALSE(PeerAddresses::Keep(driver_, elsewhere, kGiB).ok());
+    PeerMemory peer(driver_, CpuDevice().device(), *addresses);
+    const uint64_t there = address_ + kWindowSlotBytes;
+    ASSERT_TRUE(peer.Add(there, kBytes, memory_).ok());
+    EXPECT_EQ(peer.Find(there + kMiB, 1), there + kMiB);
+    std::vector<unsigned char> got(kBytes);
+    ASSERT_EQ(driver_.cuMemcpyDtoHAsync_v2(got.data(), there, kBytes, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(driver_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(got[i], Expected(i)) << i;
+    EXPECT_FALSE(peer.Add(there, kBytes, memory_).ok());
+    EXPECT_FALSE(peer.Add(elsewhere + kGiB, kBytes, memory_).ok());
+    peer.Remove(there);
+    EXPECT_TRUE(peer.empty());
+    ASSERT_TRUE(peer.Add(there, kBytes, memory_).ok());
+    peer.Clear();
+  }
   // They are free again.
-  ASSERT_TRUE(peer.KeepAddresses(elsewhere, kGiB).ok());
+  EXPECT_TRUE(PeerAddresses::Keep(driver_, elsewhere, kGiB).ok());
   EXPECT_EQ(Free(), before);
 }
 

@@ -3,7 +3,6 @@
 
 #include <sys/socket.h>
 
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,13 +15,13 @@ PeerReach::PeerReach(const WorkerDevice& device, const PeerReachOptions& options
     : device_(device),
       options_(options),
       link_(std::move(link)),
-      memory_(device.driver(), device.device()),
+      memory_(device.driver(), device.device(), options.addresses),
       thread_([this] { Run(); }) {}
 
 PeerReach::~PeerReach() {
   shutdown(link_.fd(), SHUT_RDWR);
   thread_.join();
-  if (!options_.same_addresses) return;
+  if (options_.addresses == nullptr) return;
   absl::MutexLock lock(&mutex_);
   for (const auto& [address, mapping] : mappings_) device_.allocation_notes().Gone(mapping.here);
 }
@@ -31,9 +30,6 @@ void PeerReach::Run() {
   absl::Status status = absl::OkStatus();
   if (const CUresult current = device_.MakeCurrent(); current != CUDA_SUCCESS) {
     status = absl::InternalError(device::ResultName(device_.driver(), current));
-  }
-  if (status.ok() && options_.same_addresses) {
-    status = memory_.KeepAddresses(options_.base, options_.bytes);
   }
   if (!status.ok()) {
     LOG(ERROR) << options_.name << ": " << status.message();
@@ -65,7 +61,7 @@ absl::Status PeerReach::Take(ControlPacket* packet) {
     const absl::Status added = memory_.Add(made.address, made.bytes, packet->descriptor());
     if (!added.ok()) return added;
     const PeerMemory::Mapping mapping = memory_.mappings().at(made.address);
-    if (options_.same_addresses) {
+    if (options_.addresses != nullptr) {
       device_.allocation_notes().Placed(mapping.here, mapping.bytes);
     }
     absl::MutexLock lock(&mutex_);
@@ -77,7 +73,7 @@ absl::Status PeerReach::Take(ControlPacket* packet) {
       absl::MutexLock lock(&mutex_);
       if (mappings_.erase(gone.address) == 0) return absl::OkStatus();
     }
-    if (options_.same_addresses) device_.allocation_notes().Gone(gone.address);
+    if (options_.addresses != nullptr) device_.allocation_notes().Gone(gone.address);
     memory_.Remove(gone.address);
     return absl::OkStatus();
   }
@@ -91,12 +87,7 @@ absl::Status PeerReach::Take(ControlPacket* packet) {
 
 std::optional<uint64_t> PeerReach::Find(uint64_t address, Bytes bytes) const {
   absl::MutexLock lock(&mutex_);
-  auto it = mappings_.upper_bound(address);
-  if (it == mappings_.begin()) return std::nullopt;
-  it = std::prev(it);
-  const Bytes offset = address - it->first;
-  if (offset > it->second.bytes || bytes > it->second.bytes - offset) return std::nullopt;
-  return it->second.here + offset;
+  return PeerMemory::Find(mappings_, address, bytes);
 }
 
 }  // namespace consort::host

@@ -11,7 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 #include "host/control/control_socket.h"
+#include "host/session/peer_addresses.h"
 #include "host/session/peer_link.h"
 #include "host/session/peer_memory.h"
 #include "host/session/worker_device.h"
@@ -28,10 +29,9 @@
 namespace consort::host {
 
 struct PeerReachOptions {
-  uint64_t base = 0;  // of the peer's device memory
-  Bytes bytes = 0;
-  bool same_addresses = false;  // here as there; else somewhere
-  std::string name;             // of the two sessions, for the log
+  // Of the peer, where its memory then is here too; null: it is somewhere.
+  std::shared_ptr<const PeerAddresses> addresses;
+  std::string name;  // of the two sessions, for the log
 };
 
 class PeerReach {
@@ -59,7 +59,7 @@ class PeerReach {
   // Written with release after what is mapped was entered, read with acquire.
   std::atomic<State> state_{State::kMaps};
   mutable absl::Mutex mutex_;
-  std::map<uint64_t, PeerMemory::Mapping> mappings_ ABSL_GUARDED_BY(mutex_);  // by address there
+  PeerMemory::Mappings mappings_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

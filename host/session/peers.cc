@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory of a program's session on another device: this session's memory lent to that one,
-// and that one's reached from here. See peer_link.h.
+// and that one's reached from here (see peer_link.h); or only its addresses, at which the program
+// maps memory itself (virtual_memory.h).
 //
 //   PeerOffer, to the session that lends     a token; it expects a link for kPeerOfferMax
 //   PeerOpen, to the one that reaches        PeerWanted ─▶ consortd ─▶ PeerLink to both
@@ -30,7 +31,7 @@ void Session::TakePeerRefusal(const PeerRefused& refused) {
   PeerNews news;
   news.link.wanted.session = refused.session;
   news.link.wanted.peer = refused.peer;
-  news.link.wanted.same_addresses = refused.same_addresses;
+  news.link.wanted.use = refused.use;
   news.refusal = GetText(refused.text);
   peer_news_.push_back(std::move(news));
   any_peer_news_.store(true, std::memory_order_relaxed);
@@ -56,7 +57,10 @@ CUresult Session::PeerOffer(const wire::FrameHeader&, const wire::PeerOfferReque
 }
 
 void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequest& request) {
-  const PeerKey key = {request.session, request.same_addresses != 0};
+  const PeerKey key = {request.session, static_cast<PeerUse>(request.use)};
+  if (request.use > static_cast<uint32_t>(PeerUse::kAddresses)) {
+    return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
+  }
   if (peers_by_ == nullptr || residency_->swaps()) {
     return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   }
@@ -71,7 +75,7 @@ void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequ
   wanted.peer = key.session;
   wanted.token_high = request.token_high;
   wanted.token_low = request.token_low;
-  wanted.same_addresses = key.same_addresses ? 1 : 0;
+  wanted.use = key.use;
   if (const absl::Status sent = peers_by_->Send(wanted); !sent.ok()) {
     LOG(ERROR) << PeerName(key.session) << ": telling consortd: " << sent;
     return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -80,26 +84,33 @@ void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequ
 }
 
 void Session::PeerClose(const wire::FrameHeader& header, const wire::PeerCloseRequest& request) {
-  const PeerKey key = {request.session, request.same_addresses != 0};
+  const PeerKey key = {request.session, static_cast<PeerUse>(request.use)};
   if (!reaches_.contains(key)) return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   std::shared_ptr<Fence> fence;
   const CUresult fenced = streams_.FenceAll(&fence);
   if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
   PendingItem item;
-  item.kind =
-      key.same_addresses ? PendingItem::Kind::kPeerClose : PendingItem::Kind::kPeerCopyClose;
+  item.kind = PendingItem::Kind::kPeerClose;
   item.fence = std::move(fence);
   item.request = header;
   item.value = key.session;
+  item.offset = static_cast<uint64_t>(key.use);
   pending_.Add(std::move(item));
 }
 
 void Session::EndReach(const PeerKey& key) {
-  if (reaches_.erase(key) == 0) return;
+  const auto it = reaches_.find(key);
+  if (it == reaches_.end()) return;
+  if (key.use == PeerUse::kAddresses) virtual_memory_->Leave(*it->second.addresses);
+  reaches_.erase(it);
+  TellPeerGone(key);
+}
+
+void Session::TellPeerGone(const PeerKey& key) {
   PeerGone gone;
   gone.session = open_.session;
   gone.peer = key.session;
-  gone.same_addresses = key.same_addresses ? 1 : 0;
+  gone.use = key.use;
   const absl::Status sent = peers_by_->Send(gone);
   LOG_IF(ERROR, !sent.ok()) << PeerName(key.session) << ": telling consortd: " << sent;
 }
@@ -140,8 +151,11 @@ bool Session::TurnPeers() {
   for (auto it = peer_waits_.begin(); it != peer_waits_.end();) {
     const auto wait = it++;
     const auto reach = reaches_.find(wait->first);
-    const PeerReach::State state =
-        reach != reaches_.end() ? reach->second->state() : PeerReach::State::kMaps;
+    PeerReach::State state = PeerReach::State::kMaps;
+    if (reach != reaches_.end()) {
+      const PeerReach* const memory = reach->second.memory.get();
+      state = memory != nullptr ? memory->state() : PeerReach::State::kReaches;
+    }
     if (state == PeerReach::State::kReaches) {
       EndPeerWait(wait, CUDA_SUCCESS);
     } else if (state == PeerReach::State::kFailed || device_result() != CUDA_SUCCESS ||
@@ -156,21 +170,44 @@ bool Session::TurnPeers() {
 }
 
 void Session::BeginReach(PeerNews news) {
-  const PeerKey key = {news.link.wanted.peer, news.link.wanted.same_addresses != 0};
+  const PeerKey key = {news.link.wanted.peer, news.link.wanted.use};
   const auto wait = peer_waits_.find(key);
   if (!news.refusal.empty()) {
     LOG(WARNING) << PeerName(key.session) << " is not to be had: " << news.refusal;
     if (wait != peer_waits_.end()) EndPeerWait(wait, CUDA_ERROR_TOO_MANY_PEERS);
     return;
   }
-  PeerReachOptions options;
-  options.base = news.link.window_base;
-  options.bytes = news.link.window_bytes;
-  options.same_addresses = key.same_addresses;
-  options.name = PeerName(key.session);
-  reaches_.emplace(key, std::make_unique<PeerReach>(device_, options, std::move(news.socket)));
+  Reach reach;
+  absl::Status begun = absl::OkStatus();
+  if (key.use != PeerUse::kCopies) {
+    auto addresses = AddressesOf(news.link);
+    begun = addresses.status();
+    if (begun.ok()) reach.addresses = *std::move(addresses);
+  }
+  if (begun.ok() && key.use == PeerUse::kAddresses) virtual_memory_->Join(reach.addresses);
+  if (begun.ok() && key.use != PeerUse::kAddresses) {
+    PeerReachOptions options;
+    options.addresses = reach.addresses;
+    options.name = PeerName(key.session);
+    reach.memory = std::make_unique<PeerReach>(device_, options, std::move(news.socket));
+  }
+  if (!begun.ok()) {
+    LOG(ERROR) << PeerName(key.session) << ": " << begun.message();
+    TellPeerGone(key);
+    if (wait != peer_waits_.end()) EndPeerWait(wait, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    return;
+  }
+  reaches_.emplace(key, std::move(reach));
   // It took longer than its request was to wait.
   if (wait == peer_waits_.end()) EndReach(key);
+}
+
+absl::StatusOr<std::shared_ptr<const PeerAddresses>> Session::AddressesOf(
+    const PeerLink& link) const {
+  for (const auto& [key, reach] : reaches_) {
+    if (key.session == link.wanted.peer && reach.addresses != nullptr) return reach.addresses;
+  }
+  return PeerAddresses::Keep(driver_, link.window_base, link.window_bytes);
 }
 
 void Session::Lend(PeerNews news) {
@@ -182,6 +219,7 @@ void Session::Lend(PeerNews news) {
     return;
   }
   if (--peer_offers_ == 0) peer_offered_until_ = 0;
+  if (wanted.use == PeerUse::kAddresses) return;
   // From here on it cannot go on elsewhere.
   if (record_ != nullptr) record_->BeginWork();
   rest_hopeless_ = false;
@@ -206,7 +244,8 @@ bool Session::FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64
   const Bytes bytes = RowBytes(pitch, width, rows);
   if (bytes == 0 || (rows != 1 && pitch < width)) return false;
   for (const auto& [key, reach] : reaches_) {
-    const std::optional<uint64_t> here = reach->Find(*address, bytes);
+    if (reach.memory == nullptr) continue;
+    const std::optional<uint64_t> here = reach.memory->Find(*address, bytes);
     if (!here.has_value()) continue;
     *address = *here;
     return true;
@@ -216,7 +255,7 @@ bool Session::FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64
 
 bool Session::ReachesPeer(uint64_t address, Bytes bytes) const {
   for (const auto& [key, reach] : reaches_) {
-    if (key.same_addresses && reach->Find(address, bytes).has_value()) return true;
+    if (key.use == PeerUse::kKernels && reach.memory->Find(address, bytes).has_value()) return true;
   }
   return false;
 }

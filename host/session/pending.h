@@ -56,8 +56,7 @@ struct PendingItem {
     kArrayDestroy,      // of the driver's array `value`
     kTextureDestroy,    // of the driver's object `value`
     kSurfaceDestroy,    // likewise
-    kPeerClose,         // memory of session `value` at its addresses: unmap, reply to `request`
-    kPeerCopyClose,     // likewise, at others
+    kPeerClose,         // what is had of session `value`, for PeerUse `offset`: unmap, then reply
   };
 
   Kind kind = Kind::kReply;

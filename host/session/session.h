@@ -287,9 +287,13 @@ class Session final : private Handlers, private PendingSink {
   // --- Memory of other devices. peers.cc
   struct PeerKey {
     uint64_t session = 0;
-    bool same_addresses = false;
+    PeerUse use = PeerUse::kCopies;
 
     friend auto operator<=>(const PeerKey&, const PeerKey&) = default;
+  };
+  struct Reach {
+    std::shared_ptr<const PeerAddresses> addresses;  // null: of PeerUse::kCopies
+    std::unique_ptr<PeerReach> memory;               // null: of PeerUse::kAddresses
   };
   struct PeerNews {
     PeerLink link;
@@ -308,10 +312,13 @@ class Session final : private Handlers, private PendingSink {
   // True: something has come, or was answered.
   bool TurnPeers();
   void BeginReach(PeerNews news);
+  // Those of a link with the peer, or new ones.
+  absl::StatusOr<std::shared_ptr<const PeerAddresses>> AddressesOf(const PeerLink& link) const;
   void Lend(PeerNews news);
   void EndPeerWait(std::map<PeerKey, PeerWait>::iterator wait, CUresult result);
-  // The device is done with it.
+  // The device is done with it. Nothing if there is no such.
   void EndReach(const PeerKey& key);
+  void TellPeerGone(const PeerKey& key);
   // Whether links may come, without the guest, that somebody waits for.
   bool AwaitsPeers() const;
   // Whether another device has memory of this session, or this one another's, or is about to.
@@ -638,7 +645,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<memmgr::AddressWindow> window_;
   std::unique_ptr<VirtualMemory> virtual_memory_;     // in window_
   std::vector<std::unique_ptr<PeerLender>> lenders_;  // of window_
-  std::map<PeerKey, std::unique_ptr<PeerReach>> reaches_;
+  std::map<PeerKey, Reach> reaches_;
   std::map<PeerKey, PeerWait> peer_waits_;
   std::optional<ExportToken> peer_token_;
   uint32_t peer_offers_ = 0;                 // that no link has come for

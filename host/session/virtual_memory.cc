@@ -152,19 +152,52 @@ bool VirtualMemory::WholeMappings(uint64_t address, Bytes bytes) const {
   return true;
 }
 
+bool VirtualMemory::Reserved(uint64_t address, Bytes bytes) const {
+  if (const auto after = reservations_.upper_bound(address); after != reservations_.begin()) {
+    const auto& [start, length] = *std::prev(after);
+    const uint64_t offset = address - start;
+    if (offset <= length && bytes <= length - offset) return true;
+  }
+  const auto after = peers_.upper_bound(address);
+  return after != peers_.begin() && std::prev(after)->second->Contains(address, bytes);
+}
+
+void VirtualMemory::Join(std::shared_ptr<const PeerAddresses> addresses) {
+  const uint64_t base = addresses->base();
+  peers_.emplace(base, std::move(addresses));
+}
+
+void VirtualMemory::Leave(const PeerAddresses& addresses) {
+  auto it = mappings_.lower_bound(addresses.base());
+  while (it != mappings_.end() && addresses.Contains(it->first, it->second.bytes)) {
+    // As in the destructor.
+    driver_.cuMemUnmap(it->first, it->second.bytes);
+    it = mappings_.erase(it);
+  }
+  peers_.erase(addresses.base());
+}
+
+bool VirtualMemory::AtPeers(uint64_t address, Bytes bytes) const {
+  const auto peer = peers_.upper_bound(address);
+  if (peer == peers_.begin() || !std::prev(peer)->second->Contains(address, bytes)) return false;
+  auto it = mappings_.upper_bound(address);
+  if (it == mappings_.begin()) return false;
+  --it;
+  uint64_t end = it->first;
+  while (it != mappings_.end() && it->first == end) {
+    end += it->second.bytes;
+    if (end >= address + bytes) return end > address;
+    ++it;
+  }
+  return false;
+}
+
 CUresult VirtualMemory::Map(uint64_t address, Bytes bytes, uint64_t name) {
   const auto memory = memory_.find(name);
   if (memory == memory_.end() || memory->second.physical->bytes != bytes || !Granular(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  auto reservation = reservations_.upper_bound(address);
-  if (reservation == reservations_.begin()) return CUDA_ERROR_INVALID_VALUE;
-  --reservation;
-  const uint64_t offset = address - reservation->first;
-  if (offset > reservation->second || bytes > reservation->second - offset ||
-      AnyMapping(address, bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!Reserved(address, bytes) || AnyMapping(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = driver_.cuMemMap(address, bytes, 0, memory->second.physical->handle, 0);
   if (result == CUDA_SUCCESS) mappings_.emplace(address, Mapping{bytes, memory->second.share});
   return result;

@@ -3,7 +3,8 @@
 //
 //   reservation  a range of the window's granules that allocations do not get
 //   memory       physical memory of the device, named by the guest
-//   mapping      memory at an address inside one reservation
+//   mapping      memory at an address inside one reservation, or of a peer's window: where that one
+//                reserved it, so that the program's addresses mean the same to both devices
 //   opening      memory of another session, at a range of the window's granules
 //
 // It counts against quotas, and is always on the device: it is not swapped. What is another
@@ -24,6 +25,7 @@
 #include "base/units.h"
 #include "gen/device/driver_table.h"
 #include "host/session/exports.h"
+#include "host/session/peer_addresses.h"
 #include "memmgr/address_window.h"
 
 namespace consort::host {
@@ -54,6 +56,12 @@ class VirtualMemory {
   CUresult Import(uint64_t name, std::shared_ptr<PhysicalMemory> memory);
   // The memory of that name, or null.
   std::shared_ptr<PhysicalMemory> Find(uint64_t name) const;
+  // Has memory be mapped at these addresses, too, until Leave, which unmaps what is there; the
+  // device must be done with it.
+  void Join(std::shared_ptr<const PeerAddresses> addresses);
+  void Leave(const PeerAddresses& addresses);
+  // Whether the bytes lie in one or several mappings in a row, at addresses of peers.
+  bool AtPeers(uint64_t address, Bytes bytes) const;
   CUresult Map(uint64_t address, Bytes bytes, uint64_t name);
   CUresult Unmap(uint64_t address, Bytes bytes);
   CUresult SetAccess(uint64_t address, Bytes bytes, uint32_t access);
@@ -64,7 +72,8 @@ class VirtualMemory {
 
   // Whether the guest has nothing here.
   bool empty() const {
-    return reservations_.empty() && mappings_.empty() && openings_.empty() && memory_.empty();
+    return reservations_.empty() && peers_.empty() && mappings_.empty() && openings_.empty() &&
+           memory_.empty();
   }
   // Physical memory that Create made and Release has not let go.
   Bytes memory_bytes() const { return memory_bytes_; }
@@ -83,15 +92,18 @@ class VirtualMemory {
   // Whether [address, address + bytes) is one or several whole mappings without a gap.
   bool WholeMappings(uint64_t address, Bytes bytes) const;
   bool AnyMapping(uint64_t address, Bytes bytes) const;
+  // Whether memory may be mapped there, as far as addresses go.
+  bool Reserved(uint64_t address, Bytes bytes) const;
 
   const device::DriverTable& driver_;
   const CUdevice device_;
   memmgr::AddressWindow* const window_;
   memmgr::MemoryBudget* const budget_;
   const bool exportable_;
-  std::map<uint64_t, Bytes> reservations_;                        // by address
-  std::map<uint64_t, Mapping> mappings_;                          // by address
-  std::map<uint64_t, std::shared_ptr<PhysicalMemory>> openings_;  // by address
+  std::map<uint64_t, Bytes> reservations_;                          // by address
+  std::map<uint64_t, std::shared_ptr<const PeerAddresses>> peers_;  // by address
+  std::map<uint64_t, Mapping> mappings_;                            // by address
+  std::map<uint64_t, std::shared_ptr<PhysicalMemory>> openings_;    // by address
   absl::flat_hash_map<uint64_t, Memory> memory_;
   Bytes memory_bytes_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two devices in one process: copies between them, waits of one for the other, peer access as far
-// as the devices have it.
+// as the devices have it: that of contexts, and that to mappings.
 #include "tests/api/support.h"
 
 namespace consort::tests::api {
@@ -380,6 +380,280 @@ API_TEST(PeerAccessTest, ACopyBetweenDevicesIsOrderedByItsStream) {
   }
   FreeOnOther(there);
   FreeOnOther(second);
+}
+
+// Memory that the program maps itself, for devices besides that whose addresses it has.
+class PeerMappingTest : public PeerAccessTest {
+ protected:
+  void SetUp() override {
+    PeerAccessTest::SetUp();
+    if (IsSkipped()) return;
+    const CUmemAllocationProp properties = Properties(1);
+    ASSERT_OK(Drv().cuMemGetAllocationGranularity(&granule_, &properties,
+                                                  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  }
+  static CUmemAllocationProp Properties(int device) {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    return properties;
+  }
+  static CUmemAccessDesc Access(int device, CUmemAccess_flags flags) {
+    return {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, flags};
+  }
+  static constexpr CUmemAccess_flags kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  static constexpr CUmemAccess_flags kRead = CU_MEM_ACCESS_FLAGS_PROT_READ;
+  static constexpr CUmemAccess_flags kReadWrite = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  static unsigned long long AccessOf(int device, CUdeviceptr address) {
+    unsigned long long flags = 77;
+    const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    EXPECT_OK(Drv().cuMemGetAccess(&flags, &location, address));
+    return flags;
+  }
+  void SetAccess(CUdeviceptr address, size_t bytes,
+                 const std::vector<CUmemAccessDesc>& access) const {
+    Require(Drv().cuMemSetAccess(address, bytes, access.data(), access.size()), "cuMemSetAccess");
+  }
+  // Maps a granule of new memory of the device, which goes when it is unmapped.
+  void Map(CUdeviceptr address, int device) const {
+    const CUmemAllocationProp properties = Properties(device);
+    CUmemGenericAllocationHandle memory = 0;
+    Require(Drv().cuMemCreate(&memory, granule_, &properties, 0), "cuMemCreate");
+    Require(Drv().cuMemMap(address, granule_, 0, memory, 0), "cuMemMap");
+    Require(Drv().cuMemRelease(memory), "cuMemRelease");
+  }
+  // Addresses of the other device.
+  CUdeviceptr ReserveOnOther(size_t granules) const {
+    CUdeviceptr address = 0;
+    OnOther([&] {
+      Require(Drv().cuMemAddressReserve(&address, granules * granule_, 0, 0, 0),
+              "cuMemAddressReserve");
+    });
+    return address;
+  }
+  void UnmapAndFree(CUdeviceptr address, size_t granules) const {
+    EXPECT_OK(Drv().cuMemUnmap(address, granules * granule_));
+    EXPECT_OK(Drv().cuMemAddressFree(address, granules * granule_));
+  }
+
+  size_t granule_ = 0;
+};
+
+API_TEST(PeerMappingTest, DevicesThatAreGivenAccessReachItAtItsAddress) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  SetAccess(there, granule_, {Access(1, kReadWrite), Access(0, kReadWrite)});
+  EXPECT_EQ(AccessOf(0, there), unsigned{kReadWrite});
+  EXPECT_EQ(AccessOf(1, there), unsigned{kReadWrite});
+  UseFromHere(module, there);
+  // Fills and copies of this device's streams, with its own memory, the program's and itself.
+  const Stream stream;
+  const DeviceBuffer here(kWords * sizeof(unsigned));
+  EXPECT_OK(Drv().cuMemsetD32Async(there, 5, kWords, stream));
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(here, there, kWords * sizeof(unsigned), stream));
+  EXPECT_OK(Drv().cuMemsetD32Async(there, 6, kWords, stream));
+  EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(there + granule_ / 2, there, 4096, stream));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_EQ(here.Read<unsigned>(kWords), std::vector<unsigned>(kWords, 5));
+  EXPECT_EQ(ReadOnOther(there + granule_ / 2, 1024), std::vector<unsigned>(1024, 6));
+  const std::vector<unsigned> words = Iota(1024, 3);
+  EXPECT_OK(Drv().cuMemcpyHtoD_v2(there, words.data(), 4096));
+  std::vector<unsigned> got(1024);
+  EXPECT_OK(Drv().cuMemcpyDtoH_v2(got.data(), there, 4096));
+  EXPECT_EQ(got, words);
+  EXPECT_EQ(ReadOnOther(there, 1024), words);
+  UnmapAndFree(there, 1);
+}
+
+API_TEST(PeerMappingTest, AccessChangesByDevice) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  EXPECT_EQ(AccessOf(0, there), unsigned{kNone});
+  SetAccess(there, granule_, {Access(0, kNone)});
+  SetAccess(there, granule_, {Access(1, kReadWrite)});
+  EXPECT_EQ(AccessOf(0, there), unsigned{kNone});
+  OnOther([&] {
+    EXPECT_OK(Drv().cuMemsetD32_v2(there, 8, kWords));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+  });
+  SetAccess(there, granule_, {Access(0, kRead)});
+  EXPECT_EQ(AccessOf(0, there), unsigned{kRead});
+  EXPECT_EQ(AccessOf(1, there), unsigned{kReadWrite});
+  const DeviceBuffer here(sizeof(unsigned));
+  EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, nullptr, here.get(), there));
+  EXPECT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(here.ReadWord(), 8u);
+  SetAccess(there, granule_, {Access(0, kReadWrite)});
+  UseFromHere(module, there);
+  SetAccess(there, granule_, {Access(0, kNone)});
+  EXPECT_EQ(AccessOf(0, there), unsigned{kNone});
+  SetAccess(there, granule_, {Access(0, kReadWrite), Access(1, kNone)});
+  EXPECT_EQ(AccessOf(1, there), unsigned{kNone});
+  SetAccess(there, granule_, {Access(1, kRead)});
+  UseFromHere(module, there);
+  UnmapAndFree(there, 1);
+}
+
+// As a program does that reserves its addresses before it has chosen a device.
+API_TEST(PeerMappingTest, MemoryOfThisDeviceLiesAtAddressesOfTheOther) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr address = ReserveOnOther(1);
+  Map(address, 0);
+  SetAccess(address, granule_, {Access(0, kReadWrite)});
+  int ordinal = -1;
+  EXPECT_OK(Drv().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
+  EXPECT_EQ(ordinal, 0);
+  EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, address,
+                   static_cast<unsigned>(kWords)));
+  std::vector<unsigned> got(kWords);
+  EXPECT_OK(Drv().cuMemcpyDtoH_v2(got.data(), address, kWords * sizeof(unsigned)));
+  EXPECT_EQ(got, Iota(kWords));
+  // By a stream of the device that was given none: through the program.
+  EXPECT_EQ(ReadOnOther(address, kWords), Iota(kWords));
+  UnmapAndFree(address, 1);
+}
+
+API_TEST(PeerMappingTest, NeighboursOfBothDevicesAreOneBufferForBoth) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(3);
+  for (int i = 0; i < 3; ++i) Map(there + i * granule_, i % 2);
+  SetAccess(there, 3 * granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+  const CUdeviceptr middle = there + 2 * granule_ - kWords / 2 * sizeof(unsigned);
+  UseFromHere(module, middle);
+  EXPECT_OK(Drv().cuMemsetD32_v2(there, 4, 3 * granule_ / sizeof(unsigned)));
+  EXPECT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(ReadOnOther(middle, kWords), std::vector<unsigned>(kWords, 4));
+  // One goes; the others stay.
+  EXPECT_OK(Drv().cuMemUnmap(there + granule_, granule_));
+  EXPECT_EQ(AccessOf(0, there), unsigned{kReadWrite});
+  unsigned long long flags = 0;
+  const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuMemGetAccess(&flags, &location, there + granule_));
+  UseFromHere(module, there + 2 * granule_);
+  EXPECT_OK(Drv().cuMemUnmap(there, granule_));
+  EXPECT_OK(Drv().cuMemUnmap(there + 2 * granule_, granule_));
+  EXPECT_OK(Drv().cuMemAddressFree(there, 3 * granule_));
+}
+
+API_TEST(PeerMappingTest, WhatIsUnmappedIsGoneForAllAndItsMemoryFree) {
+  const Module module(kBasicPtx);
+  size_t before = 0, total = 0;
+  OnOther([&] { EXPECT_OK(Drv().cuMemGetInfo_v2(&before, &total)); });
+  const CUdeviceptr there = ReserveOnOther(1);
+  for (unsigned round = 0; round < 5; ++round) {
+    Map(there, 1);
+    SetAccess(there, granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+    OnOther([&] {
+      EXPECT_OK(Drv().cuMemsetD32_v2(there, round, kWords));
+      EXPECT_OK(Drv().cuCtxSynchronize());
+    });
+    const DeviceBuffer here(sizeof(unsigned));
+    EXPECT_OK(Launch(module.Function("copy_word"), 1, 1, nullptr, here.get(), there));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+    EXPECT_EQ(here.ReadWord(), round);
+    EXPECT_OK(Drv().cuMemUnmap(there, granule_));
+    unsigned long long flags = 0;
+    const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemGetAccess(&flags, &location, there));
+  }
+  EXPECT_OK(Drv().cuMemAddressFree(there, granule_));
+  size_t after = 0;
+  OnOther([&] { EXPECT_OK(Drv().cuMemGetInfo_v2(&after, &total)); });
+  EXPECT_EQ(after, before);
+}
+
+API_TEST(PeerMappingTest, HasNothingToDoWithPeerAccessOfContexts) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr allocated = AllocateOnOther(kWords * sizeof(unsigned));
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  EXPECT_EQ(AccessOf(0, there), unsigned{kNone});
+  SetAccess(there, granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+  UseFromHere(module, there);
+  UseFromHere(module, allocated);
+  ASSERT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  UseFromHere(module, there);
+  ASSERT_OK(Drv().cuCtxEnablePeerAccess(other(), 0));
+  UnmapAndFree(there, 1);
+  UseFromHere(module, allocated);
+  ASSERT_OK(Drv().cuCtxDisablePeerAccess(other()));
+  FreeOnOther(allocated);
+}
+
+API_TEST(PeerMappingTest, MistakesAreErrors) {
+  const CUdeviceptr there = ReserveOnOther(2);
+  Map(there, 1);
+  int count = 0;
+  ASSERT_OK(Drv().cuDeviceGetCount(&count));
+  const auto set = [](CUdeviceptr address, size_t bytes, const CUmemAccessDesc& access) {
+    return Drv().cuMemSetAccess(address, bytes, &access, 1);
+  };
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, set(there, granule_, Access(count, kReadWrite)));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, set(there, granule_, Access(-1, kReadWrite)));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                set(there, granule_, Access(0, static_cast<CUmemAccess_flags>(2))));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, set(there, granule_ / 2, Access(0, kReadWrite)));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, set(there, 2 * granule_, Access(0, kReadWrite)));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, set(there + granule_, granule_, Access(0, kReadWrite)));
+  unsigned long long flags = 0;
+  const CUmemLocation nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {count}};
+  EXPECT_RESULT(CUDA_ERROR_INVALID_DEVICE, Drv().cuMemGetAccess(&flags, &nowhere, there));
+  EXPECT_EQ(AccessOf(0, there), unsigned{kNone});
+  EXPECT_OK(Drv().cuMemUnmap(there, granule_));
+  EXPECT_OK(Drv().cuMemAddressFree(there, 2 * granule_));
+}
+
+class PeerMappingFaultTest : public PeerMappingTest {
+ protected:
+  void TearDown() override {}  // the error is there to stay
+  // Device 0 stores a word, which it must not.
+  void ExpectIllegal(const Module& module, CUdeviceptr address) {
+    EXPECT_OK(Launch(module.Function("store"), 1, 1, nullptr, address, 7u));
+    EXPECT_RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, Drv().cuCtxSynchronize());
+  }
+};
+
+API_TEST_ALONE(PeerMappingFaultTest, OtherMemoryOfThatDeviceStaysIllegal) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr allocated = AllocateOnOther(kWords * sizeof(unsigned));
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  SetAccess(there, granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+  UseFromHere(module, there);
+  ExpectIllegal(module, allocated);
+}
+
+API_TEST_ALONE(PeerMappingFaultTest, AccessThatIsTakenAwayIsGone) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  SetAccess(there, granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+  UseFromHere(module, there);
+  SetAccess(there, granule_, {Access(0, kNone)});
+  ExpectIllegal(module, there);
+}
+
+API_TEST_ALONE(PeerMappingFaultTest, WhatMayBeReadIsNotWritten) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(1);
+  Map(there, 1);
+  SetAccess(there, granule_, {Access(0, kRead), Access(1, kReadWrite)});
+  ExpectIllegal(module, there);
+}
+
+API_TEST_ALONE(PeerMappingFaultTest, WhatIsUnmappedIsIllegalForAll) {
+  const Module module(kBasicPtx);
+  const CUdeviceptr there = ReserveOnOther(2);
+  Map(there, 1);
+  Map(there + granule_, 1);
+  SetAccess(there, 2 * granule_, {Access(0, kReadWrite), Access(1, kReadWrite)});
+  UseFromHere(module, there);
+  EXPECT_OK(Drv().cuMemUnmap(there, granule_));
+  ExpectIllegal(module, there);
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ inline constexpr uint32_t kBulkBytesMax = 512 * 1024;
 // Of a MemoryHint: the program uses the device no more for a while.
 inline constexpr uint32_t kHintCpuPhase = 1;
 
+// Of a PeerOpen: what the session has of one of its program's on another device.
+enum class PeerUse : uint64_t {
+  kCopies = 0,     // its memory, for copies, at addresses that nobody is told
+  kKernels = 1,    // its memory, at the addresses that it has there
+  kAddresses = 2,  // those addresses, to map memory at
+};
+
 // One piece of bulk data and the fields around it.
 inline constexpr uint32_t kFrameBytesMax = kBulkBytesMax + 64 * 1024;
 
