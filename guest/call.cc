@@ -214,6 +214,16 @@ CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {
   return Ask(event.context, request, &reply);
 }
 
+CUresult SettleRecord(Context* context, uint64_t event_id) {
+  const Event* event = GetRuntime()->events.Find(event_id);
+  if (event == nullptr || (event->flags & CU_EVENT_INTERPROCESS) == 0) return CUDA_SUCCESS;
+  wire::cuEventQueryRequest request;
+  wire::EmptyReply reply;
+  request.hEvent = event_id;
+  const CUresult result = context->device->session->Ask(context->wire_id, request, &reply);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
 CUresult AcrossDevices(const char* call) {
   NoteUnsupported(call, "objects of two devices in one call");
   return CUDA_ERROR_NOT_SUPPORTED;

@@ -103,6 +103,19 @@ void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& re
 void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest& request,
                       const Session::Sent& before);
 
+// Requests that make the latest record of `hEvent`, or wait for it.
+template <class Request>
+inline constexpr bool kIsOfRecord = false;
+template <>
+inline constexpr bool kIsOfRecord<wire::cuEventRecordRequest> = true;
+template <>
+inline constexpr bool kIsOfRecord<wire::cuEventRecordWithFlagsRequest> = true;
+template <>
+inline constexpr bool kIsOfRecord<wire::cuStreamWaitEventRequest> = true;
+// If the event is one of several processes: returns once the host has what was sent of it, since
+// the others, whom the program may tell of it now, have sessions of their own.
+CUresult SettleRecord(Context* context, uint64_t event_id);
+
 template <class Request>
 CUresult Post(Context* context, const Request& request) {
   bool captured = false;
@@ -111,7 +124,11 @@ CUresult Post(Context* context, const Request& request) {
     return result;
   }
   BeforePost(context, request);
-  return context->device->session->Post(context->wire_id, request);
+  const CUresult result = context->device->session->Post(context->wire_id, request);
+  if constexpr (kIsOfRecord<Request>) {
+    if (result == CUDA_SUCCESS) return SettleRecord(context, request.hEvent);
+  }
+  return result;
 }
 
 template <class Request>

@@ -177,8 +177,15 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
   memcpy(static_cast<void*>(&shared), &handle, sizeof(shared));
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
-  if (!IsFor(shared, SharedKind::kEvent, context->device)) return CUDA_ERROR_INVALID_HANDLE;
+  Device* owner = FindOwner(shared, SharedKind::kEvent);
+  if (owner == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Runtime* runtime = GetRuntime();
+  if (owner != context->device) {
+    // The worker of its device has it.
+    CUresult result = CUDA_SUCCESS;
+    if (OpenDevice(owner, &result) == nullptr) return result;
+    context = runtime->contexts.Find(owner->primary_id);
+  }
   const uint64_t id = runtime->events.Create([&](Event* event, uint64_t new_id) {
     event->id = new_id;
     event->context_id = context->id;

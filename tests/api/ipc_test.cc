@@ -122,23 +122,26 @@ std::vector<unsigned> ReadWords(CUdeviceptr address, size_t count) {
 
 constexpr size_t kWords = 1000;
 
+// Exports kWords words of 7. If the importer then says 1, it has made them `written`; 0: it cannot.
+void ExportAllocation(const Line& line, const std::vector<unsigned>& written) {
+  // Small ones, of which the second does not begin where the memory behind it does.
+  const DeviceBuffer other(512);
+  const DeviceBuffer buffer(kWords * sizeof(unsigned));
+  other.Fill(0xEE);
+  Require(Drv().cuMemsetD32_v2(buffer, 7, kWords), "cuMemsetD32");
+  Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+  CUipcMemHandle handle;
+  Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
+  line.Send(handle);
+  if (line.Receive<int>() == 0) return;
+  EXPECT_EQ(ReadWords(buffer, kWords), written);
+  EXPECT_EQ(other.ReadWord(), 0xEEEEEEEEu);
+}
+
 API_TEST_ALONE(IpcTest, MemoryOfAnotherProcessIsTheSameMemory) {
   WithTwoProcesses(
       "cuIpcGetMemHandle",
-      [](const Line& line) {
-        // Small ones, of which the second does not begin where the memory behind it does.
-        const DeviceBuffer other(512);
-        const DeviceBuffer buffer(kWords * sizeof(unsigned));
-        other.Fill(0xEE);
-        Require(Drv().cuMemsetD32_v2(buffer, 7, kWords), "cuMemsetD32");
-        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
-        CUipcMemHandle handle;
-        Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
-        line.Send(handle);
-        line.Receive<int>();
-        EXPECT_EQ(ReadWords(buffer, kWords), std::vector<unsigned>(kWords, 9));
-        EXPECT_EQ(other.ReadWord(), 0xEEEEEEEEu);
-      },
+      [](const Line& line) { ExportAllocation(line, std::vector<unsigned>(kWords, 9)); },
       [](const Line& line) {
         const auto handle = line.Receive<CUipcMemHandle>();
         CUdeviceptr opened = 0;
@@ -242,80 +245,57 @@ std::pair<CUmemGenericAllocationHandle, size_t> CreateExportable(CUmemLocation l
   return {memory, granule};
 }
 
-API_TEST_ALONE(IpcTest, AShareableDescriptorNamesTheMemory) {
-  WithTwoProcesses(
-      "cuMemExportToShareableHandle",
-      [](const Line& line) {
-        const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-        const auto [memory, granule] = CreateExportable(location);
-        CUdeviceptr address = 0;
-        const CUmemAccessDesc access = {location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        Require(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0), "cuMemAddressReserve");
-        Require(Drv().cuMemMap(address, granule, 0, memory, 0), "cuMemMap");
-        Require(Drv().cuMemSetAccess(address, granule, &access, 1), "cuMemSetAccess");
-        Require(Drv().cuMemsetD32_v2(address, 11, kWords), "cuMemsetD32");
-        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
-        int descriptor = -1;
-        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
-                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                "cuMemExportToShareableHandle");
-        line.Send(granule, descriptor);
-        close(descriptor);
-        line.Receive<int>();  // it has imported
-        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 12));
-        EXPECT_OK(Drv().cuMemUnmap(address, granule));
-        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
-        EXPECT_OK(Drv().cuMemRelease(memory));
-        line.Send(1);
-        line.Receive<int>();
-      },
-      [](const Line& line) {
-        int descriptor = -1;
-        const auto granule = line.Receive<size_t>(&descriptor);
-        ASSERT_GE(descriptor, 0);
-        CUmemGenericAllocationHandle memory = 0;
-        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
-            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-        close(descriptor);
-        CUdeviceptr address = 0;
-        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}},
-                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        ASSERT_OK(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0));
-        ASSERT_OK(Drv().cuMemMap(address, granule, 0, memory, 0));
-        ASSERT_OK(Drv().cuMemSetAccess(address, granule, &access, 1));
-        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 11));
-        EXPECT_OK(Drv().cuMemsetD32_v2(address, 12, kWords));
-        EXPECT_OK(Drv().cuCtxSynchronize());
-        line.Send(1);
-        line.Receive<int>();  // the exporter has let go
-        EXPECT_EQ(ReadWords(address, kWords), std::vector<unsigned>(kWords, 12));
-        EXPECT_OK(Drv().cuMemUnmap(address, granule));
-        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
-        EXPECT_OK(Drv().cuMemRelease(memory));
-        line.Send(1);
-      });
+// Sends the granule's bytes and a descriptor of it.
+void SendDescriptor(const Line& line, CUmemGenericAllocationHandle memory, size_t granule) {
+  int descriptor = -1;
+  Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+          "cuMemExportToShareableHandle");
+  line.Send(granule, descriptor);
+  close(descriptor);
 }
 
-// Memory of the host, mapped in one process and on its device.
-class HostMapping {
+// What SendDescriptor sent: the descriptor and the granule's bytes.
+std::pair<int, size_t> ReceiveDescriptor(const Line& line) {
+  int descriptor = -1;
+  const auto granule = line.Receive<size_t>(&descriptor);
+  if (descriptor < 0) throw UnexpectedResult{"no descriptor came"};
+  return {descriptor, granule};
+}
+
+CUmemGenericAllocationHandle Import(int descriptor) {
+  CUmemGenericAllocationHandle memory = 0;
+  Require(Drv().cuMemImportFromShareableHandle(
+              &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+          "cuMemImportFromShareableHandle");
+  close(descriptor);
+  return memory;
+}
+
+constexpr CUmemAccessDesc AllOf(CUmemLocationType type, int id) {
+  return {{type, {id}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+}
+
+// Memory at an address of the current device, for whoever is named; it goes with this.
+class Mapping {
  public:
-  HostMapping(CUmemGenericAllocationHandle memory, size_t bytes) : memory_(memory), bytes_(bytes) {
-    const CUmemAccessDesc access[] = {
-        {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-        {{CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+  Mapping(CUmemGenericAllocationHandle memory, size_t bytes,
+          const std::vector<CUmemAccessDesc>& access)
+      : memory_(memory), bytes_(bytes) {
     Require(Drv().cuMemAddressReserve(&address_, bytes, 0, 0, 0), "cuMemAddressReserve");
     Require(Drv().cuMemMap(address_, bytes, 0, memory, 0), "cuMemMap");
-    Require(Drv().cuMemSetAccess(address_, bytes, access, 2), "cuMemSetAccess");
+    Require(Drv().cuMemSetAccess(address_, bytes, access.data(), access.size()), "cuMemSetAccess");
   }
-  ~HostMapping() {
+  ~Mapping() {
     EXPECT_OK(Drv().cuMemUnmap(address_, bytes_));
     EXPECT_OK(Drv().cuMemAddressFree(address_, bytes_));
     EXPECT_OK(Drv().cuMemRelease(memory_));
   }
-  HostMapping(const HostMapping&) = delete;
-  HostMapping& operator=(const HostMapping&) = delete;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
   CUdeviceptr address() const { return address_; }
+  // Of memory of the host.
   volatile unsigned* words() const { return reinterpret_cast<volatile unsigned*>(address_); }
 
  private:
@@ -323,6 +303,35 @@ class HostMapping {
   const size_t bytes_;
   CUdeviceptr address_ = 0;
 };
+
+API_TEST_ALONE(IpcTest, AShareableDescriptorNamesTheMemory) {
+  WithTwoProcesses(
+      "cuMemExportToShareableHandle",
+      [](const Line& line) {
+        const auto [memory, granule] = CreateExportable({CU_MEM_LOCATION_TYPE_DEVICE, {0}});
+        {
+          const Mapping mapping(memory, granule, {AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 0)});
+          Require(Drv().cuMemsetD32_v2(mapping.address(), 11, kWords), "cuMemsetD32");
+          Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
+          SendDescriptor(line, memory, granule);
+          line.Receive<int>();  // it has imported
+          EXPECT_EQ(ReadWords(mapping.address(), kWords), std::vector<unsigned>(kWords, 12));
+        }
+        line.Send(1);
+        line.Receive<int>();
+      },
+      [](const Line& line) {
+        const auto [descriptor, granule] = ReceiveDescriptor(line);
+        const Mapping mapping(Import(descriptor), granule, {AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 0)});
+        EXPECT_EQ(ReadWords(mapping.address(), kWords), std::vector<unsigned>(kWords, 11));
+        EXPECT_OK(Drv().cuMemsetD32_v2(mapping.address(), 12, kWords));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        line.Send(1);
+        line.Receive<int>();  // the exporter has let go
+        EXPECT_EQ(ReadWords(mapping.address(), kWords), std::vector<unsigned>(kWords, 12));
+        line.Send(1);
+      });
+}
 
 bool MapsMemoryOfTheHost() {
   int supported = 0;
@@ -332,6 +341,9 @@ bool MapsMemoryOfTheHost() {
   return supported != 0;
 }
 
+const std::vector<CUmemAccessDesc> kDeviceAndHost = {AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 0),
+                                                     AllOf(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0)};
+
 // What NCCL does: each process writes where the other's device and CPU see it.
 API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
   WithTwoProcesses(
@@ -339,16 +351,11 @@ API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
       [](const Line& line) {
         if (!MapsMemoryOfTheHost()) return;
         const auto [memory, granule] = CreateExportable({CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}});
-        int descriptor = -1;
-        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
-                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                "cuMemExportToShareableHandle");
-        const HostMapping mapping(memory, granule);
+        const Mapping mapping(memory, granule, kDeviceAndHost);
         mapping.words()[0] = 11;
         Require(Drv().cuMemsetD32_v2(mapping.address() + 4, 12, 1), "cuMemsetD32");
         Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
-        line.Send(granule, descriptor);
-        close(descriptor);
+        SendDescriptor(line, memory, granule);
         line.Receive<int>();
         EXPECT_EQ(mapping.words()[2], 13u);
         EXPECT_EQ(ReadWords(mapping.address() + 12, 1)[0], 14u);
@@ -356,15 +363,8 @@ API_TEST_ALONE(IpcTest, MemoryOfTheHostIsTheSameInBothProcesses) {
       },
       [](const Line& line) {
         if (!MapsMemoryOfTheHost()) GTEST_SKIP() << "the device does not map memory of the host";
-        int descriptor = -1;
-        const auto granule = line.Receive<size_t>(&descriptor);
-        ASSERT_GE(descriptor, 0);
-        CUmemGenericAllocationHandle memory = 0;
-        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
-            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-        close(descriptor);
-        const HostMapping mapping(memory, granule);
+        const auto [descriptor, granule] = ReceiveDescriptor(line);
+        const Mapping mapping(Import(descriptor), granule, kDeviceAndHost);
         EXPECT_EQ(ReadWords(mapping.address(), 2), (std::vector<unsigned>{11, 12}));
         EXPECT_EQ(mapping.words()[1], 12u);
         EXPECT_OK(Drv().cuMemsetD32_v2(mapping.address() + 8, 13, 1));
@@ -525,18 +525,23 @@ API_TEST_ALONE(IpcTest, OnlyMemoryThatAskedForADescriptorHasOne) {
   EXPECT_EQ(value, 1);
 }
 
-// Memory of device 0 of another process, opened by device 1.
+// Memory and events of device 0 of another process, opened by device 1.
 using PeerIpcTest = UninitializedTest;
 
-// Device 1's primary context, current; false: there is none that reaches device 0.
+// Device 1's primary context.
+CUcontext OtherContext() {
+  CUcontext context = nullptr;
+  Require(Drv().cuDevicePrimaryCtxRetain(&context, 1), "cuDevicePrimaryCtxRetain");
+  return context;
+}
+
+// Makes it current; false: there is none that reaches device 0.
 bool UseOtherDevice() {
   int count = 0, possible = 0;
   Require(Drv().cuDeviceGetCount(&count), "cuDeviceGetCount");
   if (count > 1) Require(Drv().cuDeviceCanAccessPeer(&possible, 1, 0), "cuDeviceCanAccessPeer");
   if (possible == 0) return false;
-  CUcontext context = nullptr;
-  Require(Drv().cuDevicePrimaryCtxRetain(&context, 1), "cuDevicePrimaryCtxRetain");
-  Require(Drv().cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  Require(Drv().cuCtxSetCurrent(OtherContext()), "cuCtxSetCurrent");
   return true;
 }
 
@@ -544,20 +549,7 @@ constexpr const char* kNoPeer = "needs two devices that reach each other";
 
 API_TEST_ALONE(PeerIpcTest, MemoryOfAnotherProcessIsOpenedByAnotherDevice) {
   WithTwoProcesses(
-      "cuIpcGetMemHandle",
-      [](const Line& line) {
-        const DeviceBuffer other(512);
-        const DeviceBuffer buffer(kWords * sizeof(unsigned));
-        other.Fill(0xEE);
-        Require(Drv().cuMemsetD32_v2(buffer, 7, kWords), "cuMemsetD32");
-        Require(Drv().cuCtxSynchronize(), "cuCtxSynchronize");
-        CUipcMemHandle handle;
-        Require(Drv().cuIpcGetMemHandle(&handle, buffer), "cuIpcGetMemHandle");
-        line.Send(handle);
-        if (line.Receive<int>() == 0) return;
-        EXPECT_EQ(ReadWords(buffer, kWords), Iota(kWords));
-        EXPECT_EQ(other.ReadWord(), 0xEEEEEEEEu);
-      },
+      "cuIpcGetMemHandle", [](const Line& line) { ExportAllocation(line, Iota(kWords)); },
       [](const Line& line) {
         auto handle = line.Receive<CUipcMemHandle>();
         if (!UseOtherDevice()) {
@@ -590,64 +582,111 @@ API_TEST_ALONE(PeerIpcTest, AShareableDescriptorIsMappedOnAnotherDevice) {
   WithTwoProcesses(
       "cuMemExportToShareableHandle",
       [](const Line& line) {
-        CUmemAllocationProp properties = {};
-        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        size_t granule = 0;
-        Require(Drv().cuMemGetAllocationGranularity(&granule, &properties,
-                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                "cuMemGetAllocationGranularity");
-        CUmemGenericAllocationHandle memory = 0;
-        Require(Drv().cuMemCreate(&memory, granule, &properties, 0), "cuMemCreate");
-        int descriptor = -1;
-        Require(Drv().cuMemExportToShareableHandle(&descriptor, memory,
-                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                "cuMemExportToShareableHandle");
-        line.Send(granule, descriptor);
-        close(descriptor);
+        const auto [memory, granule] = CreateExportable({CU_MEM_LOCATION_TYPE_DEVICE, {0}});
+        SendDescriptor(line, memory, granule);
         if (line.Receive<int>() == 0) return;
-        CUdeviceptr address = 0;
-        const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        Require(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0), "cuMemAddressReserve");
-        Require(Drv().cuMemMap(address, granule, 0, memory, 0), "cuMemMap");
-        Require(Drv().cuMemSetAccess(address, granule, &access, 1), "cuMemSetAccess");
-        EXPECT_EQ(ReadWords(address, kWords), Iota(kWords));
+        const Mapping mapping(memory, granule, {AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 0)});
+        EXPECT_EQ(ReadWords(mapping.address(), kWords), Iota(kWords));
         line.Send(1);
         line.Receive<int>();
       },
       [](const Line& line) {
-        int descriptor = -1;
-        const auto granule = line.Receive<size_t>(&descriptor);
-        ASSERT_GE(descriptor, 0);
+        const auto [descriptor, granule] = ReceiveDescriptor(line);
         if (!UseOtherDevice()) {
           line.Send(0);
           GTEST_SKIP() << kNoPeer;
         }
-        CUmemGenericAllocationHandle memory = 0;
-        ASSERT_OK(Drv().cuMemImportFromShareableHandle(
-            &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-        close(descriptor);
+        const CUmemGenericAllocationHandle memory = Import(descriptor);
         CUmemAllocationProp properties = {};
         EXPECT_OK(Drv().cuMemGetAllocationPropertiesFromHandle(&properties, memory));
         EXPECT_EQ(properties.location.id, 0);
-        CUdeviceptr address = 0;
-        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {1}},
-                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        ASSERT_OK(Drv().cuMemAddressReserve(&address, granule, 0, 0, 0));
-        ASSERT_OK(Drv().cuMemMap(address, granule, 0, memory, 0));
-        ASSERT_OK(Drv().cuMemSetAccess(address, granule, &access, 1));
+        // For this device, and for that whose memory it is.
+        const Mapping mapping(
+            memory, granule,
+            {AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 1), AllOf(CU_MEM_LOCATION_TYPE_DEVICE, 0)});
         const Module module(kBasicPtx);
-        EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, address,
-                         static_cast<unsigned>(kWords)));
+        EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr,
+                         mapping.address(), static_cast<unsigned>(kWords)));
         EXPECT_OK(Drv().cuCtxSynchronize());
         line.Send(1);
         line.Receive<int>();
-        EXPECT_EQ(ReadWords(address, kWords), Iota(kWords));
-        EXPECT_OK(Drv().cuMemUnmap(address, granule));
-        EXPECT_OK(Drv().cuMemAddressFree(address, granule));
-        EXPECT_OK(Drv().cuMemRelease(memory));
+        EXPECT_EQ(ReadWords(mapping.address(), kWords), Iota(kWords));
+        Require(Drv().cuCtxSetCurrent(PrimaryContext()), "cuCtxSetCurrent");
+        const Module there(kBasicPtx);
+        EXPECT_OK(Launch(there.Function("store"), 1, 1, nullptr, mapping.address(), 99u));
+        EXPECT_OK(Drv().cuCtxSynchronize());
+        Require(Drv().cuCtxSetCurrent(OtherContext()), "cuCtxSetCurrent");
+        EXPECT_EQ(ReadWords(mapping.address(), 1), std::vector<unsigned>{99});
+        line.Send(1);
+      });
+}
+
+// Device 0's event, on which device 1 waits: what its stream has written before is then there.
+API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsWaitedForByAnotherDevice) {
+  struct Handles {
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
+  };
+  WithTwoProcesses(
+      "cuIpcGetEventHandle",
+      [](const Line& line) {
+        const DeviceBuffer flag(512);
+        const DeviceBuffer buffer(kWords * sizeof(unsigned));
+        flag.Fill(0);
+        buffer.Fill(0);
+        const Stream stream;
+        const Stream writing;
+        const Event event(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+        Handles handles;
+        Require(Drv().cuIpcGetMemHandle(&handles.memory, buffer), "cuIpcGetMemHandle");
+        Require(Drv().cuIpcGetEventHandle(&handles.event, event), "cuIpcGetEventHandle");
+        for (unsigned round = 1; round <= 2; ++round) {
+          Require(Drv().cuStreamWaitValue32_v2(stream, flag, round, CU_STREAM_WAIT_VALUE_GEQ),
+                  "wait");
+          Require(Drv().cuMemsetD32Async(buffer, round, kWords, stream), "cuMemsetD32Async");
+          Require(Drv().cuEventRecord(event, stream), "cuEventRecord");
+          line.Send(handles);
+          if (line.Receive<int>() == 0) {
+            EXPECT_OK(Drv().cuMemsetD32Async(flag, 1, 1, writing));
+            return;
+          }
+          EXPECT_OK(Drv().cuMemsetD32Async(flag, round, 1, writing));
+          line.Receive<int>();  // it has waited for this record
+        }
+        EXPECT_OK(Drv().cuEventQuery(event));
+      },
+      [](const Line& line) {
+        auto handles = line.Receive<Handles>();
+        if (!UseOtherDevice()) {
+          line.Send(0);
+          GTEST_SKIP() << kNoPeer;
+        }
+        CUdeviceptr memory = 0;
+        CUevent event = nullptr;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&memory, handles.memory,
+                                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        ASSERT_OK(Drv().cuIpcOpenEventHandle(&event, handles.event));
+        const DeviceBuffer here(kWords * sizeof(unsigned));
+        const Stream stream;
+        EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+        line.Send(1);
+        EXPECT_OK(Drv().cuStreamWaitEvent(stream, event, 0));
+        EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(here, memory, kWords * sizeof(unsigned), stream));
+        EXPECT_OK(Drv().cuStreamSynchronize(stream));
+        EXPECT_EQ(here.Read<unsigned>(kWords), std::vector<unsigned>(kWords, 1));
+        line.Send(1);
+        // The next record, which is made in the other process.
+        line.Receive<Handles>();
+        EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+        line.Send(1);
+        EXPECT_OK(Drv().cuEventSynchronize(event));
+        EXPECT_OK(Drv().cuEventQuery(event));
+        EXPECT_EQ(ReadWords(memory, kWords), std::vector<unsigned>(kWords, 2));
+        EXPECT_OK(Drv().cuEventDestroy_v2(event));
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(memory));
+        // A token that nobody has given.
+        handles.event.reserved[8] ^= 1;
+        EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE, Drv().cuIpcOpenEventHandle(&event, handles.event));
         line.Send(1);
       });
 }
