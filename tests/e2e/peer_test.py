@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/peer_test.py: an unmodified program whose two devices work on each other's memory, and what that means for
-operators: it stays where it is, and a worker that dies takes no other one with it."""
+"""tests/e2e/peer_test.py: unmodified programs whose two devices work on each other's memory, and what that means for
+operators: they stay where they are, and a worker that dies takes no other one with it."""
 
+import itertools
 import os
 import re
 import signal
@@ -12,19 +13,22 @@ import unittest
 import stack
 import wanderers
 
+# By peer access of contexts, and by mappings that both devices have, in two processes.
+PROGRAMS = ("peer_access", "peer_mappings")
 # What a program is told whose device's worker has died.
-TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
+TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown",
+        "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_UNKNOWN")
 # peer_access copies 64 MiB 21 times between its devices; what it reads back to compare is some 30 MiB.
 BYTES_TO_HOST_MAX = 256 << 20
 
 
 class Peers(wanderers.TestCase):
-    def run_program(self, **settings):
-        return subprocess.run([stack.PROGRAMS / "peer_access"], env=dict(self.daemon.local_environment(), **settings),
+    def run_program(self, name="peer_access", **settings):
+        return subprocess.run([stack.PROGRAMS / name], env=dict(self.daemon.local_environment(), **settings),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
 
-    def passes_now(self):
-        done = self.run_program()
+    def passes_now(self, name="peer_access"):
+        done = self.run_program(name)
         said = f"\n{done.stdout}{done.stderr}\n{self.daemon.log_tail()}"
         self.assertEqual(done.returncode, 0, said)
         self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"], said)
@@ -45,23 +49,35 @@ class Peers(wanderers.TestCase):
         # Nothing of it is left: another one has the addresses.
         self.passes_now()
 
+    def test_what_a_program_maps_is_reached_by_both_devices(self):
+        self.start()
+        for _ in range(3):
+            self.passes_now("peer_mappings")
+
     def test_several_programs_do_so_at_once(self):
         self.start()
-        programs = [self.wanderer("hold", name="peer_access") for _ in range(4)]
+        programs = [self.wanderer("hold", name=name) for name in 2 * PROGRAMS]
         for program in programs:
             self.passes(program)
 
     def test_tenants_with_processes_of_their_own(self):
         file, socket = self.one_tenant("own", 'isolation = "process"\n')
         self.start("--tenants", str(file))
-        done = self.run_program(CONSORT_ENDPOINT=f"unix:{socket}")
-        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
-        self.assertNotIn("skipped", done.stdout)
+        for name in PROGRAMS:
+            done = self.run_program(name, CONSORT_ENDPOINT=f"unix:{socket}")
+            self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
+            self.assertNotIn("skipped", done.stdout)
 
     def test_without_another_device_it_says_so(self):
         self.start()
-        done = self.run_program(CUDA_VISIBLE_DEVICES="1")
-        self.assertEqual(done.stdout.splitlines(), ["skipped: it needs two GPUs", "PASS"])
+        for name in PROGRAMS:
+            done = self.run_program(name, CUDA_VISIBLE_DEVICES="1")
+            self.assertEqual(done.stdout.splitlines(), ["skipped: it needs two GPUs", "PASS"])
+
+    def test_where_it_is_off_no_access_is_given(self):
+        self.start("--peer-access", "off")
+        self.assertIn("skipped: the GPUs do not reach each other's memory", self.run_program().stdout)
+        self.assertIn("CUDA_ERROR_INVALID_DEVICE", self.run_program("peer_mappings").stdout)
 
     def test_it_stays_where_it_is(self):
         self.start("--keep-memory", "on")
@@ -82,8 +98,8 @@ class Peers(wanderers.TestCase):
 
     def test_a_worker_that_dies_takes_no_other_with_it(self):
         self.start()
-        for dies in (0, 1):
-            program = self.wanderer("hold", name="peer_access")
+        for name, dies in itertools.product(PROGRAMS, (0, 1)):
+            program = self.wanderer("hold", name=name)
             workers = self.workers()
             os.kill(workers[dies], signal.SIGKILL)
             output, _ = program.communicate(timeout=120)
@@ -92,7 +108,7 @@ class Peers(wanderers.TestCase):
             stack.wait_for(lambda: self.workers()[dies] not in (None, 0, workers[dies]), "another worker")
             self.assertEqual(self.workers()[1 - dies], workers[1 - dies], self.daemon.log_tail())
             self.assertIsNone(re.search("no new sessions here", self.daemon.log()), self.daemon.log_tail())
-            self.passes_now()
+            self.passes_now(name)
 
     def test_swapped_memory_is_not_reached(self):
         self.start("--device-memory", "1GiB", "--swap-pageable", "1GiB")

@@ -25,8 +25,8 @@ if HAS_GPU:
     # It says that host and device do not use memory at the same time, and does no more.
     ONLY_CALLS.add("managed_variables")
 
-# Needs two devices: peer_test.py.
-ELSEWHERE = {"peer_access"}
+# Need two devices: peer_test.py.
+ELSEWHERE = {"peer_access", "peer_mappings"}
 
 
 class Programs(unittest.TestCase):

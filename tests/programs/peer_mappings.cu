@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/programs/peer_mappings.cu: memory that a program maps for two GPUs at one address, of one
+// GPU and of the other, and two processes, each on a GPU of its own, that pass such memory to and
+// fro and wait for each other's events.
+//
+//   peer_mappings          once
+//   peer_mappings hold     again and again until its input ends
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "check.h"
+
+#define DRIVER_OK(call) DriverOk((call), #call, __LINE__)
+
+namespace {
+
+void DriverOk(CUresult result, const char* call, int line) {
+  const char* name = "?";
+  if (result == CUDA_SUCCESS) return;
+  cuGetErrorName(result, &name);
+  programs::Fail(__FILE__, line, "%s returned %s", call, name);
+}
+
+__global__ void Fill(unsigned* out, unsigned seed) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = i * 2654435761u + seed;
+}
+
+__global__ void Add(unsigned* out, unsigned term) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] += term;
+}
+
+CUmemLocation Location(int device) {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
+CUmemAllocationProp Properties(int device) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = Location(device);
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return properties;
+}
+
+size_t Granule() {
+  const CUmemAllocationProp properties = Properties(0);
+  size_t bytes = 0;
+  DRIVER_OK(
+      cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  return bytes;
+}
+
+CUmemGenericAllocationHandle Create(int device, size_t bytes) {
+  const CUmemAllocationProp properties = Properties(device);
+  CUmemGenericAllocationHandle memory = 0;
+  DRIVER_OK(cuMemCreate(&memory, bytes, &properties, 0));
+  return memory;
+}
+
+CUresult SetAccess(CUdeviceptr address, size_t bytes, CUmemAccess_flags of_0,
+                   CUmemAccess_flags of_1) {
+  const CUmemAccessDesc access[] = {{Location(0), of_0}, {Location(1), of_1}};
+  return cuMemSetAccess(address, bytes, access, 2);
+}
+
+constexpr CUmemAccess_flags kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+constexpr CUmemAccess_flags kAll = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+
+// Memory at an address, for both devices.
+class Mapping {
+ public:
+  // `handles`, each of a granule, in a row; they are let go of at once.
+  explicit Mapping(const std::vector<CUmemGenericAllocationHandle>& handles)
+      : granule_(Granule()), bytes_(handles.size() * granule_) {
+    DRIVER_OK(cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
+    for (size_t i = 0; i < handles.size(); ++i) {
+      DRIVER_OK(cuMemMap(address_ + i * granule_, granule_, 0, handles[i], 0));
+      DRIVER_OK(cuMemRelease(handles[i]));
+    }
+    DRIVER_OK(SetAccess(address_, bytes_, kAll, kAll));
+  }
+  ~Mapping() {
+    DRIVER_OK(cuMemUnmap(address_, bytes_));
+    DRIVER_OK(cuMemAddressFree(address_, bytes_));
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  unsigned* words() const { return reinterpret_cast<unsigned*>(address_); }
+  unsigned blocks() const { return static_cast<unsigned>(bytes_ / sizeof(unsigned) / 256); }
+  CUdeviceptr address() const { return address_; }
+  size_t bytes() const { return bytes_; }
+
+  // The words of Fill(seed), with `added` to each.
+  void Expect(unsigned seed, unsigned added, const char* what) const {
+    std::vector<unsigned> got(bytes_ / sizeof(unsigned));
+    CUDA_OK(cudaMemcpy(got.data(), words(), bytes_, cudaMemcpyDefault));
+    for (unsigned i = 0; i < got.size(); ++i) {
+      EXPECT(got[i] == i * 2654435761u + seed + added, "%s, element %u: %u", what, i, got[i]);
+    }
+  }
+
+ private:
+  const size_t granule_;
+  const size_t bytes_;
+  CUdeviceptr address_ = 0;
+};
+
+// Memory of both devices in a row, which the kernels of both fill, at addresses that were reserved
+// on `device`.
+void WorkInOnePlace(int device, unsigned seed) {
+  const size_t granule = Granule();
+  CUDA_OK(cudaSetDevice(device));
+  const Mapping mapping({Create(0, granule), Create(1, granule), Create(device, granule)});
+  for (int of = 0; of < 2; ++of) {
+    CUDA_OK(cudaSetDevice(of));
+    Fill<<<mapping.blocks(), 256>>>(mapping.words(), seed);
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaSetDevice(1 - of));
+    Add<<<mapping.blocks(), 256>>>(mapping.words(), 7);
+    CUDA_OK(cudaDeviceSynchronize());
+    mapping.Expect(seed, 7, "what both devices have mapped");
+  }
+  // Taken away, given again, and gone with the mapping.
+  unsigned long long flags = 77;
+  const CUmemLocation other = Location(1 - device);
+  const CUmemAccess_flags of_0 = device == 0 ? kAll : kNone;
+  DRIVER_OK(SetAccess(mapping.address(), mapping.bytes(), of_0, device == 0 ? kNone : kAll));
+  DRIVER_OK(cuMemGetAccess(&flags, &other, mapping.address()));
+  EXPECT(flags == kNone, "%llu", flags);
+  CUDA_OK(cudaSetDevice(device));
+  Add<<<mapping.blocks(), 256>>>(mapping.words(), 1);
+  CUDA_OK(cudaDeviceSynchronize());
+  DRIVER_OK(SetAccess(mapping.address(), mapping.bytes(), kAll, kAll));
+  DRIVER_OK(cuMemGetAccess(&flags, &other, mapping.address()));
+  EXPECT(flags == kAll, "%llu", flags);
+  CUDA_OK(cudaSetDevice(1 - device));
+  Add<<<mapping.blocks(), 256>>>(mapping.words(), 1);
+  CUDA_OK(cudaDeviceSynchronize());
+  mapping.Expect(seed, 9, "what was taken away and given again");
+}
+
+// What one process tells the other, with a descriptor of the memory. A process that has nothing
+// more to say ends the conversation.
+struct Told {
+  unsigned seed;
+  cudaIpcEventHandle_t event;
+};
+
+void Tell(int line, const Told& told, int descriptor) {
+  iovec data = {const_cast<Told*>(&told), sizeof(told)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
+  EXPECT(sendmsg(line, &message, MSG_NOSIGNAL) == sizeof(told), "the other process has gone");
+}
+
+// False: the other one has ended.
+bool Hear(int line, Told* told, int* descriptor) {
+  iovec data = {told, sizeof(*told)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  if (recvmsg(line, &message, 0) != sizeof(*told)) return false;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  *descriptor = -1;
+  if (header != nullptr) std::memcpy(descriptor, CMSG_DATA(header), sizeof(int));
+  return true;
+}
+
+struct Recorder {
+  Recorder() {
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
+    CUDA_OK(cudaIpcGetEventHandle(&handle, event));
+  }
+  ~Recorder() {
+    CUDA_OK(cudaEventDestroy(event));
+    CUDA_OK(cudaStreamDestroy(stream));
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  cudaIpcEventHandle_t handle = {};
+};
+
+// Has `stream` wait for the other process's event, which is another device's.
+void WaitFor(cudaStream_t stream, const cudaIpcEventHandle_t& handle) {
+  cudaEvent_t event = nullptr;
+  CUDA_OK(cudaIpcOpenEventHandle(&event, handle));
+  CUDA_OK(cudaStreamWaitEvent(stream, event, 0));
+  CUDA_OK(cudaStreamSynchronize(stream));
+  CUDA_OK(cudaEventQuery(event));
+  CUDA_OK(cudaEventDestroy(event));
+}
+
+// Device 0's half: it passes on memory and adds to what comes back.
+void PassOn(int line, unsigned seed) {
+  CUDA_OK(cudaSetDevice(0));
+  const Recorder recorder;
+  const CUmemGenericAllocationHandle memory = Create(0, Granule());
+  int descriptor = -1;
+  DRIVER_OK(cuMemExportToShareableHandle(&descriptor, memory,
+                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const Mapping mapping({memory});
+  Fill<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), seed);
+  CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
+  Tell(line, {seed, recorder.handle}, descriptor);
+  close(descriptor);
+  Told told = {};
+  EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
+  WaitFor(recorder.stream, told.event);
+  Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 5);
+  CUDA_OK(cudaStreamSynchronize(recorder.stream));
+  mapping.Expect(seed, 8, "what was passed on and came back");
+  Tell(line, told, -1);
+}
+
+// Device 1's half, in a process of its own.
+int Answer(int line) {
+  Told told = {};
+  int descriptor = -1;
+  while (Hear(line, &told, &descriptor)) {
+    CUDA_OK(cudaSetDevice(1));
+    const Recorder recorder;
+    CUmemGenericAllocationHandle memory = 0;
+    DRIVER_OK(cuMemImportFromShareableHandle(
+        &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(descriptor);
+    const Mapping mapping({memory});
+    WaitFor(recorder.stream, told.event);
+    Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 3);
+    CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
+    Tell(line, {told.seed, recorder.handle}, -1);
+    EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
+    mapping.Expect(told.seed, 8, "what the other process has finished");
+  }
+  return 0;
+}
+
+bool InputEnded() {
+  pollfd entry = {STDIN_FILENO, POLLIN, 0};
+  char byte;
+  return poll(&entry, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) == 0;
+}
+
+// What access says that cannot be given.
+void SayWhyNot(int count) {
+  if (count < 2) {
+    std::printf("skipped: it needs two GPUs\n");
+    return;
+  }
+  CUDA_OK(cudaSetDevice(0));
+  const size_t granule = Granule();
+  CUdeviceptr address = 0;
+  const CUmemGenericAllocationHandle memory = Create(0, granule);
+  DRIVER_OK(cuMemAddressReserve(&address, granule, 0, 0, 0));
+  DRIVER_OK(cuMemMap(address, granule, 0, memory, 0));
+  const char* name = "?";
+  cuGetErrorName(SetAccess(address, granule, kAll, kAll), &name);
+  std::printf("skipped: the GPUs do not reach each other's memory: %s\n", name);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool hold = argc > 1 && std::strcmp(argv[1], "hold") == 0;
+  int ends[2];
+  EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no socket");
+  // Before either knows of CUDA, which does not survive it.
+  const pid_t child = fork();
+  EXPECT(child >= 0, "no process");
+  close(ends[child == 0 ? 0 : 1]);
+  if (child == 0) _exit(Answer(ends[1]));
+  int count = 0;
+  CUDA_OK(cudaGetDeviceCount(&count));
+  int forth = 0, back = 0;
+  if (count > 1) {
+    CUDA_OK(cudaDeviceCanAccessPeer(&forth, 0, 1));
+    CUDA_OK(cudaDeviceCanAccessPeer(&back, 1, 0));
+  }
+  if (forth == 0 || back == 0) {
+    SayWhyNot(count);
+  } else {
+    unsigned seed = 1;
+    do {
+      for (int device = 0; device < 2; ++device) WorkInOnePlace(device, seed++);
+      PassOn(ends[0], seed++);
+    } while (hold && !InputEnded());
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0, "the other process failed: %d",
+         status);
+  return programs::Pass();
+}
