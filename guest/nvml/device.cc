@@ -19,7 +19,10 @@ namespace {
 
 // Source: NVML API Reference, constants. Names of P2P states, topology levels and the like.
 constexpr uint32_t kNotApplicable = 0xFFFFFFFF;  // gpuInstanceId of what is no MIG instance
+constexpr uint32_t kP2pOk = 0;                   // NVML_P2P_STATUS_OK
 constexpr uint32_t kP2pNotSupported = 5;         // NVML_P2P_STATUS_NOT_SUPPORTED
+constexpr uint32_t kP2pCapsNvlink = 2;           // NVML_P2P_CAPS_INDEX_NVLINK
+constexpr uint32_t kP2pCapsAtomics = 3;          // NVML_P2P_CAPS_INDEX_ATOMICS
 constexpr uint32_t kP2pCapsMax = 5;              // NVML_P2P_CAPS_INDEX_UNKNOWN
 constexpr uint32_t kTopologyInternal = 0;
 constexpr uint32_t kTopologySystem = 50;
@@ -526,8 +529,17 @@ NVML_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t 
                                              uint32_t p2pIndex, uint32_t* p2pStatus) {
   if (p2pStatus == nullptr || p2pIndex >= kP2pCapsMax) return NVML_ERROR_INVALID_ARGUMENT;
   const nvmlReturn_t result = TwoDevices(device1, device2);
-  if (result == NVML_SUCCESS) *p2pStatus = kP2pNotSupported;
-  return result;
+  if (result != NVML_SUCCESS) return result;
+  uint32_t peer = 0;
+  IndexOf(device2, &peer);
+  return WithDevice(device1, Wanted::kAny, [&](const Status& status, uint32_t index) {
+    const wire::DeviceSnapshot& snapshot = status.devices[index];
+    uint64_t can = p2pIndex == kP2pCapsAtomics ? snapshot.peer_atomics : snapshot.peers;
+    // Whether links connect them is not told.
+    if (p2pIndex == kP2pCapsNvlink) can = 0;
+    *p2pStatus = (can >> peer & 1) != 0 ? kP2pOk : kP2pNotSupported;
+    return NVML_SUCCESS;
+  });
 }
 
 // Nothing is known of the path between two vGPUs, so it is the longest.
@@ -540,6 +552,23 @@ NVML_API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1,
     *pathInfo = device1 == device2 ? kTopologyInternal : kTopologySystem;
   }
   return result;
+}
+
+// At that level, which all others are, and with no nearer one. `*count` 0: sets it to their number.
+NVML_API nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, uint32_t level,
+                                                       uint32_t* count, nvmlDevice_t* devices) {
+  if (count == nullptr || level > kTopologySystem || (*count != 0 && devices == nullptr))
+    return NVML_ERROR_INVALID_ARGUMENT;
+  return WithDevice(device, Wanted::kAny, [&](const Status& status, uint32_t index) {
+    const uint32_t others = level == kTopologySystem ? status.device_count - 1 : 0;
+    if (*count == 0) {
+      *count = others;
+      return NVML_SUCCESS;
+    }
+    if (*count > others) *count = others;
+    for (uint32_t i = 0; i < *count; ++i) devices[i] = HandleOf(i < index ? i : i + 1);
+    return NVML_SUCCESS;
+  });
 }
 
 NVML_API nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2,

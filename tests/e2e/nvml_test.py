@@ -22,6 +22,7 @@ UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, NO
 TIMEOUT = 10
 VERSION_MISMATCH = 25
 P2P_NOT_SUPPORTED = 5
+P2P_NVLINK = 2
 NOT_APPLICABLE = 0xFFFFFFFF
 MEMORY_BYTES = 64 << 20
 
@@ -257,12 +258,22 @@ class Nvml(unittest.TestCase):
         busy.kill()
         wait_for(lambda: percent() == 0, "none")
 
-    def test_has_no_links_and_nothing_of_the_board(self):
+    def test_has_peers_but_no_links_and_nothing_of_the_board(self):
         nvml, first, second = self.nvml, self.handle(), self.handle(index=1)
         for caps in range(5):
-            self.assertEqual(self.number(nvml.nvmlDeviceGetP2PStatus, first, second, caps), P2P_NOT_SUPPORTED)
+            self.assertEqual(self.number(nvml.nvmlDeviceGetP2PStatus, first, second, caps),
+                             P2P_NOT_SUPPORTED if caps == P2P_NVLINK else 0)
+            self.assertEqual(self.number(nvml.nvmlDeviceGetP2PStatus, first, first, caps), P2P_NOT_SUPPORTED)
         self.assertEqual(self.number(nvml.nvmlDeviceGetTopologyCommonAncestor, first, second), 50)
-        out = ctypes.c_uint32()
+        room, out = (ctypes.c_void_p * 2)(), ctypes.c_uint32()
+        self.assertEqual(nvml.nvmlDeviceGetTopologyNearestGpus(second, 50, ctypes.byref(out), None), 0)
+        self.assertEqual(out.value, 1)
+        out.value = 2
+        self.assertEqual(nvml.nvmlDeviceGetTopologyNearestGpus(second, 50, ctypes.byref(out), room), 0)
+        self.assertEqual((out.value, room[0]), (1, first.value))
+        self.assertEqual(nvml.nvmlDeviceGetTopologyNearestGpus(second, 40, ctypes.byref(out), room), 0)
+        self.assertEqual(out.value, 0)
+        self.assertEqual(nvml.nvmlDeviceGetTopologyNearestGpus(second, 51, ctypes.byref(out), room), INVALID_ARGUMENT)
         self.assertEqual(nvml.nvmlDeviceGetP2PStatus(first, second, 5, ctypes.byref(out)), INVALID_ARGUMENT)
         for refused in (nvml.nvmlDeviceGetNvLinkState, nvml.nvmlDeviceGetTemperature, nvml.nvmlDeviceGetClockInfo):
             self.assertEqual(refused(first, 0, ctypes.byref(out)), NOT_SUPPORTED)
@@ -270,6 +281,16 @@ class Nvml(unittest.TestCase):
         fields = (Field * 2)()
         self.assertEqual(nvml.nvmlDeviceGetFieldValues(first, 2, fields), 0)
         self.assertEqual([field.result for field in fields], [NOT_SUPPORTED] * 2)
+
+    def test_says_of_peers_what_peer_access_gives(self):
+        with tempfile.TemporaryDirectory() as folder, stack.Daemon(
+                folder, device="cpu", arguments=["--devices", "2", "--peer-access", "off"]) as daemon:
+            nvml = load(daemon.socket)
+            self.assertEqual(nvml.nvmlInit_v2(), 0)
+            first, second = self.handle(nvml), self.handle(nvml, index=1)
+            for caps in range(5):
+                self.assertEqual(self.number(nvml.nvmlDeviceGetP2PStatus, first, second, caps), P2P_NOT_SUPPORTED)
+            self.assertEqual(nvml.nvmlShutdown(), 0)
 
     def test_checks_what_it_is_given(self):
         nvml, device = self.nvml, self.handle()
