@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runner of other people's programs: what it makes of outputs, of a checkout and of a list, without CUDA."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -175,6 +176,21 @@ class CheckoutTest(unittest.TestCase):
         (folder / "a.cu").write_text("extern __device__ int shared;")
         (sample,) = cuda_samples.find_samples(self.root)
         self.assertTrue(sample.separable)
+
+    def test_managed_memory_that_host_and_kernels_change_at_once_is_known(self):
+        texts = {"both": "cudaMallocManaged(&p, 4); atomicAdd_system(p, 1);", "device": "atomicAdd_system(p, 1);",
+                 "managed": "cudaMallocManaged(&p, 4); atomicAdd(p, 1);"}
+        for name, text in texts.items():
+            (self.sample(name, f"add_executable({name} a.cu)", "a.cu") / "a.cu").write_text(text)
+        found = {s.name: s.concurrent_managed for s in cuda_samples.find_samples(self.root)}
+        self.assertEqual(found, {"both": True, "device": False, "managed": False})
+
+    def test_a_failure_that_was_doubted_has_that_reason(self):
+        program = compat.Program("g", "n", doubt="concurrent-managed:why")
+        for run, reason in ((ran("sums differ", status=1), "concurrent-managed"), (ran("sums agree"), "")):
+            options = argparse.Namespace(expected={}, native=False, tolerance=0, logs=None, through=lambda _, run=run: run)
+            self.assertEqual(compat.check(program, options).verdict.reason, reason)
+        self.assertNotIn("concurrent-managed", results.CANNOT)
 
     def test_groups_limit_the_folders(self):
         self.sample("a", "add_executable(a a.cu)", "a.cu")
