@@ -4,8 +4,9 @@
 // A worker maps the other one's memory when its session is told to (PeerOpen): at the addresses
 // that it has, once a context of the one device has enabled access to one of the other; else, where
 // the program copies between the two, somewhere else, which only copies know. Each stays until
-// access is disabled, or for good. Access is a device's, not a context's: a kernel reaches what any
-// context of its device was given. Thread safe. See host/session/peer_link.h.
+// access is disabled, or for good. Or it keeps the addresses alone, for memory that the program
+// maps there (calls/virtual_memory.cc). Access is a device's, not a context's: a kernel reaches
+// what any context of its device was given. Thread safe. See host/session/peer_link.h.
 #ifndef CONSORT_GUEST_PEERS_H_
 #define CONSORT_GUEST_PEERS_H_
 

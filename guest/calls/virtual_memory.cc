@@ -179,7 +179,6 @@ CUresult SetPeerAccess(const std::vector<Allocation>& mappings, Device* home, De
   return CUDA_SUCCESS;
 }
 
-// The device that `desc` is about, whose session is open.
 CUresult FindAccessDevice(const CUmemAccessDesc& desc, Device** device) {
   Runtime* runtime = GetRuntime();
   if (desc.location.id < 0 || desc.location.id >= runtime->device_count)
@@ -189,8 +188,7 @@ CUresult FindAccessDevice(const CUmemAccessDesc& desc, Device** device) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *device = &runtime->devices[desc.location.id];
-  CUresult result = CUDA_SUCCESS;
-  return OpenDevice(*device, &result) != nullptr ? CUDA_SUCCESS : result;
+  return CUDA_SUCCESS;
 }
 
 // Ends what SetPeerAccess mapped. memory_mutex held. What fails is told to whoever asks there: it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// consortd: sessions of one program that reach each other's device memory, on two devices of this
-// host.
+// consortd: sessions of one program that reach each other's device memory, or have its addresses,
+// on two devices of this host.
 //
 //   PeerWanted ─▶ may it? the peer's addresses on the session's device ─▶ PeerLink to both workers
 //   PeerGone, or the session's end ─▶ the addresses are free again

@@ -9,7 +9,9 @@
 
 #include "host/limits.h"
 #include "host/session/session_test_support.h"
+#include "host/session/virtual_memory.h"
 #include "memmgr/address_window.h"
+#include "memmgr/limits.h"
 
 namespace consort::host {
 namespace {
@@ -96,6 +98,46 @@ TEST_F(PeerMemoryTest, AddressesAreKeptWhereTheyAreFree) {
   // They are free again.
   EXPECT_TRUE(PeerAddresses::Keep(driver_, elsewhere, kGiB).ok());
   EXPECT_EQ(Free(), before);
+}
+
+// What a program maps itself at a peer's addresses: host/session/virtual_memory.h.
+TEST_F(PeerMemoryTest, ProgramsMapAtAPeersAddressesWhileTheyAreKept) {
+  constexpr uint64_t kElsewhere = kWindowBase + kWindowSlotBytes;
+  constexpr Bytes kGranule = memmgr::kGranuleBytes;
+  const Bytes before = Free();
+  {
+    VirtualMemory memory(driver_, CpuDevice().device(), window_.get(), &budget_, true);
+    ASSERT_EQ(memory.Create(1, kGranule), CUDA_SUCCESS);
+    EXPECT_EQ(memory.Map(kElsewhere, kGranule, 1), CUDA_ERROR_INVALID_VALUE);
+    auto addresses = PeerAddresses::Keep(driver_, kElsewhere, kGiB);
+    ASSERT_TRUE(addresses.ok());
+    memory.Join(*addresses);
+    EXPECT_FALSE(memory.empty());
+    // At both ends, and in a row.
+    for (const uint64_t at :
+         {kElsewhere, kElsewhere + kGiB - 2 * kGranule, kElsewhere + kGiB - kGranule}) {
+      EXPECT_EQ(memory.Map(at, kGranule, 1), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(memory.Map(kElsewhere, kGranule, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory.Map(kElsewhere + kGiB, kGranule, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory.Map(kElsewhere - kGranule, kGranule, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(memory.SetAccess(kElsewhere, kGranule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+              CUDA_SUCCESS);
+    EXPECT_TRUE(memory.AtPeers(kElsewhere, kGranule));
+    EXPECT_FALSE(memory.AtPeers(kElsewhere, kGranule + 1));
+    EXPECT_FALSE(memory.AtPeers(kElsewhere + kGranule, 1));
+    EXPECT_TRUE(memory.AtPeers(kElsewhere + kGiB - kGranule - 1, 2));
+    EXPECT_FALSE(memory.AtPeers(kElsewhere + kGiB - 1, 2));
+    EXPECT_FALSE(memory.AtPeers(address_, 1));
+    // What is mapped goes with the addresses, which then are free.
+    EXPECT_EQ(memory.Release(1), CUDA_SUCCESS);
+    memory.Leave(**addresses);
+    EXPECT_TRUE(memory.empty());
+    EXPECT_FALSE(memory.AtPeers(kElsewhere, 1));
+    EXPECT_EQ(Free(), before);
+    addresses = absl::UnavailableError("let go");
+    EXPECT_TRUE(PeerAddresses::Keep(driver_, kElsewhere, kGiB).ok());
+  }
 }
 
 TEST_F(PeerMemoryTest, WhatTheDeviceDoesNotReachIsRefusedAndLeavesNothing) {

@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "tests/api/support.h"
 
@@ -228,6 +230,24 @@ API_TEST_ALONE(IpcTest, AnEventOfAnotherProcessIsItsLatestRecord) {
         EXPECT_OK(Drv().cuIpcCloseMemHandle(flag));
         line.Send(1);
       });
+}
+
+// The record waits for the function, and the call does not, although others may ask for the event.
+API_TEST_ALONE(IpcTest, RecordingAnEventForOthersDoesNotWaitForTheStream) {
+  UsePrimaryContext();
+  const Stream stream;
+  const Event event(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+  std::atomic<bool> recorded = false;
+  const auto wait = [](void* flag) {
+    while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+  };
+  ASSERT_OK(Drv().cuLaunchHostFunc(stream, wait, &recorded));
+  EXPECT_OK(Drv().cuEventRecord(event, stream));
+  EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
+  EXPECT_OK(Drv().cuStreamWaitEvent(stream, event, 0));
+  recorded = true;
+  EXPECT_OK(Drv().cuEventSynchronize(event));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
 }
 
 // Memory of one granule that a descriptor can be exported of, and its bytes.
