@@ -18,10 +18,11 @@ double Copying(const Profile& profile) {
   return all == 0 ? 0 : Part(profile.transfer) / Part(all);
 }
 
-// What a program that runs for `runtime` alone takes beside others, which are in its way for
-// `contention` of its time on the device.
-double Slowed(const Profile& profile, double slowdown, double contention) {
-  return static_cast<double>(profile.runtime) * slowdown * (1 + OnDevice(profile) * contention);
+// How full that would be which the program uses of the device; `used`: by others, as part of their
+// time. And how long it takes there alone, by its root: that of a slower GPU it uses more counts
+// already.
+double Filled(const Profile& profile, double slowdown, double used) {
+  return std::sqrt(static_cast<double>(profile.runtime)) * slowdown * (used + OnDevice(profile));
 }
 
 uint32_t Step(double part, uint32_t steps) {
@@ -86,7 +87,7 @@ uint32_t TransferFeedback::KeyFor(const Profile& profile) const {
 }
 
 double TransferFeedback::Score(double key, const Profile& profile, double slowdown) const {
-  return Slowed(profile, slowdown, key);
+  return Filled(profile, slowdown, key);
 }
 
 void BandwidthFeedback::FillKeys(const GpuState& state, std::span<double> keys) const {
@@ -107,7 +108,7 @@ uint32_t BandwidthFeedback::KeyFor(const Profile& profile) const {
 }
 
 double BandwidthFeedback::Score(double key, const Profile& profile, double slowdown) const {
-  return Slowed(profile, slowdown, key);
+  return Filled(profile, slowdown, key);
 }
 
 }  // namespace consort::placement

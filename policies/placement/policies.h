@@ -89,9 +89,9 @@ class UtilisationFeedback final : public IndexedPolicy {
   double Score(double key, const Profile& profile, double slowdown) const override;
 };
 
-// Data transfer feedback: copies and kernels use different engines. The GPU on which the
-// application would run shortest if it is slowed down by the time in which others use the engine
-// that it uses itself: who copies much goes beside those who compute.
+// Data transfer feedback: copies and kernels use different engines. Like guf, but of the engine
+// that the application uses itself, by how much it uses each: who copies much goes beside those who
+// compute.
 class TransferFeedback final : public IndexedPolicy {
  public:
   explicit TransferFeedback(const Pool* pool) : IndexedPolicy(pool, kKeys) {}

@@ -174,6 +174,16 @@ TEST(BandwidthFeedbackPolicy, KeepsTwoBoundByBandwidthApart) {
   EXPECT_EQ(mapper->Place({.id = 3, .program = 2, .node = arithmetic}, 0).gid, memory);
 }
 
+TEST(FeedbackPolicies, OfTwoEmptyGpusTheFasterOneAlsoForOneThatOnlyComputes) {
+  for (const std::string_view name : {"rtf", "dtf", "mbf"}) {
+    const auto mapper = MakeMapper(name);
+    mapper->AddGpu({.gid = 1, .model = 0, .weight = 1, .memory_total = kGiB});
+    mapper->AddGpu({.gid = 2, .model = 1, .weight = 2, .memory_total = kGiB});
+    Teach(mapper.get(), 1, 1.0, 0, 0.05);
+    EXPECT_EQ(mapper->Place({.id = 1, .program = 1}, 0).gid, 2u) << name;
+  }
+}
+
 TEST(FeedbackPolicies, ASensitiveProgramPaysForBeingRemote) {
   for (const std::string_view name : {"rtf", "dtf", "mbf"}) {
     const auto mapper = MakeMapper(name);
@@ -223,7 +233,7 @@ Formula FormulaOf(std::string_view name) {
                    (1 - steps) * (bound * Part(gpu.bandwidth) +
                                   (1 - bound) * (Part(gpu.compute) - 0.5 * Part(gpu.bandwidth)));
     }
-    return static_cast<double>(profile.runtime) * slowdown * (1 + device * contention);
+    return std::sqrt(static_cast<double>(profile.runtime)) * slowdown * (contention + device);
   };
 }
 
