@@ -95,7 +95,7 @@ class Session {
   bool window_reserved() const { return window_reserved_; }
   const wire::Welcome& welcome() const { return welcome_; }
   bool shares_memory() const {
-    return channel_->can_share_memory() && welcome_.shared_host_bytes != 0;
+    return channel_->passes_descriptors() && welcome_.shared_host_bytes != 0;
   }
   const char* channel_name() const { return channel_->name(); }
 
