@@ -266,15 +266,18 @@ inline constexpr size_t kChainedArgumentBytesMax = 512;
 // Requests that are handled before completions are looked at again.
 inline constexpr uint32_t kRequestsPerTurn = 64;
 
-// While the device is busy: spin so long for a completion, then sleep, doubling from the first to
-// the last. 20 us is two launch-and-synchronise times on an H200; 500 us is what a sleep may add to
-// the end of something that already took longer than that.
+// While the device is busy: spin so long for a completion, then sleep a part of the time that it
+// has taken already, which is what a sleep may add to it, between the least and the most. 20 us is
+// two launch-and-synchronise times on an H200.
 inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
+inline constexpr Nanos kPollSleepPart = 50;
 // The same for tenants of high priority, and for their next request: someone who acts some fifty
 // times a second finds the session awake.
 inline constexpr Nanos kPollSpinUrgent = 20 * kMillisecond;
-inline constexpr Nanos kPollSleepFirst = 20 * kMicrosecond;
-inline constexpr Nanos kPollSleepLast = 500 * kMicrosecond;
+inline constexpr Nanos kPollSleepLeast = 20 * kMicrosecond;
+inline constexpr Nanos kPollSleepMost = 500 * kMicrosecond;
+// How late the kernel may end such a sleep, to end several together.
+inline constexpr Nanos kTimerSlack = 1 * kMicrosecond;
 
 // A tenant's weight. Beyond, the smallest share is less than any batch.
 inline constexpr uint32_t kTenantWeightMax = 10000;
@@ -354,6 +357,8 @@ inline constexpr uint32_t kGpuNameBytesMax = 255;
 // All that have memory of a device wait for more of it (host/memory), for so long: one is refused.
 // Another thread of theirs may still free some.
 inline constexpr Nanos kAllWaitLeast = 1 * kSecond;
+// How often that is looked for: all who wait ask many times a second.
+inline constexpr Nanos kStuckInterval = 100 * kMillisecond;
 
 // Swapping (host/memory). A pause of device work shorter than this is no CPU phase: who comes back
 // at once would be moved for nothing.

@@ -137,19 +137,21 @@ std::string CpuDriverFolder() {
   return error ? "." : (self.parent_path().parent_path() / "lib").string();
 }
 
+// Whether a flag of on, off or auto asks for what it names; `by_itself`: where auto does.
+bool AskedFor(const std::string& said, bool by_itself) {
+  return said == "on" || (said == "auto" && by_itself);
+}
+
 // What a device lacks, contents in a swap store among it, ends with its worker.
 bool KeepsMemory(const WorkerMainOptions& options, const device::LoadedDriver& driver) {
   const bool possible = driver.table.cuMemExportToShareableHandle != nullptr &&
                         driver.table.cuMemImportFromShareableHandle != nullptr &&
                         options.swap.total() == 0;
-  if (options.keep_memory == "on") {
-    LOG_IF(WARNING, !possible) << "sessions end with this worker: "
-                               << (options.swap.total() != 0 ? "it swaps"
-                                                             : "its driver cannot export memory");
-    return possible;
-  }
+  LOG_IF(WARNING, !possible && options.keep_memory == "on")
+      << "sessions end with this worker: "
+      << (options.swap.total() != 0 ? "it swaps" : "its driver cannot export memory");
   // NVIDIA's only on demand: no GPU has run this yet.
-  return options.keep_memory == "auto" && driver.cpu && possible;
+  return possible && AskedFor(options.keep_memory, driver.cpu);
 }
 
 // Every piece of memory that is shared with a guest keeps a descriptor: as many as may be.
@@ -199,14 +201,11 @@ int Run(const WorkerMainOptions& options) {
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
   // Off unless asked for: no GPU has run this yet. The CPU driver gains nothing.
-  if (options.launch_chains == "on" || (options.launch_chains == "auto" && !driver->cpu)) {
-    (*worker)->set_chains_launches();
-  }
+  if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_chains_launches();
 
   // What is swapped is not always there to be reached.
   // NVIDIA's only on demand: no GPU has run this yet.
-  const bool peers = options.peer_access == "on" || (options.peer_access == "auto" && driver->cpu);
-  if (store == nullptr && peers) {
+  if (store == nullptr && AskedFor(options.peer_access, driver->cpu)) {
     ready.reaches = (*device)->reaches();
     ready.reaches_atomically = (*device)->reaches_atomically();
   }

@@ -54,7 +54,7 @@ PinnedPool::~PinnedPool() {
 }
 
 // Nothing of the driver is called under the lock: making pinned memory takes its time.
-bool PinnedPool::MakeBlock() {
+bool PinnedPool::Prepare() {
   {
     absl::MutexLock lock(&mutex_);
     if (blocks_made_ == blocks_max_) return false;
@@ -72,14 +72,12 @@ bool PinnedPool::MakeBlock() {
   return true;
 }
 
-bool PinnedPool::Prepare() { return MakeBlock(); }
-
 PinnedPool::Runs PinnedPool::Take(Bytes bytes) {
   Runs runs;
   do {
     absl::MutexLock lock(&mutex_);
     if (TryTake(bytes, &runs)) break;
-  } while (MakeBlock());
+  } while (Prepare());
   return runs;
 }
 

@@ -35,7 +35,7 @@ class PinnedPool {
   // What can be had of it.
   Bytes capacity() const { return blocks_max_ * block_bytes_; }
   // Makes a block ahead; false: there are all, or the driver gives no more.
-  bool Prepare();
+  bool Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
   // `bytes`, a multiple of kGranuleBytes; empty: there is not so much.
   Runs Take(Bytes bytes);
   void Return(const Runs& runs);
@@ -47,7 +47,6 @@ class PinnedPool {
   };
   using Blocks = std::map<std::byte*, Block>;
 
-  bool MakeBlock() ABSL_LOCKS_EXCLUDED(mutex_);
   bool TryTake(Bytes bytes, Runs* runs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const device::DriverTable& driver_;

@@ -5,9 +5,9 @@
 // A client costs nothing but its socket until it has sent a valid Hello: all reads are of fixed
 // size and limited in time, and nothing is allocated for it before. Host only.
 //
-//   accept ─► ReadHello ─► CheckHello ─┬─► RefuseClient                          (socket closed)
-//                                      ├─► SendWelcome with snapshots            (a query; socket
-//                                      closed) └─► OpenHostChannel: Welcome, memory ─► Channel
+//   accept ─► ReadHello ─► CheckHello ─┬─► RefuseClient                         (socket closed)
+//                                      ├─► SendWelcome with snapshots  (a query; socket closed)
+//                                      └─► OpenHostChannel: Welcome, memory ─► Channel
 #ifndef CONSORT_VMSOCK_LISTEN_H_
 #define CONSORT_VMSOCK_LISTEN_H_
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "device/driver/driver_loader.h"
@@ -427,14 +428,12 @@ std::list<MemoryBroker::Waiter>::iterator MemoryBroker::RefuseWaiter(
 std::list<MemoryBroker::Waiter>::iterator MemoryBroker::FindStuck(Nanos now) {
   // The youngest request of each client, the latest first.
   std::vector<std::list<Waiter>::iterator> latest;
+  absl::flat_hash_set<const MemoryClient*> seen;
   for (auto it = waiters_.end(); it != waiters_.begin();) {
     --it;
     if (it->device || ClaimOf(*it->client) == 0) continue;
     if (now - it->since < kAllWaitLeast) return waiters_.end();
-    if (std::none_of(latest.begin(), latest.end(),
-                     [&](const auto& other) { return other->client == it->client; })) {
-      latest.push_back(it);
-    }
+    if (seen.insert(it->client).second) latest.push_back(it);
   }
   size_t holders = 0;
   for (const MemoryClient* client : clients_) holders += ClaimOf(*client) != 0 ? 1 : 0;
@@ -442,6 +441,17 @@ std::list<MemoryBroker::Waiter>::iterator MemoryBroker::FindStuck(Nanos now) {
   return *std::min_element(latest.begin(), latest.end(), [](const auto& a, const auto& b) {
     return a->client->terms_.priority < b->client->terms_.priority;
   });
+}
+
+bool MemoryBroker::RefuseStuck(Nanos now) {
+  const auto stuck = FindStuck(now);
+  if (stuck == waiters_.end()) return false;
+  LOG(WARNING) << "an application of " << stuck->client->terms_.tenant << " is refused "
+               << stuck->bytes / kMiB
+               << " MiB: all that have memory wait for more, and none would ever get it. Programs "
+                  "that allocate piece by piece can reserve the whole first (consort.h)";
+  RefuseWaiter(stuck, now);
+  return true;
 }
 
 void MemoryBroker::Expire(Nanos now) {
@@ -454,14 +464,9 @@ void MemoryBroker::Expire(Nanos now) {
     it = RefuseWaiter(it, now);
     any = true;
   }
-  if (const auto stuck = FindStuck(now); stuck != waiters_.end()) {
-    LOG(WARNING)
-        << "an application of " << stuck->client->terms_.tenant << " is refused "
-        << stuck->bytes / kMiB
-        << " MiB: all that have memory wait for more, and none would ever get it. Programs "
-           "that allocate piece by piece can reserve the whole first (consort.h)";
-    RefuseWaiter(stuck, now);
-    any = true;
+  if (now >= look_for_stuck_) {
+    look_for_stuck_ = now + kStuckInterval;
+    any |= RefuseStuck(now);
   }
   // Who waited behind it may fit.
   if (any) GrantRoom();

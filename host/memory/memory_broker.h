@@ -258,6 +258,8 @@ class MemoryBroker {
   // Whom to refuse because all that have room wait for more, and for long enough, so that none
   // would ever get it; waiters_.end(): there is no need.
   std::list<Waiter>::iterator FindStuck(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether there was one.
+  bool RefuseStuck(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Erases it; returns the next.
   std::list<Waiter>::iterator RefuseWaiter(std::list<Waiter>::iterator waiter, Nanos now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -304,6 +306,7 @@ class MemoryBroker {
   Clients clients_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, TenantUse> tenants_ ABSL_GUARDED_BY(mutex_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order of arrival
+  Nanos look_for_stuck_ ABSL_GUARDED_BY(mutex_) = 0;   // when next
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 1;
   Bytes device_used_ ABSL_GUARDED_BY(mutex_) = 0;
   Bytes device_granted_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -54,7 +54,7 @@ void PrintTurn::Tend() {
 }
 
 Nanos PrintTurn::sleep_max() const {
-  return held_ ? kPollSleepLast : std::numeric_limits<Nanos>::max();
+  return held_ ? kPollSleepMost : std::numeric_limits<Nanos>::max();
 }
 
 void PrintTurn::End(bool ended) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/session.h"
 
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -35,6 +36,11 @@ MemoryTerms TermsOf(const OpenSession& open) {
   terms.wait = static_cast<Nanos>(open.memory_wait_ms) * kMillisecond;
   terms.priority = open.priority;
   return terms;
+}
+
+// Before the next look at the device, for something that has taken `waited` so far.
+Nanos PollSleep(Nanos waited) {
+  return std::clamp(waited / kPollSleepPart, kPollSleepLeast, kPollSleepMost);
 }
 
 void SleepFor(Nanos nanos) {
@@ -81,6 +87,8 @@ std::string Session::ChannelName() const {
 }
 
 bool Session::Run(SessionEnded* ended) {
+  // Of this thread: short sleeps are meant. Where it can't be set they are 50 us longer.
+  (void)prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(kTimerSlack));
   started_ = MonotonicNow();
   account_.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
   const absl::Status opened = Open();
@@ -255,7 +263,6 @@ void Session::UseChannel(HostChannel opened) {
 
 void Session::Loop() {
   last_progress_ = MonotonicNow();
-  sleep_ = kPollSleepFirst;
   while (!failed()) {
     if (departs_.load(std::memory_order_relaxed) && TurnDeparture()) break;
     if (device_result() != CUDA_SUCCESS && !device_failure_seen_) {
@@ -286,7 +293,6 @@ void Session::Loop() {
     if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
     if (progress) {
       last_progress_ = MonotonicNow();
-      sleep_ = kPollSleepFirst;
       continue;
     }
     device_time_.Poll(gate_.alone());
@@ -506,12 +512,11 @@ void Session::Wait() {
   }
   if (stopped_to_move()) {
     // What the guest sends meanwhile is no reason to look.
-    SleepFor(kPollSleepFirst);
+    SleepFor(kPollSleepLeast);
     return;
   }
   if (gate_.waiting() && !gate_.over_rate()) {
-    gate_.Await(std::min(sleep_, kGatePoll));
-    sleep_ = std::min(2 * sleep_, kPollSleepLast);
+    gate_.Await(std::min(PollSleep(MonotonicNow() - last_progress_), kGatePoll));
     return;
   }
   const Nanos sleep_max = std::min({gate_.sleep_max(), MemorySleepMax(), print_turn_.sleep_max()});
@@ -521,7 +526,8 @@ void Session::Wait() {
     return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
-  const bool spin = MonotonicNow() - last_progress_ < poll_spin_;
+  const Nanos waited = MonotonicNow() - last_progress_;
+  const bool spin = waited < poll_spin_;
   if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
@@ -531,8 +537,7 @@ void Session::Wait() {
     __builtin_ia32_pause();
     return;
   }
-  channel_->Wait(events, 0, std::min(sleep_, sleep_max));
-  sleep_ = std::min(2 * sleep_, kPollSleepLast);
+  channel_->Wait(events, 0, std::min(PollSleep(waited), sleep_max));
 }
 
 void Session::TurnWhileStalled() {
@@ -542,7 +547,7 @@ void Session::TurnWhileStalled() {
   gate_.Turn(/*quiet=*/!progress, /*awaited=*/true);
   --stalled_;
   if (!progress) {
-    channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPollSleepFirst);
+    channel_->Wait(Channel::kReadable | Channel::kWritable, 0, kPollSleepLeast);
   }
 }
 
@@ -571,8 +576,8 @@ bool Session::Drain() {
   CUresult result = device_result();
   if (result == CUDA_SUCCESS && window_ != nullptr) result = streams_.FenceAll(&fence);
   if (fence != nullptr) {
-    const Nanos deadline = MonotonicNow() + kDrainTimeout;
-    Nanos sleep = kPollSleepFirst;
+    const Nanos begin = MonotonicNow();
+    const Nanos deadline = begin + kDrainTimeout;
     while (!fence->Reached() && device_result() == CUDA_SUCCESS) {
       if (MonotonicNow() > deadline) {
         // Nothing but the end of the process stops a kernel; the neighbours can go on beside it.
@@ -582,8 +587,7 @@ bool Session::Drain() {
                                      kDrainTimeout / kSecond, " s after it had left"));
         return false;
       }
-      SleepFor(sleep);
-      sleep = std::min(2 * sleep, kPollSleepLast);
+      SleepFor(PollSleep(MonotonicNow() - begin));
     }
     result = fence->result();
   }

@@ -713,7 +713,6 @@ class Session final : private Handlers, private PendingSink {
   std::string end_reason_;
   Nanos started_ = 0;
   Nanos last_progress_ = 0;
-  Nanos sleep_ = 0;
   SessionEnded account_;
   Bytes copied_bytes_ = 0;  // to the device
   RoundTrips round_trips_;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <future>
 #include <utility>
 
 #include "base/log.h"
@@ -44,13 +43,11 @@ VmSessionPeer::VmSessionPeer(const std::string& door) {
   vhost_user::VsockDeviceOptions options;
   options.socket_path = directory_ + "/vm.sock";
   options.guest_cid = kCid;
-  // From the device's thread, which connects the only stream.
-  std::promise<UniqueFd> host_end;
   auto device = vhost_user::VsockDevice::Create(
-      options, [&host_end](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
+      options, [this](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
         int ends[2];
         PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-        host_end.set_value(UniqueFd(ends[1]));
+        connected_.set_value(UniqueFd(ends[1]));
         return UniqueFd(ends[0]);
       });
   CHECK(device.ok()) << device.status();
@@ -71,7 +68,7 @@ VmSessionPeer::VmSessionPeer(const std::string& door) {
   SetText(hello.application, "vm_session_test");
   CHECK(stream_->SendAll(std::as_bytes(std::span(&hello, 1))));
   // As consortd: it reads the Hello, a worker has the rest.
-  host_end_ = host_end.get_future().get();
+  host_end_ = connected_.get_future().get();
   const auto read = ReadHello(host_end_.get(), kPatience);
   CHECK(read.ok()) << read.status();
   OpenSession open;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <span>
@@ -71,6 +72,8 @@ class VmSessionPeer {
   std::string directory_;
   std::unique_ptr<vhost_user::VsockDevice> device_;
   std::thread device_thread_;
+  // The host's end of the only stream, from the device's thread.
+  std::promise<UniqueFd> connected_;
   UniqueFd host_end_;
   std::unique_ptr<vhost_user::FakeFrontend> frontend_;
   std::unique_ptr<vhost_user::FakeGuest> guest_;

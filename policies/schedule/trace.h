@@ -3,12 +3,15 @@
 //
 // A trace is text, a line an event, times in nanoseconds:
 //
-//   policy NAME                                from here on decisions are this policy's; knows
-//   nobody join TIME APPLICATION TENANT WEIGHT        leave TIME APPLICATION weight TIME TENANT
-//   WEIGHT                  charge TIME APPLICATION DEVICE-TIME ALONE-TIME wait TIME APPLICATION
-//   PHASE ESTIMATE withdraw TIME APPLICATION start TIME APPLICATION                     finish TIME
-//   APPLICATION choose TIME STALLED APPLICATION            what was decided; "choose TIME STALLED
-//   -": nobody
+//   policy NAME                                         decisions are this policy's from here on;
+//                                                       it knows nobody
+//   join TIME APPLICATION TENANT WEIGHT                 leave TIME APPLICATION
+//   weight TIME TENANT WEIGHT
+//   charge TIME APPLICATION DEVICE-TIME ALONE-TIME
+//   wait TIME APPLICATION PHASE ESTIMATE                withdraw TIME APPLICATION
+//   start TIME APPLICATION                              finish TIME APPLICATION
+//   choose TIME STALLED APPLICATION                     what was decided; "-" instead of an
+//                                                       application: nobody
 //
 // A worker records one (host/scheduler), consort-sim replays it. Pure; thread compatible.
 #ifndef CONSORT_POLICIES_SCHEDULE_TRACE_H_

@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bench/compare.py: remoting_bench natively and through Consort, in turns, side by side.
 
-    tests/bench/compare.py [--build DIR] [--runs N] [--device auto|nvidia|cpu] [--quick]
+    tests/bench/compare.py [--build DIR] [--runs N] [--device auto|nvidia|cpu] [--quick] [--beside FLAG]...
 
 Starts a consortd of the build, runs the program through it over its UNIX socket, and natively with
 the driver that the loader finds, alternating, and prints medians, spread and ratio as a Markdown
 table for docs/PERFORMANCE.md. Without an NVIDIA GPU, or with --device cpu, it runs through Consort
-on the CPU device only, and says so. `./dev bench remoting` calls it as a Google Benchmark program
+on the CPU device only, and says so. With --beside a second consortd, which has these flags too, takes
+its turns beside the first. `./dev bench remoting` calls it as a Google Benchmark program
 is called, so it takes --benchmark_out too and writes every single value there as JSON.
 
 Exit status 0: every run ended well. Nothing is judged: what must be reached is a person's business.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -37,6 +39,8 @@ def parse_arguments():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--device", choices=("auto", "nvidia", "cpu"), default="auto")
     parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions, 32 MiB at most")
+    parser.add_argument("--beside", action="append", default=[], metavar="FLAG",
+                        help="of a second consortd, measured beside the first; may be given again")
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     return parser.parse_args()
@@ -76,20 +80,24 @@ def cell(values):
     return f"{amount(statistics.median(values))} ({amount(min(values))} to {amount(max(values))})"
 
 
-def table(native, consort):
-    """Markdown. Both are lists of run_once's values; `native` may be empty."""
-    head = ["measure", "unit"] + (["native"] if native else []) + ["Consort"] + (["Consort / native"] if native else [])
+def ratio(ours, theirs):
+    """Of the medians, and the spread of the pairs."""
+    pairs = [a / b for a, b in zip(ours, theirs)]
+    return f"{statistics.median(ours) / statistics.median(theirs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
+
+
+def table(native, ways):
+    """Markdown. `native`: a list of run_once's values, perhaps empty. `ways`: {name: such a list}."""
+    head = ["measure", "unit"] + (["native"] if native else [])
+    for way in ways:
+        head += [way] + ([f"{way} / native"] if native else [])
     rows = [head, ["---"] * len(head)]
-    for name, (_, unit) in consort[0].items():
-        ours = [run[name][0] for run in consort]
-        row = [f"`{name}`", unit]
-        if native:
-            theirs = [run[name][0] for run in native]
-            pairs = [a / b for a, b in zip(ours, theirs)]
-            ratio = statistics.median(ours) / statistics.median(theirs)
-            row += [cell(theirs), cell(ours), f"{ratio:.2f} ({min(pairs):.2f} to {max(pairs):.2f})"]
-        else:
-            row.append(cell(ours))
+    for name, (_, unit) in next(iter(ways.values()))[0].items():
+        theirs = [run[name][0] for run in native]
+        row = [f"`{name}`", unit] + ([cell(theirs)] if native else [])
+        for runs in ways.values():
+            ours = [run[name][0] for run in runs]
+            row += [cell(ours)] + ([ratio(ours, theirs)] if native else [])
         rows.append(row)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -109,22 +117,30 @@ def main():
     quick = ["--quick"] if arguments.quick or not gpu else []
     command = [str(program), *quick, *(["--big-mib", "32"] if quick else [])]
 
-    native, consort, facts = [], [], []
-    with tempfile.TemporaryDirectory(prefix="consort-") as folder:
-        with stack.Daemon(folder, device="nvidia" if gpu else "cpu", verbose=0) as daemon:
-            for number in range(arguments.runs):
-                # In turns, so that both see the same weather.
-                if gpu:
-                    native.append(run_once(command, dict(os.environ))[0])
+    flags = {"Consort": []}
+    if arguments.beside:
+        flags[f"`{' '.join(arguments.beside)}`"] = arguments.beside
+    native, ways, facts = [], {way: [] for way in flags}, []
+    with contextlib.ExitStack() as until_the_end:
+        daemons = {}
+        for way, extra in flags.items():
+            folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="consort-"))
+            daemons[way] = until_the_end.enter_context(
+                stack.Daemon(folder, device="nvidia" if gpu else "cpu", verbose=0, arguments=extra))
+        for number in range(arguments.runs):
+            # In turns, so that all see the same weather.
+            if gpu:
+                native.append(run_once(command, dict(os.environ))[0])
+            for way, daemon in daemons.items():
                 values, facts = run_once(command, daemon.local_environment())
-                consort.append(values)
-                print(f"run {number + 1} of {arguments.runs}", file=sys.stderr, flush=True)
-            status = daemon.stop()
+                ways[way].append(values)
+            print(f"run {number + 1} of {arguments.runs}", file=sys.stderr, flush=True)
+        statuses = [daemon.stop() for daemon in daemons.values()]
 
     today = datetime.date.today().isoformat()
     if arguments.benchmark_out:
         arguments.benchmark_out.write_text(json.dumps(
-            {"date": today, "build": build_kind(arguments.build), "facts": facts, "native": native, "consort": consort}, indent=1) + "\n")
+            {"date": today, "build": build_kind(arguments.build), "facts": facts, "native": native, "ways": ways}, indent=1) + "\n")
     print(f"{today}, {build_kind(arguments.build)}, {', '.join(facts)}, {os.cpu_count()} cores, Linux {platform.release()}, "
           f"{arguments.runs} runs{' (quick)' if quick else ''}: median (least to most).")
     if gpu:
@@ -132,8 +148,8 @@ def main():
     else:
         print("No NVIDIA GPU: Consort on its CPU device only. This shows that the path works, and nothing about a GPU.")
     print()
-    print(table(native, consort))
-    return 0 if status == 0 else 1
+    print(table(native, ways))
+    return 1 if any(statuses) else 0
 
 
 if __name__ == "__main__":

@@ -58,6 +58,16 @@ __global__ void Idle(uint32_t* words, uint32_t index, float value) {
   if (words != nullptr) words[index] = static_cast<uint32_t>(kernel * value);
 }
 
+// Runs for so long by the device's own clock.
+__global__ void Busy(uint64_t nanos) {
+  uint64_t begin = 0;
+  uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanos);
+}
+
 __global__ void AddOne(uint32_t* values, uint32_t count) {
   const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index < count) values[index] += 1;
@@ -196,6 +206,17 @@ class Bench {
     const std::vector<double> times = Times(Runs(2000), one);
     Print("launch_sync_p50", Median(times), "us");
     Print("launch_sync_p99", Quantile(times, 0.99), "us");
+    // What a wait takes beyond what it waits for.
+    for (const int milliseconds : {1, 5}) {
+      const double busy = milliseconds * 1e3;
+      const auto wait = [&] {
+        Busy<<<1, 1, 0, stream_>>>(static_cast<uint64_t>(busy * 1e3));
+        CUDA_OK(cudaGetLastError());
+        synchronise();
+      };
+      Print("wait_beyond_" + std::to_string(milliseconds) + "ms",
+            Median(Times(Runs(40), wait)) - busy, "us");
+    }
   }
 
   void Memory() {

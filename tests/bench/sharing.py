@@ -31,6 +31,7 @@ import time
 
 from build_kind import build_kind
 from balance import Rates
+import schedule_trace
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "experiments"))
 import plots  # noqa: E402  pylint: disable=wrong-import-position
@@ -82,7 +83,8 @@ class Consort:
         self._log = f"{folder}/log"
         self._process = subprocess.Popen(
             [options.build / "bin" / "consortd", "--socket", f"{folder}/consortd.sock", "--device", options.device,
-             "--vsock-port", "off", "--metrics", "off", "--tenants", f"{folder}/tenants.toml", "--scheduler", policy],
+             "--vsock-port", "off", "--metrics", "off", "--tenants", f"{folder}/tenants.toml", "--scheduler", policy,
+             "--trace-folder", f"{folder}/traces"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=open(self._log, "wb"))
 
     def __enter__(self):
@@ -95,19 +97,38 @@ class Consort:
         self._process.wait()
         self._folder.cleanup()
 
-    def status(self):
+    def _get(self, path):
         connection = UnixConnection(self._admin)
         with contextlib.closing(connection):
-            connection.request("GET", "/api/v1/status")
-            return json.loads(connection.getresponse().read())
+            connection.request("GET", path)
+            return connection.getresponse().read()
 
-    def set_policy(self, name):
+    def status(self):
+        return json.loads(self._get("/api/v1/status"))
+
+    def _put(self, path, what):
         connection = UnixConnection(self._admin)
         with contextlib.closing(connection):
-            connection.request("PUT", "/api/v1/scheduler", json.dumps({"policy": name}))
+            connection.request("PUT", path, json.dumps(what))
             answer = connection.getresponse()
             if answer.status != 200:
                 raise RuntimeError(answer.read())
+
+    def set_policy(self, name):
+        self._put("/api/v1/scheduler", {"policy": name})
+
+    def begin_trace(self):
+        self._put("/api/v1/trace", {"record": True, "bytes_max": "1GiB"})
+
+    def end_trace(self):
+        """What the scheduler of device 0 was told of each tenant's application, in the order in which they joined."""
+        self._put("/api/v1/trace", {"record": False})
+        while True:
+            files = json.loads(self._get("/api/v1/trace"))["files"]
+            if all("ended" in file for file in files):
+                break
+            time.sleep(0.01)
+        return schedule_trace.read(pathlib.Path(next(file["path"] for file in files if file["device"] == 0)).read_text("utf-8"))
 
     def launch(self, tenant, shape):
         environment = dict(os.environ, CONSORT_ENDPOINT=f"unix:{self.sockets[tenant]}",
@@ -219,6 +240,8 @@ def eight(options):
             alone[name] = program.run(f"work {cycles[name]}")[1]
         for policy in ("none", "tfs", "slowdown"):
             consort.set_policy(policy)
+            if options.traces:
+                consort.begin_trace()
             begin = time.monotonic()
             for name, program in programs.items():
                 program.begin(f"work {cycles[name]}")
@@ -229,6 +252,11 @@ def eight(options):
                   f"Jain {sum(values) ** 2 / (len(values) * sum(value ** 2 for value in values)):.3f}  "
                   f"work/makespan {sum(alone.values()) / makespan:.2f}   "
                   f"{' '.join(f'{name} {value:.2f}' for name, value in slow.items())}", flush=True)
+            if options.traces:
+                for name, told in zip(programs, consort.end_trace()):
+                    # What it was charged for against what it did: 1 where the worker knows what its work takes alone.
+                    print(f"    {name:8} charged {told.alone / alone[name]:.3f} of its time alone; device {told.device:.3f} s   "
+                          f"ran {told.running:.2f} s, waited {told.waiting:.2f}, away {told.away:.2f}", flush=True)
 
 
 def interactive(options):
@@ -369,6 +397,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=len(workloads.PAIRS), help="so many of the experiments'")
     parser.add_argument("--cycle-ms", type=float, default=10, help="of a pair's programs, alone")
     parser.add_argument("--copy-mib", type=int, default=32, help="whose copies say how fast the pairs' are")
+    parser.add_argument("--traces", action="store_true", help="eight: also what the scheduler knew, by its trace")
     parser.add_argument("--plots", type=pathlib.Path, help="folder for a plot of the pairs")
     parser.add_argument("--guest-libraries", default="", help="more folders of the programs' library path")
     parser.add_argument("--native", action="store_true", help="the pairs without Consort too")
