@@ -23,6 +23,7 @@
 
 #include "gen/wire/requests.h"
 #include "guest/objects.h"
+#include "vmsock/ring.h"
 #include "vmsock/wire/frame.h"
 
 namespace consort::guest {
@@ -60,6 +61,7 @@ class Completion {
     // Acquire: what the device did before is settled.
     const uint64_t value = __atomic_load_n(words_ + word * kStride, __ATOMIC_ACQUIRE);
     if ((value & ~wire::kSignalError) < number) return State::kPending;
+    CombinedLoadsFence();  // in a virtual machine's shared memory acquire may not suffice
     return (value & wire::kSignalError) != 0 ? State::kReachedAfterError : State::kReached;
   }
 

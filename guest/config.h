@@ -8,7 +8,8 @@
 //   resume_seconds = 300            # how long calls wait while this machine is saved or moved
 //   channel = "auto"                # rings in shared memory where possible; "rings": nothing else;
 //                                   # "stream": always the stream itself
-//   log = true                      # false: nothing; "errors": also each call that fails
+//   log = true                      # false: nothing; "errors": also each call that fails, and
+//                                   # why a virtual machine's shared memory is not used
 // Environment variables come after it: CONSORT_ENDPOINT, CONSORT_CONNECT_TIMEOUT_MS,
 // CONSORT_RESUME_SECONDS, CONSORT_CHANNEL=auto|rings|stream, CONSORT_LOG=on|off|errors.
 #ifndef CONSORT_GUEST_CONFIG_H_

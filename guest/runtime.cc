@@ -35,6 +35,8 @@ std::atomic<uint32_t> next_context_wire_id{1};
 // What the daemon is asked for in one query, and what it calls its answer. Written by it only.
 wire::DeviceSnapshot snapshots[kDevicesMax];
 uint64_t assembly = 0;
+// What this virtual machine shares with its host, or null. Written before the first session.
+const VmMemory* vm_memory = nullptr;
 
 void InForkedChild() {
   if (runtime.load(std::memory_order_relaxed) != nullptr)
@@ -61,6 +63,7 @@ DialOptions Options(uint32_t device) {
   options.assembly = assembly;
   options.application = ApplicationName();
   options.rings = GetConfig().rings;
+  options.vm_memory = vm_memory;
   options.connect_timeout = GetConfig().connect_timeout_ms * kMillisecond;
   return options;
 }
@@ -116,7 +119,7 @@ int VisibleDevices(int host_count, uint32_t* order) {
 }
 
 // Attributes that describe what a program may do through this library, not what the GPU can do.
-void MaskAttributes(wire::DeviceSnapshot* snapshot) {
+void MaskAttributes(wire::DeviceSnapshot* snapshot, bool vm_memory_agreed) {
   static constexpr int kAbsent[] = {
       CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
       CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -138,8 +141,10 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
   };
   for (int attribute : kAbsent) snapshot->attributes[attribute] = 0;
-  // Only a UNIX socket can pass the pages that host and guest would share.
-  if (strncmp(GetConfig().endpoint, "unix:", 5) != 0)
+  // Only a UNIX socket can pass the pages that host and guest would share; a virtual machine may
+  // have some that it shares with its host.
+  const bool passes_pages = strncmp(GetConfig().endpoint, "unix:", 5) == 0;
+  if (!passes_pages && !vm_memory_agreed)
     snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
   // Memory of the host is the process's own, which the device then reaches.
   static constexpr int kOfSharedPages[] = {
@@ -147,7 +152,8 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
       CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
   };
   for (int attribute : kOfSharedPages) {
-    snapshot->attributes[attribute] = snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY];
+    snapshot->attributes[attribute] =
+        passes_pages ? snapshot->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] : 0;
     snapshot->attribute_known[attribute] = 1;
   }
   // Where device and process share pages of the host, those are managed memory. Both may use it at
@@ -175,8 +181,25 @@ void MaskAttributes(wire::DeviceSnapshot* snapshot) {
   snapshot->attribute_known[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] = 1;
 }
 
+// What this virtual machine shares with its host, where it is reached by vsock.
+void FindMemoryOfVm() {
+  if (vm_memory != nullptr || strncmp(GetConfig().endpoint, "vsock:", 6) != 0 ||
+      GetConfig().rings == RingsWish::kNever) {
+    return;
+  }
+  auto* found = new VmMemory;
+  char why[200];
+  if (FindVmMemory(kPciDevicesFolder, found, why, sizeof why)) {
+    vm_memory = found;  // for good
+  } else {
+    delete found;
+    if (GetConfig().log_errors) LogLine("this machine shares no memory with its host: %s", why);
+  }
+}
+
 CUresult InitialiseLocked() {
   if (GetConfig().problem[0] != '\0') LogLine("%s", GetConfig().problem);
+  FindMemoryOfVm();
   DialResult result;
   QueryDevices(Options(0), &result, snapshots);
   if (result.error != DialError::kNone) {
@@ -200,7 +223,7 @@ CUresult InitialiseLocked() {
     device.ordinal = i;
     device.host_index = order[i];
     device.snapshot = snapshots[order[i]];
-    MaskAttributes(&device.snapshot);
+    MaskAttributes(&device.snapshot, (result.welcome.features & wire::kFeatureVmMemory) != 0);
   }
   made->device_count = count;
   for (int i = 0; i < count; ++i) {
@@ -217,6 +240,8 @@ CUresult InitialiseLocked() {
 }
 
 }  // namespace
+
+const VmMemory* GetVmMemory() { return vm_memory; }
 
 Runtime* GetRuntime() { return runtime.load(std::memory_order_acquire); }
 

@@ -21,6 +21,7 @@
 #include "guest/objects.h"
 #include "guest/session.h"
 #include "guest/texture_objects.h"
+#include "vmsock/vm_memory.h"
 
 namespace consort::guest {
 
@@ -28,6 +29,9 @@ struct Capture;
 
 // What cuDriverGetVersion says: the API level that this library was generated from.
 inline constexpr int kDriverVersion = 13000;
+
+// What this virtual machine shares with its host, for good; null: nothing. After cuInit.
+const VmMemory* GetVmMemory();
 
 // vGPUs of one process; a daemon offers no more.
 inline constexpr int kDevicesMax = 64;

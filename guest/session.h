@@ -94,8 +94,15 @@ class Session {
   // False if the address window is taken by something else in this process.
   bool window_reserved() const { return window_reserved_; }
   const wire::Welcome& welcome() const { return welcome_; }
+  // Host memory can be at one address here, in the worker and on the device.
   bool shares_memory() const {
-    return channel_->can_share_memory() && welcome_.shared_host_bytes != 0;
+    return welcome_.shared_host_bytes != 0 && (channel_->passes_descriptors() || in_vm_memory());
+  }
+  // That memory lies in what this virtual machine shares with its host, which may be full.
+  bool in_vm_memory() const { return (welcome_.features & wire::kFeatureVmMemory) != 0; }
+  // Memory of this process's own can be shared.
+  bool shares_files() const {
+    return welcome_.shared_host_bytes != 0 && channel_->passes_descriptors();
   }
   const char* channel_name() const { return channel_->name(); }
 

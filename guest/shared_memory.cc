@@ -11,12 +11,32 @@ namespace consort::guest {
 namespace {
 
 // Maps `bytes`, whole pages, of what `fd` is to where the host says that the device has it.
-bool MapAt(const Session& session, uint64_t address, uint64_t bytes, int fd) {
+bool MapAt(const Session& session, uint64_t address, uint64_t bytes, int fd, uint64_t offset) {
   const wire::Welcome& welcome = session.welcome();
   void* at = reinterpret_cast<void*>(address);
   return fd >= 0 && address >= welcome.shared_host_base &&
          address + bytes <= welcome.shared_host_base + welcome.shared_host_bytes &&
-         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+              static_cast<off_t>(offset)) == at;
+}
+
+// Likewise of what the host has just told of, in a reply that has `offset`. `memory`, if not null,
+// gets the descriptor where one came.
+bool MapTold(Session* session, uint64_t address, uint64_t bytes, uint64_t offset, int* memory) {
+  if (session->in_vm_memory()) {
+    const VmMemory* vm_memory = GetVmMemory();
+    return vm_memory != nullptr && offset <= vm_memory->bytes &&
+           bytes <= vm_memory->bytes - offset &&
+           MapAt(*session, address, bytes, vm_memory->file.get(), offset);
+  }
+  const int fd = session->ReceiveDescriptor();
+  const bool ok = MapAt(*session, address, bytes, fd, 0);
+  if (ok && memory != nullptr) {
+    *memory = fd;
+  } else if (fd >= 0) {
+    close(fd);
+  }
+  return ok;
 }
 
 }  // namespace
@@ -31,14 +51,7 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
   request.flags = flags;
   // Not tied to a context on the host: the program may hold it until it frees it.
   if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
-  const int fd = session->ReceiveDescriptor();
-  const bool ok = MapAt(*session, reply.address, mapped, fd);
-  if (ok && memory != nullptr) {
-    *memory = fd;
-  } else if (fd >= 0) {
-    close(fd);
-  }
-  if (!ok) {
+  if (!MapTold(session, reply.address, mapped, reply.offset, memory)) {
     wire::HostFreeRequest undo;
     undo.address = reply.address;
     session->Post(0, undo);
@@ -65,10 +78,9 @@ CUresult MapManagedVariables(Session* session, uint64_t library_id, uint64_t* ad
   wire::ManagedShareReply reply;
   request.library = library_id;
   if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
-  const int fd = session->ReceiveDescriptor();
-  const bool ok = MapAt(*session, reply.address, reply.bytes, fd);
-  if (fd >= 0) close(fd);
-  if (!ok) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!MapTold(session, reply.address, reply.bytes, reply.offset, nullptr)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *address = reply.address;
   *bytes = reply.bytes;
   return CUDA_SUCCESS;

@@ -14,11 +14,12 @@
 namespace consort::guest {
 
 // Allocates `bytes`, rounded up to pages, zeroed; `flags` are cuMemHostAlloc's. `memory`, if not
-// null, gets the descriptor of it, for the caller to close. CUDA_ERROR_OUT_OF_MEMORY: the host's or
-// the session's share is used up.
+// null, gets the descriptor of it, for the caller to close; for sessions that share files.
+// CUDA_ERROR_OUT_OF_MEMORY: the host's, this machine's or the session's share is used up.
 CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
                               int* memory);
-// Shares memory that this process has mapped from `file`, or is to: the request says which part of
+// Shares memory that this process has mapped from `file`, or is to, for sessions that share files:
+// the request says which part of
 // it and where; `address` is the device's. CUDA_ERROR_OUT_OF_MEMORY: as above.
 // CUDA_ERROR_INVALID_VALUE: no file that long.
 CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,

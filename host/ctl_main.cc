@@ -38,6 +38,7 @@
 #include "host/ctl/vm_commands.h"
 #include "host/ctl/vm_transfer.h"
 #include "host/limits.h"
+#include "host/memory/size_text.h"
 
 namespace consort::host {
 namespace {
@@ -535,6 +536,19 @@ int Main(int argc, char** argv) {
   attach->add_option("--vgpus", options.attach.vgpus, "how many of the host's devices it sees")
       ->check(CLI::Range(1, static_cast<int>(kDevicesMax)))
       ->capture_default_str();
+  attach
+      ->add_option_function<std::string>(
+          "--shared-memory",
+          [&options](const std::string& value) {
+            const std::optional<Bytes> size = ParseSize(value);
+            if (value != "0" && (!size.has_value() || !IsVmMemorySize(*size))) {
+              throw CLI::ValidationError(
+                  "--shared-memory", absl::StrCat("wants ", kVmMemorySizes, ", or 0, not ", value));
+            }
+            options.attach.shared_memory_mib = size.value_or(0) / kMiB;
+          },
+          "that it shares with this host, such as 256MiB")
+      ->type_name("SIZE");
   CLI::App* detach = vm->add_subcommand("detach", "takes a domain's vGPUs away");
   detach->add_option("domain", options.attach.domain, "its name")->required();
   for (CLI::App* edit : {attach, detach}) {

@@ -43,6 +43,18 @@ static_assert(kWindowBase + kWindowSlots * kWindowSlotBytes <= 0x555555554000);
 #endif
 inline constexpr uint64_t kWindowMemoryMultiple = 7;
 
+// What a virtual machine may share with its host: a base address register of PCI has such sizes,
+// the smallest is a session's rings and as much for pinned memory, and the largest is what one
+// session can map (kWindowSharedHostBytes).
+inline constexpr Bytes kVmMemoryBytesMin = 16 * kMiB;
+inline constexpr Bytes kVmMemoryBytesMax = 64 * kGiB;
+inline constexpr char kVmMemorySizes[] = "a power of two from 16MiB to 64GiB";
+constexpr bool IsVmMemorySize(Bytes bytes) {
+  return bytes >= kVmMemoryBytesMin && bytes <= kVmMemoryBytesMax && (bytes & (bytes - 1)) == 0;
+}
+// A session's own thread waits so long for consortd to lend it a part, which takes some 50 us.
+inline constexpr Nanos kVmMemoryAnswerMax = 2 * kSecond;
+
 // Sessions of one worker: one thread, one window and some MiB of pinned memory each.
 inline constexpr uint32_t kSessionsPerWorker = 64;
 

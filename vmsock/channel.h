@@ -44,6 +44,8 @@ struct Frame {
 struct ChannelHandover {
   int socket = -1;               // borrowed
   int memory = -1;               // of rings or a conduit, borrowed; -1: there is none
+  Bytes memory_offset = 0;       // of rings, in that file
+  bool in_vm = false;            // rings: the file is a virtual machine's memory
   Bytes request_ring_bytes = 0;  // of a conduit: 0
   Bytes reply_ring_bytes = 0;
   // Positions in the rings: what was received and released, and what was sent.
@@ -82,7 +84,7 @@ class Channel {
   // Passes an open descriptor beside the frames, in order among themselves, where both ends are on
   // one machine. Send borrows `fd`. Receive gives a new descriptor that the caller owns, or -1; it
   // waits at most `timeout`. False and -1 where the transport cannot.
-  virtual bool can_share_memory() const = 0;
+  virtual bool passes_descriptors() const = 0;
   virtual bool SendDescriptor(int fd) = 0;
   virtual int ReceiveDescriptor(Nanos timeout) = 0;
 
@@ -103,7 +105,7 @@ class Channel {
   // Ends both directions; the peer sees kClosed after what was flushed before. Idempotent.
   virtual void Close() = 0;
 
-  // The transport's name for people: "unix+rings", "conduit", "vsock", "unix",
+  // The transport's name for people: "unix+rings", "vsock+rings", "conduit", "vsock", "unix",
   // "tcp".
   virtual const char* name() const = 0;
 };

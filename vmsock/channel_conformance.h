@@ -79,7 +79,7 @@ TEST_P(ChannelConformance, SaysWhatItIs) {
   Open();
   EXPECT_STREQ(guest_->name(), GetParam().channel_name);
   EXPECT_STREQ(host_->name(), GetParam().channel_name);
-  EXPECT_EQ(guest_->can_share_memory(), GetParam().passes_descriptors);
+  EXPECT_EQ(guest_->passes_descriptors(), GetParam().passes_descriptors);
 }
 
 TEST_P(ChannelConformance, CarriesFramesInOrder) {
@@ -463,7 +463,8 @@ TEST_P(ChannelConformance, CloseWakesItsOwnWaitersAndThePeers) {
 TEST_P(ChannelConformance, GarbageEndsTheChannel) {
   OpenHost();
   if (GetParam().rings) {
-    void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ends_.memory.get(), 0);
+    void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ends_.memory.get(),
+                        GetParam().in_vm ? kTestVmRingsOffset : 0);
     ASSERT_NE(memory, MAP_FAILED);
     // The request ring's head, by ring_channel.h: more than the ring holds.
     const uint64_t head = kTestRingSizes.request_ring_bytes + 8;

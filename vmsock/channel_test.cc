@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every channel of ours, through the suite of channel_conformance.h.
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,6 +31,17 @@ absl::StatusOr<Ends> ConnectRings() {
   ASSIGN_OR_RETURN(Ends ends, ConnectPair());
   ends.memory = CreateRingMemory(kTestRingSizes);
   if (!ends.memory.valid()) return absl::InternalError(strerror(errno));
+  return ends;
+}
+
+// As in a virtual machine whose memory is a file of the host's, that anybody may lengthen.
+absl::StatusOr<Ends> ConnectVmRings() {
+  ASSIGN_OR_RETURN(Ends ends, ConnectPair());
+  ends.memory.Reset(memfd_create("vm-memory", MFD_CLOEXEC));
+  const Bytes bytes = kTestVmRingsOffset + RingMemoryBytes(kTestRingSizes);
+  if (ftruncate(ends.memory.get(), static_cast<off_t>(bytes)) != 0) {
+    return absl::InternalError(strerror(errno));
+  }
   return ends;
 }
 
@@ -83,11 +95,12 @@ absl::StatusOr<Ends> ConnectVsock() {
 }
 
 const Transport kTransports[] = {
-    {"Rings", "unix+rings", true, true, ConnectRings},
-    {"SocketPair", "unix", false, true, ConnectPair},
-    {"Unix", "unix", false, true, ConnectUnix},
-    {"Tcp", "tcp", false, false, ConnectTcp},
-    {"Vsock", "vsock", false, false, ConnectVsock},
+    {"Rings", "unix+rings", true, false, true, ConnectRings},
+    {"VmRings", "vsock+rings", true, true, false, ConnectVmRings},
+    {"SocketPair", "unix", false, false, true, ConnectPair},
+    {"Unix", "unix", false, false, true, ConnectUnix},
+    {"Tcp", "tcp", false, false, false, ConnectTcp},
+    {"Vsock", "vsock", false, false, false, ConnectVsock},
 };
 
 INSTANTIATE_TEST_SUITE_P(Transports, ChannelConformance, ::testing::ValuesIn(kTransports),

@@ -26,6 +26,7 @@
 #include "vmsock/limits.h"
 #include "vmsock/ring_channel.h"
 #include "vmsock/stream_channel.h"
+#include "vmsock/vm_memory.h"
 #include "vmsock/wire/frame.h"
 
 namespace consort {
@@ -41,6 +42,7 @@ struct Transport {
   std::string name;          // of the test case
   const char* channel_name;  // as Channel::name must say
   bool rings = false;
+  bool in_vm = false;  // rings in a virtual machine's memory
   bool passes_descriptors = false;
   std::function<absl::StatusOr<Ends>()> connect;
 };
@@ -48,6 +50,7 @@ struct Transport {
 inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
 
 inline constexpr RingSizes kTestRingSizes = {kRingBytesMin, kRingBytesMin};
+inline constexpr Bytes kTestVmRingsOffset = 3 * kVmMemoryUnit;
 // Longer than any healthy wait here, shorter than the test's time limit.
 inline constexpr Nanos kPatience = 30 * kSecond;
 
@@ -55,8 +58,12 @@ inline std::unique_ptr<Channel> OpenEnd(const Transport& transport, RingChannel:
                                         Ends* ends) {
   UniqueFd socket = std::move(side == RingChannel::Side::kGuest ? ends->guest : ends->host);
   if (!transport.rings) return StreamChannel::Create(std::move(socket));
-  return RingChannel::Create(side, kTestRingSizes, UniqueFd(dup(ends->memory.get())),
-                             std::move(socket));
+  UniqueFd memory(dup(ends->memory.get()));
+  return transport.in_vm
+             ? RingChannel::CreateInVm(side, kTestRingSizes,
+                                       {std::move(memory), kTestVmRingsOffset, true},
+                                       std::move(socket))
+             : RingChannel::Create(side, kTestRingSizes, std::move(memory), std::move(socket));
 }
 
 // The byte at `index` of the body of frame number `number`: differs along the frame and between

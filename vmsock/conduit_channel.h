@@ -48,7 +48,7 @@ class ConduitChannel final : public Channel {
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
-  bool can_share_memory() const override { return false; }
+  bool passes_descriptors() const override { return false; }
   bool SendDescriptor(int) override { return false; }
   int ReceiveDescriptor(Nanos) override { return -1; }
   // Not while something that was sent is not taken.

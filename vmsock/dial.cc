@@ -200,6 +200,10 @@ Deadline HandshakeDeadline(const DialOptions& options) {
 
 wire::Hello MakeHello(const DialOptions& options, uint32_t purpose) {
   wire::Hello hello;
+  if (options.vm_memory != nullptr && options.rings != RingsWish::kNever) {
+    hello.features |= wire::kFeatureVmMemory;
+    hello.vm_memory = options.vm_memory->token;
+  }
   hello.description_hash = options.description_hash;
   hello.purpose = purpose;
   hello.pid = static_cast<uint32_t>(getpid());
@@ -238,8 +242,16 @@ void OpenSession(const DialOptions& options, DialResult* result,
              endpoint.family == AF_UNIX ? &memory : nullptr)) {
     return;
   }
-  if ((result->welcome.features & wire::kFeatureRings) != 0) {
-    const RingSizes sizes = {result->welcome.request_ring_bytes, result->welcome.reply_ring_bytes};
+  const RingSizes sizes = {result->welcome.request_ring_bytes, result->welcome.reply_ring_bytes};
+  if ((result->welcome.features & wire::kFeatureVmMemory) != 0) {
+    VmRingPlace place;
+    place.file.Reset(fcntl(options.vm_memory->file.get(), F_DUPFD_CLOEXEC, 0));
+    place.offset = result->welcome.rings_offset;
+    place.write_combining = options.vm_memory->write_combining;
+    *channel =
+        RingChannel::CreateInVm(RingChannel::Side::kGuest, sizes, static_cast<VmRingPlace&&>(place),
+                                static_cast<UniqueFd&&>(socket_fd));
+  } else if ((result->welcome.features & wire::kFeatureRings) != 0) {
     if (!memory.valid()) {
       FailGreeting(result, options, EPROTO);
       return;

@@ -21,6 +21,7 @@
 #include "base/units.h"
 #include "vmsock/channel.h"
 #include "vmsock/limits.h"
+#include "vmsock/vm_memory.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort {
@@ -40,7 +41,7 @@ enum class DialError : uint8_t {
 
 // Whether a session's channel is rings in shared memory or the stream itself.
 enum class RingsWish : uint8_t {
-  kWherePossible,  // on a UNIX socket, if the daemon agrees
+  kWherePossible,  // on a UNIX socket, or in the machine's shared memory, if the daemon agrees
   kNever,
   kOnly,  // else no session
 };
@@ -52,6 +53,8 @@ struct DialOptions {
   uint64_t assembly = 0;           // likewise: of the Welcome of QueryDevices
   const char* application = "";    // for people; cut to 127 bytes; borrowed for the call
   RingsWish rings = RingsWish::kWherePossible;
+  // What this machine shares with its host; null: nothing. Borrowed for the call.
+  const VmMemory* vm_memory = nullptr;
   Nanos connect_timeout = kConnectTimeout;      // 0 or less: the default
   Nanos handshake_timeout = kHandshakeTimeout;  // likewise
 };

@@ -138,6 +138,62 @@ TEST_F(DialListen, OpensASessionOverRingsOrWithout) {
   }
 }
 
+// The first session has what the daemon lends it, the second is not lent anything, the third wants
+// none, and the fourth is lent what the guest cannot see.
+TEST_F(DialListen, OpensASessionWithRingsInTheMachinesMemory) {
+  constexpr RingSizes kSizes = {kRingBytesMin, kRingBytesMin};
+  const Bytes bytes = kVmMemoryUnit + VmRingBytes(kSizes);
+  VmMemory memory;
+  memory.file.Reset(memfd_create("vm-memory", MFD_CLOEXEC));
+  memory.bytes = bytes;
+  memory.token.bytes[3] = 7;
+  ASSERT_EQ(ftruncate(memory.file.get(), static_cast<off_t>(bytes)), 0);
+  const UniqueFd larger(memfd_create("vm-memory", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(larger.get(), static_cast<off_t>(2 * bytes)), 0);
+  // What another session has left there.
+  const std::vector<char> dirt(4096, 'x');
+  ASSERT_EQ(pwrite(memory.file.get(), dirt.data(), dirt.size(), kVmMemoryUnit), 4096);
+  for (const auto& [wish, lent, offset, name] :
+       {std::tuple(RingsWish::kWherePossible, memory.file.get(), kVmMemoryUnit, "vsock+rings"),
+        {RingsWish::kWherePossible, -1, 0, "unix"},
+        {RingsWish::kNever, memory.file.get(), kVmMemoryUnit, "unix"},
+        {RingsWish::kWherePossible, larger.get(), bytes, ""}}) {
+    HostChannel host;
+    Serve([&, lent = lent, offset = offset](Accepted accepted) {
+      absl::StatusOr<wire::Hello> hello = ReadHello(accepted.socket.get(), kPatience);
+      ASSERT_TRUE(hello.ok()) << hello.status();
+      EXPECT_EQ(wire::SameToken(hello->vm_memory, memory.token),
+                (hello->features & wire::kFeatureVmMemory) != 0);
+      HostChannelOptions options;
+      options.allow_rings = false;
+      options.ring_sizes = kSizes;
+      options.vm_memory = lent;
+      options.vm_rings_offset = offset;
+      absl::StatusOr<HostChannel> opened =
+          OpenHostChannel(std::move(accepted.socket), *hello, wire::Welcome(), options);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      host = *std::move(opened);
+    });
+    DialOptions options = Options();
+    options.rings = wish;
+    options.vm_memory = &memory;
+    DialResult result;
+    std::unique_ptr<Channel> guest;
+    OpenSession(options, &result, &guest);
+    server_.join();
+    if (*name == '\0') {
+      EXPECT_EQ(result.error, DialError::kProtocol);
+      EXPECT_EQ(guest, nullptr);
+      continue;
+    }
+    ASSERT_EQ(result.error, DialError::kNone) << result.text;
+    ASSERT_NE(guest, nullptr);
+    EXPECT_STREQ(guest->name(), name);
+    EXPECT_STREQ(host.channel->name(), name);
+    Exchange(guest.get(), host.channel.get());
+  }
+}
+
 TEST_F(DialListen, OpensNoSessionWithoutRingsWhereOnlyTheyWillDo) {
   Serve([&](Accepted accepted) {
     absl::StatusOr<wire::Hello> hello = ReadHello(accepted.socket.get(), kPatience);

@@ -15,6 +15,10 @@ namespace consort {
 inline constexpr Bytes kRequestRingBytes = 8 * kMiB;
 inline constexpr Bytes kReplyRingBytes = 8 * kMiB;
 
+// A session's rings in the memory that its virtual machine shares with the host, which all of its
+// programs share: six pieces of bulk data. Large copies go past the rings.
+inline constexpr Bytes kVmRingBytes = 4 * kMiB;
+
 // A ring must take the largest frame wherever its head stands: the frame and an unused rest of
 // nearly the same size before the end. 2 MiB is the power of two above that.
 inline constexpr Bytes kRingBytesMin = 2 * kMiB;

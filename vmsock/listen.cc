@@ -45,6 +45,7 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
     case ENFILE:
     case ENOMEM:
     case ENOBUFS:
+    case ENOSPC:
       return absl::ResourceExhaustedError(text);
     case EINVAL:
     case EPROTO:
@@ -311,9 +312,59 @@ absl::Status RefuseClient(int fd, uint32_t status, const std::string& text, Nano
   return SendWelcome(fd, welcome, -1, {}, timeout);
 }
 
+namespace {
+
+absl::StatusOr<HostChannel> HoldRings(std::unique_ptr<RingChannel> channel) {
+  if (channel == nullptr) return ErrnoStatus(errno, "making a ring channel");
+  HostChannel result;
+  result.shared_memory = channel->shared_memory();
+  result.channel = std::move(channel);
+  return result;
+}
+
+absl::StatusOr<HostChannel> OpenVmRings(UniqueFd socket, wire::Welcome welcome,
+                                        const HostChannelOptions& options) {
+  VmRingPlace place;
+  place.file.Reset(fcntl(options.vm_memory, F_DUPFD_CLOEXEC, 0));
+  place.offset = options.vm_rings_offset;
+  if (!place.file.valid()) return ErrnoStatus(errno, "keeping a machine's shared memory");
+  welcome.features &= ~wire::kFeatureRings;
+  welcome.features |= wire::kFeatureVmMemory;
+  welcome.request_ring_bytes = options.ring_sizes.request_ring_bytes;
+  welcome.reply_ring_bytes = options.ring_sizes.reply_ring_bytes;
+  welcome.rings_offset = place.offset;
+  RETURN_IF_ERROR(SendWelcome(socket.get(), welcome, -1, {}, options.timeout));
+  return HoldRings(RingChannel::CreateInVm(RingChannel::Side::kHost, options.ring_sizes,
+                                           std::move(place), std::move(socket)));
+}
+
+}  // namespace
+
+absl::Status ReleaseVmMemory(int file, Bytes offset, Bytes bytes) {
+  if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "giving back a part of a virtual machine's shared memory");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClearVmMemory(int file, Bytes offset, Bytes bytes) {
+  RETURN_IF_ERROR(ReleaseVmMemory(file, offset, bytes));
+  if (fallocate(file, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    return ErrnoStatus(errno, "making pages of a virtual machine's shared memory");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& hello,
                                             wire::Welcome welcome,
                                             const HostChannelOptions& options) {
+  welcome.features &= ~wire::kFeatureVmMemory;
+  if (options.vm_memory >= 0 && (hello.features & wire::kFeatureVmMemory) != 0 &&
+      ClearVmMemory(options.vm_memory, options.vm_rings_offset, RingMemoryBytes(options.ring_sizes))
+          .ok()) {
+    return OpenVmRings(std::move(socket), welcome, options);
+  }
   const bool rings = options.allow_rings && !options.conduit &&
                      (hello.features & wire::kFeatureRings) != 0 &&
                      SocketFamily(socket.get()) == AF_UNIX;
@@ -332,12 +383,8 @@ absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& 
   welcome.request_ring_bytes = options.ring_sizes.request_ring_bytes;
   welcome.reply_ring_bytes = options.ring_sizes.reply_ring_bytes;
   RETURN_IF_ERROR(SendWelcome(socket.get(), welcome, memory.get(), {}, options.timeout));
-  std::unique_ptr<RingChannel> channel = RingChannel::Create(
-      RingChannel::Side::kHost, options.ring_sizes, std::move(memory), std::move(socket));
-  if (channel == nullptr) return ErrnoStatus(errno, "making a ring channel");
-  result.shared_memory = channel->shared_memory();
-  result.channel = std::move(channel);
-  return result;
+  return HoldRings(RingChannel::Create(RingChannel::Side::kHost, options.ring_sizes,
+                                       std::move(memory), std::move(socket)));
 }
 
 absl::StatusOr<HostChannel> OpenConduit(UniqueFd socket, std::span<const std::byte> unread,
@@ -371,17 +418,18 @@ absl::StatusOr<HostChannel> ResumeHostChannel(UniqueFd socket, UniqueFd memory,
     result.channel = std::move(channel);
     return result;
   }
-  std::unique_ptr<RingChannel> channel = RingChannel::Create(
-      RingChannel::Side::kHost, {from.request_ring_bytes, from.reply_ring_bytes}, std::move(memory),
-      std::move(socket));
-  if (channel == nullptr) return ErrnoStatus(errno, "making a ring channel");
-  if (!channel->Resume(from.received, from.sent)) {
+  const RingSizes sizes = {from.request_ring_bytes, from.reply_ring_bytes};
+  std::unique_ptr<RingChannel> channel =
+      from.in_vm ? RingChannel::CreateInVm(RingChannel::Side::kHost, sizes,
+                                           {std::move(memory), from.memory_offset, false},
+                                           std::move(socket))
+                 : RingChannel::Create(RingChannel::Side::kHost, sizes, std::move(memory),
+                                       std::move(socket));
+  if (channel != nullptr && !channel->Resume(from.received, from.sent)) {
     channel->Abandon();
     return wrong;
   }
-  result.shared_memory = channel->shared_memory();
-  result.channel = std::move(channel);
-  return result;
+  return HoldRings(std::move(channel));
 }
 
 }  // namespace consort

@@ -28,6 +28,7 @@
 #include "vmsock/conduit_channel.h"
 #include "vmsock/limits.h"
 #include "vmsock/ring_channel.h"
+#include "vmsock/vm_memory.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort {
@@ -137,9 +138,14 @@ struct HostChannel {
 
 struct HostChannelOptions {
   bool allow_rings = true;
-  // The other end is our vsock device, which makes conduits (conduit.h); then there are no rings.
+  // The other end is our vsock device, which makes conduits (conduit.h); then there are no rings
+  // but in the machine's memory.
   bool conduit = false;
   RingSizes ring_sizes;
+  // The machine's shared memory, borrowed, if the guest is to have its rings there and the host has
+  // the pages; -1: it is not.
+  int vm_memory = -1;
+  Bytes vm_rings_offset = 0;  // of a part of it that nobody else uses
   Nanos timeout = kHandshakeTimeout;
 };
 
@@ -150,6 +156,18 @@ struct HostChannelOptions {
 absl::StatusOr<HostChannel> OpenHostChannel(UniqueFd socket, const wire::Hello& hello,
                                             wire::Welcome welcome,
                                             const HostChannelOptions& options);
+
+// Gives the pages of a part of a machine's shared memory back to the host. Whoever reads it sees
+// zeros. The errors of fallocate(2).
+absl::Status ReleaseVmMemory(int file, Bytes offset, Bytes bytes);
+// Makes a part all zero, of pages that are there: a host without room says so here, and not by a
+// signal to whoever writes them first. kResourceExhausted: it has none.
+absl::Status ClearVmMemory(int file, Bytes offset, Bytes bytes);
+
+// What rings of these sizes take of a machine's shared memory.
+constexpr Bytes VmRingBytes(const RingSizes& sizes) {
+  return AlignUp(RingMemoryBytes(sizes), kVmMemoryUnit);
+}
 
 // The channel of a session whose Welcome was sent, to our vsock device, with what was read of the
 // stream since then. As ConduitChannel::Open.

@@ -40,12 +40,27 @@ namespace consort {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
+// Orders stores (loads) of memory that is mapped write-combining, where the processor's own order
+// and with it release (acquire) does not hold. Source: Intel SDM volume 3, "Methods of Caching
+// Available".
+inline void CombinedStoresFence() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+}
+inline void CombinedLoadsFence() {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+#endif
+}
+
 // Where a ring lies; borrowed.
 struct RingView {
   std::atomic<uint64_t>* head = nullptr;
   std::atomic<uint64_t>* tail = nullptr;
-  std::byte* data = nullptr;  // 8-aligned
-  uint64_t capacity = 0;      // power of two, >= 64
+  std::byte* data = nullptr;     // 8-aligned
+  uint64_t capacity = 0;         // power of two, >= 64
+  bool write_combining = false;  // this side's mapping
 };
 
 // Bytes that a frame of `bytes` takes when the head is at `head`: itself, and the rest before the
@@ -94,6 +109,7 @@ class RingProducer {
     const uint64_t head = head_.load(std::memory_order_relaxed) + reserved_;
     reserved_ = 0;
     head_.store(head, std::memory_order_relaxed);
+    if (ring_.write_combining) CombinedStoresFence();
     // Partner: the load in RingConsumer::TryReceive. Release: the frame's bytes come first.
     ring_.head->store(head, std::memory_order_release);
   }
@@ -160,6 +176,7 @@ class RingConsumer {
         return Corrupt();
       }
       head_ = head;
+      if (ring_.write_combining) CombinedLoadsFence();
     }
     uint64_t at = read;
     uint64_t offset = at & (ring_.capacity - 1);

@@ -31,25 +31,24 @@ constexpr size_t kHostClosed = 0x380;
 // Between two looks at the clock while spinning: a look costs about as much as 16 pauses.
 constexpr int kPausesPerLook = 16;
 
-constexpr Bytes MemoryBytes(const RingSizes& sizes) {
-  return kControlBytes + sizes.request_ring_bytes + sizes.reply_ring_bytes;
-}
+static_assert(RingMemoryBytes({0, 0}) == kControlBytes);
 
 template <typename T>
 T* At(std::span<std::byte> memory, size_t offset) {
   return reinterpret_cast<T*>(memory.data() + offset);
 }
 
-RingView RequestRing(std::span<std::byte> memory, const RingSizes& sizes) {
+RingView RequestRing(std::span<std::byte> memory, const RingSizes& sizes, bool write_combining) {
   return {At<std::atomic<uint64_t>>(memory, kRequestHead),
           At<std::atomic<uint64_t>>(memory, kRequestTail), memory.data() + kControlBytes,
-          sizes.request_ring_bytes};
+          sizes.request_ring_bytes, write_combining};
 }
 
-RingView ReplyRing(std::span<std::byte> memory, const RingSizes& sizes) {
+RingView ReplyRing(std::span<std::byte> memory, const RingSizes& sizes, bool write_combining) {
   return {At<std::atomic<uint64_t>>(memory, kReplyHead),
           At<std::atomic<uint64_t>>(memory, kReplyTail),
-          memory.data() + kControlBytes + sizes.request_ring_bytes, sizes.reply_ring_bytes};
+          memory.data() + kControlBytes + sizes.request_ring_bytes, sizes.reply_ring_bytes,
+          write_combining};
 }
 
 inline void Pause() {
@@ -71,6 +70,12 @@ void FutexWakeAll(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+void RingBell(std::atomic<uint32_t>* rings) {
+  // Partner: the load in Sleep.
+  rings->fetch_add(1, std::memory_order_release);
+  FutexWakeAll(rings);
+}
+
 bool RingBytesValid(Bytes bytes) {
   return bytes >= kRingBytesMin && bytes <= kRingBytesMax && (bytes & (bytes - 1)) == 0;
 }
@@ -88,7 +93,7 @@ UniqueFd CreateRingMemory(const RingSizes& sizes) {
   }
   UniqueFd memory(memfd_create("consort-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) return memory;
-  if (ftruncate(memory.get(), static_cast<off_t>(MemoryBytes(sizes))) != 0 ||
+  if (ftruncate(memory.get(), static_cast<off_t>(RingMemoryBytes(sizes))) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     memory.Reset();
@@ -106,44 +111,76 @@ std::unique_ptr<RingChannel> RingChannel::Create(Side side, const RingSizes& siz
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   const off_t bytes = lseek(memory.get(), 0, SEEK_END);
   if (seals < 0 || bytes < 0) return nullptr;
-  if ((seals & F_SEAL_SHRINK) == 0 || static_cast<Bytes>(bytes) < MemoryBytes(sizes)) {
+  if ((seals & F_SEAL_SHRINK) == 0 || static_cast<Bytes>(bytes) < RingMemoryBytes(sizes)) {
     errno = EPROTO;
     return nullptr;
   }
-  const int error = PrepareSocket(socket.get());
+  Parts parts;
+  parts.socket = static_cast<UniqueFd&&>(socket);
+  parts.file = static_cast<UniqueFd&&>(memory);
+  return Map(side, sizes, static_cast<Parts&&>(parts));
+}
+
+std::unique_ptr<RingChannel> RingChannel::CreateInVm(Side side, const RingSizes& sizes,
+                                                     VmRingPlace place, UniqueFd socket) {
+  if (!RingSizesValid(sizes)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  const off_t bytes = lseek(place.file.get(), 0, SEEK_END);
+  if (bytes < 0) return nullptr;
+  if (RingMemoryBytes(sizes) > static_cast<Bytes>(bytes) ||
+      place.offset > static_cast<Bytes>(bytes) - RingMemoryBytes(sizes)) {
+    errno = EPROTO;
+    return nullptr;
+  }
+  Parts parts;
+  parts.socket = static_cast<UniqueFd&&>(socket);
+  parts.file = static_cast<UniqueFd&&>(place.file);
+  parts.offset = place.offset;
+  parts.in_vm = true;
+  parts.write_combining = place.write_combining;
+  return Map(side, sizes, static_cast<Parts&&>(parts));
+}
+
+std::unique_ptr<RingChannel> RingChannel::Map(Side side, const RingSizes& sizes, Parts parts) {
+  const int error = PrepareSocket(parts.socket.get());
   if (error != 0) {
     errno = error;
     return nullptr;
   }
-  void* mapped =
-      mmap(nullptr, MemoryBytes(sizes), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  const Bytes bytes = RingMemoryBytes(sizes);
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, parts.file.get(),
+                      static_cast<off_t>(parts.offset));
   if (mapped == MAP_FAILED) return nullptr;
-  const std::span<std::byte> span(static_cast<std::byte*>(mapped), MemoryBytes(sizes));
-  std::unique_ptr<RingChannel> channel(
-      new RingChannel(side, sizes, span, static_cast<UniqueFd&&>(socket),
-                      side == Side::kHost ? static_cast<UniqueFd&&>(memory) : UniqueFd()));
+  parts.memory = {static_cast<std::byte*>(mapped), bytes};
+  if (side == Side::kGuest) parts.file.Reset();
+  std::unique_ptr<RingChannel> channel(new RingChannel(side, sizes, static_cast<Parts&&>(parts)));
   if (channel == nullptr) {
-    munmap(mapped, span.size());
+    munmap(mapped, bytes);
     errno = ENOMEM;
   }
   return channel;
 }
 
-RingChannel::RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory,
-                         UniqueFd socket, UniqueFd file)
-    : memory_(memory),
-      socket_(static_cast<UniqueFd&&>(socket)),
-      file_(static_cast<UniqueFd&&>(file)),
+RingChannel::RingChannel(Side side, const RingSizes& sizes, Parts parts)
+    : memory_(parts.memory),
+      socket_(static_cast<UniqueFd&&>(parts.socket)),
+      file_(static_cast<UniqueFd&&>(parts.file)),
+      offset_(parts.offset),
+      in_vm_(parts.in_vm),
       sizes_(sizes),
       creator_(getpid()),
-      my_bell_(At<Bell>(memory, side == Side::kGuest ? kGuestBell : kHostBell)),
-      peer_bell_(At<Bell>(memory, side == Side::kGuest ? kHostBell : kGuestBell)),
+      my_bell_(At<Bell>(memory_, side == Side::kGuest ? kGuestBell : kHostBell)),
+      peer_bell_(At<Bell>(memory_, side == Side::kGuest ? kHostBell : kGuestBell)),
       i_closed_(
-          At<std::atomic<uint32_t>>(memory, side == Side::kGuest ? kGuestClosed : kHostClosed)),
+          At<std::atomic<uint32_t>>(memory_, side == Side::kGuest ? kGuestClosed : kHostClosed)),
       peer_closed_(
-          At<std::atomic<uint32_t>>(memory, side == Side::kGuest ? kHostClosed : kGuestClosed)),
-      producer_(side == Side::kGuest ? RequestRing(memory, sizes) : ReplyRing(memory, sizes)),
-      consumer_(side == Side::kGuest ? ReplyRing(memory, sizes) : RequestRing(memory, sizes)) {}
+          At<std::atomic<uint32_t>>(memory_, side == Side::kGuest ? kHostClosed : kGuestClosed)),
+      producer_(side == Side::kGuest ? RequestRing(memory_, sizes, parts.write_combining)
+                                     : ReplyRing(memory_, sizes, parts.write_combining)),
+      consumer_(side == Side::kGuest ? ReplyRing(memory_, sizes, parts.write_combining)
+                                     : RequestRing(memory_, sizes, parts.write_combining)) {}
 
 RingChannel::~RingChannel() {
   if (getpid() == creator_) Close();
@@ -176,7 +213,7 @@ ChannelStatus RingChannel::Flush() {
   if (unflushed_) {
     unflushed_ = false;
     producer_.Publish();
-    WakeIfAsleep(peer_bell_, &peer_bell_->sleeps_until_readable);
+    WakeIfAsleep(&peer_bell_->sleeps_until_readable);
   }
   return ChannelStatus::kOk;
 }
@@ -199,7 +236,7 @@ void RingChannel::Release(const Frame& frame) {
   // was stopped by a full ring, and waking it for each small frame would cost a system call each.
   if (peer_bell_->sleeps_until_writable.load(std::memory_order_seq_cst) != 0 &&
       consumer_.RoomForProducer(wire::kFrameBytesMax)) {
-    WakeIfAsleep(peer_bell_, &peer_bell_->sleeps_until_writable);
+    WakeIfAsleep(&peer_bell_->sleeps_until_writable);
   }
 }
 
@@ -251,27 +288,88 @@ ChannelStatus RingChannel::SpinThenSleep(uint32_t events, Nanos spin, const Dead
 }
 
 ChannelStatus RingChannel::Sleep(uint32_t events, const Deadline& deadline) {
+  const uint32_t reads = (events & kReadable) != 0 ? 1 : 0;
+  const uint32_t writes = (events & kWritable) != 0 ? 1 : 0;
+  if (in_vm_) {
+    LockSleepers();
+    sleepers_until_readable_ += reads;
+    sleepers_until_writable_ += writes;
+    UnlockSleepers();
+  }
+  ChannelStatus status;
   for (;;) {
     PeerGone(true);
-    // Partner: the increment in Ring. Acquire: a bell rung before this is seen with what it was
-    // rung for; one rung later lets the futex return at once.
-    const uint32_t rings = my_bell_->rings.load(std::memory_order_acquire);
-    // Partners: the loads in WakeIfAsleep and Release, after the peer's stores of head and tail.
-    if ((events & kReadable) != 0) {
-      my_bell_->sleeps_until_readable.store(1, std::memory_order_seq_cst);
-    }
-    if ((events & kWritable) != 0) {
-      my_bell_->sleeps_until_writable.store(1, std::memory_order_seq_cst);
-    }
-    const ChannelStatus status = Look(events);
-    if (status != ChannelStatus::kAgain) return status;
+    // Partners: the increments in RingPeer and WakeOwn. Acquire: a bell rung before this is seen
+    // with what it was rung for; one rung later lets the futex return at once.
+    const uint32_t rings = (in_vm_ ? wakes_ : my_bell_->rings).load(std::memory_order_acquire);
+    RaiseFlags(events);
+    status = Look(events);
     const Nanos left = deadline.Left();
-    if (left == 0) return ChannelStatus::kAgain;
+    if (status != ChannelStatus::kAgain || left == 0) break;
     // Frames that wait while all places are held: a Release of ours ends that, and rings no bell.
     const Nanos slice =
         (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval : kPeerCheckInterval;
-    FutexWait(&my_bell_->rings, rings, left < slice ? left : slice);
+    const Nanos nap = left < slice ? left : slice;
+    if (in_vm_) {
+      Nap(rings, nap);
+    } else {
+      FutexWait(&my_bell_->rings, rings, nap);
+    }
   }
+  if (in_vm_) {
+    LockSleepers();
+    sleepers_until_readable_ -= reads;
+    sleepers_until_writable_ -= writes;
+    if (sleepers_until_readable_ == 0) {
+      my_bell_->sleeps_until_readable.store(0, std::memory_order_relaxed);
+    }
+    if (sleepers_until_writable_ == 0) {
+      my_bell_->sleeps_until_writable.store(0, std::memory_order_relaxed);
+    }
+    UnlockSleepers();
+  }
+  return status;
+}
+
+void RingChannel::RaiseFlags(uint32_t events) {
+  // Partners: the loads in WakeIfAsleep and Release, after the peer's stores of head and tail.
+  if ((events & kReadable) != 0) {
+    my_bell_->sleeps_until_readable.store(1, std::memory_order_seq_cst);
+  }
+  if ((events & kWritable) != 0) {
+    my_bell_->sleeps_until_writable.store(1, std::memory_order_seq_cst);
+  }
+}
+
+void RingChannel::LockSleepers() {
+  while (sleepers_locked_.exchange(true, std::memory_order_acquire)) Pause();
+}
+
+void RingChannel::Nap(uint32_t wakes, Nanos nap) {
+  // A stream that has ended would let poll return at once, for good.
+  const bool streams = !hung_up_.load(std::memory_order_relaxed);
+  if (streams && !polled_.exchange(true, std::memory_order_acquire)) {
+    pollfd entry = {socket_.get(), POLLIN, 0};
+    const timespec limit = {static_cast<time_t>(nap / kSecond), static_cast<long>(nap % kSecond)};
+    if (ppoll(&entry, 1, &limit, nullptr) > 0) {
+      // As many bells as there are: what they were rung for is looked at after this.
+      std::byte bells[256];
+      size_t count;
+      ReceiveSome(socket_.get(), bells, {}, &count);
+    }
+    polled_.store(false, std::memory_order_release);
+    WakeOwn();  // what the bells said may be for others, and one of them polls from now on
+    return;
+  }
+  // Partner: the load in WakeOwn, after its increment: it sees this, or the futex that.
+  wake_waiters_.fetch_add(1, std::memory_order_seq_cst);
+  FutexWait(&wakes_, wakes, nap);
+  wake_waiters_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void RingChannel::WakeOwn() {
+  wakes_.fetch_add(1, std::memory_order_seq_cst);
+  if (wake_waiters_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&wakes_);
 }
 
 bool RingChannel::PeerGone(bool ask_kernel) {
@@ -284,7 +382,7 @@ bool RingChannel::PeerGone(bool ask_kernel) {
 }
 
 bool RingChannel::SendDescriptor(int fd) {
-  if (state_.load(std::memory_order_relaxed) != State::kOpen) return false;
+  if (in_vm_ || state_.load(std::memory_order_relaxed) != State::kOpen) return false;
   // The byte only carries the descriptor.
   const std::byte carrier{0};
   return SendSome(socket_.get(), {&carrier, 1}, {&fd, 1}) == 1;
@@ -292,7 +390,7 @@ bool RingChannel::SendDescriptor(int fd) {
 
 int RingChannel::ReceiveDescriptor(Nanos timeout) {
   const Deadline deadline(timeout);
-  while (state_.load(std::memory_order_relaxed) == State::kOpen) {
+  while (!in_vm_ && state_.load(std::memory_order_relaxed) == State::kOpen) {
     std::byte carrier;
     UniqueFd descriptor;
     size_t count;
@@ -317,6 +415,8 @@ bool RingChannel::Describe(ChannelHandover* handover) const {
   *handover = {};
   handover->socket = socket_.get();
   handover->memory = file_.get();
+  handover->memory_offset = offset_;
+  handover->in_vm = in_vm_;
   handover->request_ring_bytes = sizes_.request_ring_bytes;
   handover->reply_ring_bytes = sizes_.reply_ring_bytes;
   handover->received = consumer_.position();
@@ -340,23 +440,25 @@ void RingChannel::End(State state) {
   // Partners: the loads in PeerGone and Look. Release: our last frames come first.
   i_closed_->store(1, std::memory_order_release);
   shutdown(socket_.get(), SHUT_RDWR);
-  Ring(my_bell_);
-  Ring(peer_bell_);
+  if (in_vm_) return WakeOwn();  // who polls sees the stream's end, on both sides
+  RingBell(&my_bell_->rings);
+  RingBell(&peer_bell_->rings);
 }
 
-void RingChannel::Ring(Bell* bell) {
-  // Partner: the load in Wait.
-  bell->rings.fetch_add(1, std::memory_order_release);
-  FutexWakeAll(&bell->rings);
-}
-
-void RingChannel::WakeIfAsleep(Bell* bell, std::atomic<uint32_t>* flag) {
-  // Partner: the store in Wait. Cleared by whoever wakes, so that a burst of frames to a side that
-  // is just waking up costs one system call.
+void RingChannel::WakeIfAsleep(std::atomic<uint32_t>* flag) {
+  // Partner: the store in RaiseFlags. Cleared by whoever wakes, so that a burst of frames to a side
+  // that is just waking up costs one system call.
   if (flag->load(std::memory_order_seq_cst) != 0 &&
       flag->exchange(0, std::memory_order_seq_cst) != 0) {
-    Ring(bell);
+    RingPeer();
   }
+}
+
+void RingChannel::RingPeer() {
+  if (!in_vm_) return RingBell(&peer_bell_->rings);
+  // A stream without room has bells in it.
+  const std::byte bell{0};
+  SendSome(socket_.get(), {&bell, 1}, {});
 }
 
 }  // namespace consort

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/ring_channel.h: a channel through two rings in one shared memory file, "unix+rings".
+// vmsock/ring_channel.h: a channel through two rings in one shared memory file, "unix+rings" or
+// "vsock+rings".
 //
 // The host makes the memory, the guest maps the same memfd. A UNIX socket stands beside it: it
-// passes descriptors, and its hang-up tells that the peer is gone. Memory by offset:
+// passes descriptors, and its hang-up tells that the peer is gone. Or the rings lie in a part of
+// the memory that a virtual machine shares with its host (CreateInVm), and any stream stands
+// beside them. Memory by offset:
 //
 //   offset  bytes  field                                                     stored by
 //    0x000      8  request ring: head                                        guest
@@ -29,6 +32,11 @@
 // behind when its time was over costs one superfluous wake-up. No sleep is longer than
 // kPeerCheckInterval, so a peer that writes nonsense there gains nothing.
 //
+// Sleeping in a virtual machine, whose futexes are not the host's: a byte of any value on the
+// stream wakes, in place of the futex, and the word of the bell is not used. Of the threads of a
+// process that sleep one polls the stream, the others wait for it. Whoever stops sleeping takes its
+// flag back, since a byte that is sent in vain makes a virtual CPU exit.
+//
 // Threads as channel.h says. Compiled into the guest library.
 #ifndef CONSORT_VMSOCK_RING_CHANNEL_H_
 #define CONSORT_VMSOCK_RING_CHANNEL_H_
@@ -51,12 +59,24 @@
 
 namespace consort {
 
+// A part of the memory that a virtual machine shares with its host.
+struct VmRingPlace {
+  UniqueFd file;
+  Bytes offset = 0;              // of whole pages
+  bool write_combining = false;  // as this side has it mapped
+};
+
 // Powers of two, kRingBytesMin..kRingBytesMax.
 struct RingSizes {
   Bytes request_ring_bytes = kRequestRingBytes;
   Bytes reply_ring_bytes = kReplyRingBytes;
 };
+inline constexpr RingSizes kVmRingSizes = {kVmRingBytes, kVmRingBytes};
 bool RingSizesValid(const RingSizes& sizes);
+// What rings of `sizes` take, with their bells.
+constexpr Bytes RingMemoryBytes(const RingSizes& sizes) {
+  return 0x1000 + sizes.request_ring_bytes + sizes.reply_ring_bytes;
+}
 
 // A new memfd for rings of `sizes`, of fixed size for good (sealed), all zero, close-on-exec. Empty
 // on failure, with errno.
@@ -72,6 +92,10 @@ class RingChannel final : public Channel {
   // could still shrink (which would be a SIGBUS later); else what the kernel says.
   static std::unique_ptr<RingChannel> Create(Side side, const RingSizes& sizes, UniqueFd memory,
                                              UniqueFd socket);
+  // Likewise in a virtual machine's memory, over any stream, on which there may be bells already.
+  // The part is all zero at first. EPROTO: the file ends before the rings do.
+  static std::unique_ptr<RingChannel> CreateInVm(Side side, const RingSizes& sizes,
+                                                 VmRingPlace place, UniqueFd socket);
   // In the process that created it: Close. In a forked child: only gives the child's copies back.
   ~RingChannel() override;
 
@@ -81,7 +105,7 @@ class RingChannel final : public Channel {
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
-  bool can_share_memory() const override { return true; }
+  bool passes_descriptors() const override { return !in_vm_; }
   bool SendDescriptor(int fd) override;
   int ReceiveDescriptor(Nanos timeout) override;
   bool Describe(ChannelHandover* handover) const override;
@@ -89,7 +113,7 @@ class RingChannel final : public Channel {
   bool Part() override { return false; }  // its memory cannot follow
   bool Rejoin(UniqueFd) override { return false; }
   void Close() override;
-  const char* name() const override { return "unix+rings"; }
+  const char* name() const override { return in_vm_ ? "vsock+rings" : "unix+rings"; }
 
   // Goes on where another process stopped, at its positions. Before any other use. False: they
   // cannot be.
@@ -98,6 +122,9 @@ class RingChannel final : public Channel {
   // The whole mapping, page aligned, for registration with a device driver. Frames' bodies and
   // reservations lie within. Valid as long as the channel.
   std::span<std::byte> shared_memory() const { return memory_; }
+
+  // Where in the file they begin.
+  Bytes offset() const { return offset_; }
 
   // From malloc, so that the guest library needs no allocator of C++.
   static void* operator new(size_t bytes) noexcept;
@@ -112,8 +139,17 @@ class RingChannel final : public Channel {
   // Why the channel ended, if it did.
   enum class State : uint8_t { kOpen, kClosed, kProtocol };
 
-  RingChannel(Side side, const RingSizes& sizes, std::span<std::byte> memory, UniqueFd socket,
-              UniqueFd file);
+  struct Parts {
+    std::span<std::byte> memory;
+    UniqueFd socket;
+    UniqueFd file;
+    Bytes offset = 0;
+    bool in_vm = false;
+    bool write_combining = false;
+  };
+  RingChannel(Side side, const RingSizes& sizes, Parts parts);
+  // Takes `parts` but for the memory, which it maps.
+  static std::unique_ptr<RingChannel> Map(Side side, const RingSizes& sizes, Parts parts);
 
   bool Ready(uint32_t events) const;
   ChannelStatus EndStatus() const;
@@ -123,14 +159,24 @@ class RingChannel final : public Channel {
   bool PeerGone(bool ask_kernel);
   ChannelStatus SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline);
   ChannelStatus Sleep(uint32_t events, const Deadline& deadline);
+  // Raises the flags of what this side sleeps for.
+  void RaiseFlags(uint32_t events);
+  void LockSleepers();
+  void UnlockSleepers() { sleepers_locked_.store(false, std::memory_order_release); }
+  // Sleeps at most `nap` unless `wakes` of this side have changed. In a virtual machine.
+  void Nap(uint32_t wakes, Nanos nap);
+  // Wakes this side's own threads.
+  void WakeOwn();
   void Fail();
   void End(State state);
-  static void Ring(Bell* bell);
-  static void WakeIfAsleep(Bell* bell, std::atomic<uint32_t>* flag);
+  void RingPeer();
+  void WakeIfAsleep(std::atomic<uint32_t>* flag);
 
   const std::span<std::byte> memory_;
   const UniqueFd socket_;
   const UniqueFd file_;  // of the memory, for Describe; a host's only
+  const Bytes offset_;   // in the file
+  const bool in_vm_;
   const RingSizes sizes_;
   const pid_t creator_;
   Bell* const my_bell_;
@@ -145,6 +191,14 @@ class RingChannel final : public Channel {
   // it sees the last frames, as the thread that asked the kernel does.
   std::atomic<bool> hung_up_{false};
   SpinBudget spin_;
+
+  // Of sleeping in a virtual machine. The lock is held for a few stores only.
+  std::atomic<bool> sleepers_locked_{false};
+  uint32_t sleepers_until_readable_ = 0;  // guarded by the lock, as is the next
+  uint32_t sleepers_until_writable_ = 0;
+  std::atomic<bool> polled_{false};  // some thread polls the stream
+  std::atomic<uint32_t> wakes_{0};   // the futex word of the other threads
+  std::atomic<uint32_t> wake_waiters_{0};
 
   // Sender's.
   RingProducer producer_;

@@ -91,7 +91,7 @@ const char* StreamChannel::name() const {
   }
 }
 
-bool StreamChannel::can_share_memory() const { return family_ == AF_UNIX; }
+bool StreamChannel::passes_descriptors() const { return family_ == AF_UNIX; }
 
 ChannelStatus StreamChannel::EndStatus() const {
   return state_.load(std::memory_order_relaxed) == State::kProtocol ? ChannelStatus::kProtocol
@@ -181,7 +181,7 @@ ChannelStatus StreamChannel::Fill() {
   size_t taken_count;
   const ssize_t received = ReceiveSome(
       socket_.get(), {receive_.At(fill_end_), room},
-      can_share_memory() ? std::span<UniqueFd>(taken) : std::span<UniqueFd>(), &taken_count);
+      passes_descriptors() ? std::span<UniqueFd>(taken) : std::span<UniqueFd>(), &taken_count);
   if (received == 0) {
     peer_gone_.store(true, std::memory_order_relaxed);
     return ChannelStatus::kClosed;
@@ -281,7 +281,7 @@ ChannelStatus StreamChannel::Poll(uint32_t events, Nanos spin, Nanos timeout) {
 }
 
 bool StreamChannel::SendDescriptor(int fd) {
-  if (!can_share_memory() || descriptors_out_count_ == kDescriptorsInFlightMax) return false;
+  if (!passes_descriptors() || descriptors_out_count_ == kDescriptorsInFlightMax) return false;
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return false;
   std::byte* carrier = TryReserve(sizeof(wire::FrameHeader));
@@ -297,7 +297,7 @@ bool StreamChannel::SendDescriptor(int fd) {
 
 int StreamChannel::ReceiveDescriptor(Nanos timeout) {
   const Deadline deadline(timeout);
-  while (can_share_memory() && state_.load(std::memory_order_relaxed) == State::kOpen) {
+  while (passes_descriptors() && state_.load(std::memory_order_relaxed) == State::kOpen) {
     if (descriptors_in_count_ != 0) {
       const int fd = descriptors_in_[descriptors_in_first_].Release();
       descriptors_in_first_ = (descriptors_in_first_ + 1) % kDescriptorsInFlightMax;

@@ -50,7 +50,7 @@ class StreamChannel final : public Channel {
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
-  bool can_share_memory() const override;
+  bool passes_descriptors() const override;
   bool SendDescriptor(int fd) override;
   int ReceiveDescriptor(Nanos timeout) override;
   bool Describe(ChannelHandover* handover) const override;

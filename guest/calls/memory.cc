@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/log.h"
@@ -24,6 +26,15 @@ namespace {
 constexpr uint64_t kPitchAlignment = 512;
 
 constexpr uint32_t Bit(MemoryKind kind) { return 1u << static_cast<uint32_t>(kind); }
+
+// Says once why pinned memory is not what it was.
+void NoteVmMemoryFull() {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true, std::memory_order_relaxed)) return;
+  LogLine(
+      "the memory that this machine shares with its host is full: pinned memory that comes now "
+      "is slower, and kernels cannot reach it (the host's operator sets its size, --vm-memory)");
+}
 
 CUresult AllocateDevice(Context* context, uint64_t bytes, CUdeviceptr* address) {
   wire::MemAllocRequest request;
@@ -124,7 +135,7 @@ CUresult ShareRegistered(Context* context, Allocation* range) {
   if (!runtime->allocations.Find(start, range) || range->kind != MemoryKind::kRegisteredHost)
     return CUDA_ERROR_INVALID_VALUE;
   if (range->other_start != 0) return CUDA_SUCCESS;
-  if (!context->device->session->shares_memory()) {
+  if (!context->device->session->shares_files()) {
     NoteUnsupported("cuMemHostGetDevicePointer",
                     "memory that the device cannot reach over this channel");
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -367,11 +378,18 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   // Under unified addressing all pinned memory is mapped and portable. Source: Unified Addressing.
   allocation.flags = Flags;
   Session* session = context->device->session;
-  const bool shared = session->shares_memory();
-  allocation.kind = shared ? MemoryKind::kSharedHost : MemoryKind::kPinnedHost;
-  const CUresult result =
-      shared ? AllocateSharedMemory(session, bytesize, Flags, &allocation.start, nullptr)
-             : AllocatePinned(bytesize, &allocation.start);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (session->shares_memory()) {
+    allocation.kind = MemoryKind::kSharedHost;
+    result = AllocateSharedMemory(session, bytesize, Flags, &allocation.start, nullptr);
+  }
+  // What this machine shares with its host may be full; then it is as if it shared nothing.
+  if (!session->shares_memory() ||
+      (result == CUDA_ERROR_OUT_OF_MEMORY && session->in_vm_memory())) {
+    if (session->in_vm_memory()) NoteVmMemoryFull();
+    allocation.kind = MemoryKind::kPinnedHost;
+    result = AllocatePinned(bytesize, &allocation.start);
+  }
   if (result != CUDA_SUCCESS) return result;
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
   *pp = reinterpret_cast<void*>(allocation.start);

@@ -57,7 +57,7 @@ CUresult CurrentDevice(Device** device) {
 CUresult CreateOnHost(uint64_t* handle, size_t size, const CUmemAllocationProp& prop) {
   Device* device = nullptr;
   if (CUresult result = CurrentDevice(&device); result != CUDA_SUCCESS) return result;
-  if (!device->session->shares_memory()) {
+  if (!device->session->shares_files()) {
     NoteUnsupported("cuMemCreate", "memory of the host, which the device cannot reach here,");
     return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -25,7 +25,8 @@ constexpr uint64_t ControlFingerprint() {
                TraceEnded(), UnsupportedCalls(), Retired(), MoveEnded(), OpenSession(), MoveOut(),
                SetScheduler(), SetWeight(), SetRates(), SetTrace(), Calibrate(), Shutdown(), Keep(),
                LetGo(), WentOn(), KeptEnd(), PeerWanted(), PeerGone(), PeerLink(), PeerRefused(),
-               MemoryWanted(), MemoryFetch(), MemoryFetched());
+               MemoryWanted(), MemoryFetch(), MemoryFetched(), GiveVmMemory(), VmMemoryWanted(),
+               VmMemoryLent(), VmMemoryBack());
   return hash;
 }
 

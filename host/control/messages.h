@@ -21,7 +21,11 @@
 //                        PeerGone       it does not need to any more
 //                        MemoryWanted   a session opens memory that one of another device exported
 //                        MemoryFetched  of MemoryFetch, with its descriptor
-//   consortd -> worker   OpenSession    with the connection's descriptor; or, of a session that
+//                        VmMemoryWanted a session is to have more of its machine's memory
+//                        VmMemoryBack   it does not need a part of that any more
+//   consortd -> worker   GiveVmMemory   of a session that is about to be opened, with the file
+//                        VmMemoryLent   of VmMemoryWanted
+//                        OpenSession    with the connection's descriptor; or, of a session that
 //                                       another worker hands over, with the link to that one; or,
 //                                       of one whose worker has died, with a link on which Keep
 //                                       brings what was kept, and then KeptEnd
@@ -81,6 +85,9 @@ enum class MessageKind : uint64_t {
   kMemoryWanted = 26,
   kMemoryFetch = 27,
   kMemoryFetched = 28,
+  kGiveVmMemory = 29,
+  kVmMemoryWanted = 30,
+  kVmMemoryBack = 31,
   // Between two workers: host/session/move_link.h.
   kMoveReady = 32,
   kMoveState = 33,
@@ -103,6 +110,8 @@ enum class MessageKind : uint64_t {
   kPeerMemoryGone = 65,
   kPeerMemoryTold = 66,
   kPeerTaken = 67,
+  // From consortd.
+  kVmMemoryLent = 80,
 };
 
 // Text fields are NUL-terminated within their array.
@@ -164,6 +173,36 @@ struct OpenSession {
   enum Origin : uint64_t { kNew, kMoves, kGoesOn };  // goes on: its worker has died
   uint64_t origin = kNew;
   wire::ResumeToken resume_token;  // empty: it stays on its connection
+  // Where its rings lie in the memory that its virtual machine shares with the host (GiveVmMemory);
+  // 0: not there.
+  uint64_t vm_rings_offset = 0;
+};
+
+// The memory that the session's virtual machine shares with the host: as a file.
+struct GiveVmMemory {
+  static constexpr MessageKind kKind = MessageKind::kGiveVmMemory;
+  uint64_t session = 0;
+};
+
+struct VmMemoryWanted {
+  static constexpr MessageKind kKind = MessageKind::kVmMemoryWanted;
+  uint64_t session = 0;
+  uint64_t number = 0;  // chosen by the session
+  uint64_t bytes = 0;
+};
+
+struct VmMemoryLent {
+  static constexpr MessageKind kKind = MessageKind::kVmMemoryLent;
+  uint64_t session = 0;
+  uint64_t number = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // 0: there is none
+};
+
+struct VmMemoryBack {
+  static constexpr MessageKind kKind = MessageKind::kVmMemoryBack;
+  uint64_t session = 0;
+  uint64_t offset = 0;
 };
 
 // What a descriptor is to its session. Of memory there is one for each key, of the rest one.
@@ -304,6 +343,7 @@ struct SessionEnded {
   uint64_t memory_peak_bytes = 0;    // of device memory that it held at one time
   uint64_t memory_byte_seconds = 0;  // device memory, times how long it was held
   uint32_t weight = 0;
+  uint32_t stuck = 0;     // 1: until its worker ends the device may use what it had
   char channel[32] = {};  // as the session's channel names itself
   char reason[128] = {};  // why it ended, for people
 };

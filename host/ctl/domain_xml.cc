@@ -15,6 +15,7 @@ constexpr char kConsortNamespace[] = "urn:consort:vm:1";
 constexpr char kQemuNamespace[] = "http://libvirt.org/schemas/domain/qemu/1.0";
 constexpr char kDeviceArgument[] = "vhost-user-vsock-pci,id=consort-vsock,chardev=consort";
 constexpr char kChardevPrefix[] = "socket,id=consort,path=";
+constexpr char kMemoryPrefix[] = "consort-";
 constexpr char kAdded[] = "added";
 
 absl::StatusOr<pugi::xml_node> Parse(const std::string& xml, pugi::xml_document* document) {
@@ -67,8 +68,18 @@ void AddArgument(pugi::xml_node command_line, const std::string& value) {
   SetAttribute(command_line.append_child("qemu:arg"), "value", value);
 }
 
+// The shared memory of our making; null: none.
+pugi::xml_node OurMemory(pugi::xml_node domain) {
+  for (const pugi::xml_node memory : domain.child("devices").children("shmem")) {
+    const std::string_view name = memory.attribute("name").value();
+    if (name.starts_with(kMemoryPrefix)) return memory;
+  }
+  return {};
+}
+
 // Takes the device out and leaves the rest.
 void RemoveDevice(pugi::xml_node domain) {
+  if (const pugi::xml_node memory = OurMemory(domain)) domain.child("devices").remove_child(memory);
   pugi::xml_node command_line = domain.child("qemu:commandline");
   for (const pugi::xml_node argument : OurArguments(command_line)) {
     command_line.remove_child(argument);
@@ -173,6 +184,14 @@ absl::StatusOr<std::string> AttachToDomain(const std::string& xml, const Attachm
   AddArgument(command_line, absl::StrCat(kChardevPrefix, Escaped(attachment.socket_path)));
   AddArgument(command_line, "-device");
   AddArgument(command_line, kDeviceArgument);
+  if (attachment.shared_memory_mib != 0) {
+    pugi::xml_node memory = ChildOrNew(domain, "devices").append_child("shmem");
+    SetAttribute(memory, "name", attachment.memory_name);
+    SetAttribute(memory.append_child("model"), "type", "ivshmem-plain");
+    pugi::xml_node size = memory.append_child("size");
+    SetAttribute(size, "unit", "M");
+    size.text().set(std::to_string(attachment.shared_memory_mib).c_str());
+  }
   return Text(document);
 }
 
@@ -206,6 +225,10 @@ std::optional<Attachment> FindAttachment(const std::string& xml) {
   Attachment found;
   found.tenant = ours.attribute("tenant").value();
   found.vgpus = ours.attribute("vgpus").as_int(1);
+  if (const pugi::xml_node memory = OurMemory(*parsed)) {
+    found.memory_name = memory.attribute("name").value();
+    found.shared_memory_mib = memory.child("size").text().as_ullong();
+  }
   for (const pugi::xml_node argument : OurArguments(parsed->child("qemu:commandline"))) {
     const std::string_view value = argument.attribute("value").value();
     if (value.starts_with(kChardevPrefix)) {

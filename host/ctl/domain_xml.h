@@ -3,12 +3,14 @@
 //
 // What an attached domain has, and one without the device has not:
 //   <memoryBacking>             guest memory that consortd can map: memfd, shared
+//   <shmem name='consort-...'>  memory that the machine shares with the host, if it is to have some
 //   <qemu:commandline>          -chardev socket,id=consort,... -device vhost-user-vsock-pci,...
 //   <metadata> <consort:vm>     tenant, number of vGPUs, and which of the above we added
 // Editing is idempotent; what else the definition says stays. Pure functions on text.
 #ifndef CONSORT_HOST_CTL_DOMAIN_XML_H_
 #define CONSORT_HOST_CTL_DOMAIN_XML_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +23,10 @@ struct Attachment {
   std::string tenant;
   int vgpus = 1;
   std::string socket_path;
+  // Of the memory that it shares with the host; 0: none. libvirt takes the file of that name in
+  // /dev/shm.
+  uint64_t shared_memory_mib = 0;
+  std::string memory_name = {};
 };
 
 // The definition with the device. kFailedPrecondition: something in it does not go together with

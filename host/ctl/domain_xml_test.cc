@@ -46,6 +46,27 @@ TEST(DomainXml, AttachesDeviceMemoryAndMetadata) {
   EXPECT_EQ(found->socket_path, "/run/consort/vms/web-1.sock");
 }
 
+TEST(DomainXml, SharesMemoryWithTheHostIfItIsTo) {
+  const std::string plain = Domain("<devices><shmem name='other'/></devices>");
+  Attachment attachment = kAttachment;
+  attachment.shared_memory_mib = 256;
+  attachment.memory_name = "consort-web-1";
+  const auto xml = AttachToDomain(plain, attachment);
+  ASSERT_TRUE(xml.ok()) << xml.status();
+  EXPECT_THAT(*xml, HasSubstr("<shmem name=\"consort-web-1\">"));
+  EXPECT_THAT(*xml, HasSubstr("<model type=\"ivshmem-plain\" />"));
+  EXPECT_THAT(*xml, HasSubstr("<size unit=\"M\">256</size>"));
+  EXPECT_EQ(FindAttachment(*xml)->shared_memory_mib, 256u);
+  EXPECT_EQ(FindAttachment(*xml)->memory_name, "consort-web-1");
+  EXPECT_EQ(*AttachToDomain(*xml, attachment), *xml);
+  EXPECT_EQ(Plain(*xml), Plain(plain));
+  // Without it again.
+  const std::string without = Attached(*xml);
+  EXPECT_EQ(FindAttachment(without)->shared_memory_mib, 0u);
+  EXPECT_THAT(without, ::testing::Not(HasSubstr("consort-web-1\">")));
+  EXPECT_THAT(without, HasSubstr("shmem name=\"other\""));
+}
+
 TEST(DomainXml, AttachingAgainChangesNothingAndDetachingUndoesIt) {
   for (const std::string& more :
        {std::string(), std::string("<memoryBacking><hugepages/></memoryBacking>"),

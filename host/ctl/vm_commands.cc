@@ -106,8 +106,12 @@ absl::Status Reload(const VmPaths& paths, const std::string& name,
 constexpr char kOurFile[] = "# Written by consortctl vm attach.\n";
 
 std::string FileText(const Attachment& attachment) {
-  return absl::StrFormat("%stenant = \"%s\"\nvgpus = %d\n", kOurFile, attachment.tenant,
-                         attachment.vgpus);
+  std::string text = absl::StrFormat("%stenant = \"%s\"\nvgpus = %d\n", kOurFile, attachment.tenant,
+                                     attachment.vgpus);
+  if (attachment.shared_memory_mib != 0) {
+    absl::StrAppendFormat(&text, "shared_memory = \"%dMiB\"\n", attachment.shared_memory_mib);
+  }
+  return text;
 }
 
 std::string ReadFile(const std::string& path) {
@@ -181,6 +185,9 @@ absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
   attachment.tenant = options.tenant;
   attachment.vgpus = options.vgpus;
   attachment.socket_path = absl::StrCat(paths.vm_sockets, "/", options.domain, ".sock");
+  attachment.shared_memory_mib = options.shared_memory_mib;
+  // As consortd makes it; libvirt looks for it in /dev/shm, the default of --vm-memory-files.
+  attachment.memory_name = "consort-" + options.domain;
   ASSIGN_OR_RETURN(const std::string before, domains.Definition(options.domain));
   ASSIGN_OR_RETURN(const std::string after, AttachToDomain(before, attachment));
   if (options.print) {
@@ -191,9 +198,12 @@ absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
   RETURN_IF_ERROR(WriteFile(FileOf(paths, options.domain), FileText(attachment)));
   RETURN_IF_ERROR(Reload(paths, options.domain, attachment, out));
   const std::optional<Attachment> old = FindAttachment(before);
-  const bool same = old.has_value() && old->tenant == attachment.tenant &&
-                    old->vgpus == attachment.vgpus && old->socket_path == attachment.socket_path &&
-                    CheckDomain(before).empty();
+  // Tenant and number are consortd's business alone: only the device is the domain's.
+  const bool same_device = old.has_value() && old->socket_path == attachment.socket_path &&
+                           old->shared_memory_mib == attachment.shared_memory_mib &&
+                           CheckDomain(before).empty();
+  const bool same =
+      same_device && old->tenant == attachment.tenant && old->vgpus == attachment.vgpus;
   if (same) {
     out << options.domain << " has " << options.vgpus << " vGPU of tenant " << options.tenant
         << " already\n";
@@ -201,9 +211,6 @@ absl::Status AttachVm(const LibvirtDomains& domains, const VmPaths& paths,
   }
   RETURN_IF_ERROR(domains.Define(after));
   out << options.domain << ": " << options.vgpus << " vGPU of tenant " << options.tenant << "\n";
-  // Tenant and number are consortd's business alone: only the device is the domain's.
-  const bool same_device =
-      old.has_value() && old->socket_path == attachment.socket_path && CheckDomain(before).empty();
   return same_device ? absl::OkStatus() : SayIfRunning(domains, options.domain, out);
 }
 

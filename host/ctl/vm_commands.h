@@ -30,7 +30,8 @@ struct AttachOptions {
   std::string domain;
   std::string tenant;
   int vgpus = 1;
-  bool print = false;  // the new definition goes to `out`, and nothing is changed
+  bool print = false;              // the new definition goes to `out`, and nothing is changed
+  uint64_t shared_memory_mib = 0;  // that it shares with the host; 0: none
 };
 
 // What was done goes to `out`, in sentences.

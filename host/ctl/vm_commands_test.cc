@@ -118,6 +118,18 @@ TEST_F(VmCommandsTest, AMachineComesAndGoesWithItsDomain) {
   EXPECT_EQ(File(), "");
 }
 
+TEST_F(VmCommandsTest, SharedMemoryIsInTheDomainAndInItsFile) {
+  AttachOptions options = {"test", "research", 1, false, 256};
+  ASSERT_TRUE(AttachVm(*domains_, paths_, options, out_).ok());
+  EXPECT_THAT(File(), HasSubstr("shared_memory = \"256MiB\"\n"));
+  EXPECT_THAT(*domains_->Definition("test"), HasSubstr("consort-test"));
+  out_.str("");
+  options.shared_memory_mib = 0;
+  ASSERT_TRUE(AttachVm(*domains_, paths_, options, out_).ok());
+  EXPECT_THAT(File(), ::testing::Not(HasSubstr("shared_memory")));
+  EXPECT_THAT(out_.str(), HasSubstr("the change takes effect"));
+}
+
 TEST_F(VmCommandsTest, TheHookServesADomainFromItsStartToItsEnd) {
   const auto plain = domains_->Definition("test");
   const auto xml = AttachToDomain(*plain, {"research", 1, paths_.vm_sockets + "/test.sock"});

@@ -164,7 +164,7 @@ absl::Status Daemon::JoinPool() {
     admin_doors_->Adopt(std::move(connection), peer);
   };
   hooks.answer_alone = [this](Connection connection) {
-    AnswerQuery(std::move(connection), /*status=*/false);
+    AnswerQuery(std::move(connection), wire::Hello());
   };
   ASSIGN_OR_RETURN(
       pool_, PoolSessions::Start(loop_, *options_.pool, devices, kWindowLayout, std::move(hooks)));

@@ -147,6 +147,8 @@ class Daemon final : private AdminActions {
     Nanos started;
     RecentUse recent;
     SessionEnded told;  // by the lines of the account that it has already
+    // Of its VM's memory; null: nothing. Shared by what a session is while it moves.
+    std::shared_ptr<VmLoan> loan;
   };
 
   void AddDevice(uint32_t index);
@@ -204,7 +206,7 @@ class Daemon final : private AdminActions {
 
   // --- What programs ask. daemon_queries.cc
   // kPurposeQuery, and kPurposeStatus with `status`.
-  void AnswerQuery(Connection connection, bool status);
+  void AnswerQuery(Connection connection, const wire::Hello& hello);
   // What a kPurposeStatus is told beyond the snapshots.
   std::vector<wire::DeviceUse> UsesOf(const Connection& connection,
                                       const std::vector<uint32_t>& shown) const;
@@ -320,6 +322,20 @@ class Daemon final : private AdminActions {
   // Of the windows of all sessions on other devices.
   SlotSet SlotsOfOtherDevices(const Device& device) const;
 
+  // --- What VMs share with this host. daemon_vm_memory.cc
+  // The memory of the connection's VM, if the greeting shows that its program sees it. Or null.
+  std::shared_ptr<VmMemoryFile> SeenMemory(const Connection& connection,
+                                           const wire::Hello& hello) const;
+  // Rings for a session that is to have them there; null: the machine has no room, or does not see
+  // its memory.
+  std::shared_ptr<VmLoan> LendRings(const Connection& connection, const wire::Hello& hello,
+                                    uint64_t* offset);
+  // False: the packet is about something else.
+  bool OnVmMemoryPacket(WorkerProcess* worker, ControlPacket& packet);
+  // Nobody else gets what the session has of a VM's memory before the process has ended.
+  void KeepLoan(const Session& session, pid_t pid);
+  absl::Status RestoreLoans(const DaemonState& state);
+
   // --- Schedulers' traces. daemon_traces.cc
   absl::Status Trace(const TraceRequest& request, const std::string& who) override;
   std::string Traces() const override;
@@ -366,6 +382,7 @@ class Daemon final : private AdminActions {
   std::vector<std::unique_ptr<Device>> devices_;
   std::map<WorkerProcess*, RunningWorker> workers_;
   std::map<pid_t, uint32_t> children_;  // not reaped yet, with their device
+  std::map<pid_t, std::vector<std::shared_ptr<VmLoan>>> kept_loans_;
   uint64_t next_session_ = 1;
   std::map<uint64_t, Session> sessions_;
   const std::string node_;  // this host's name

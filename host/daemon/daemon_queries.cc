@@ -12,7 +12,8 @@
 
 namespace consort::host {
 
-void Daemon::AnswerQuery(Connection connection, bool status) {
+void Daemon::AnswerQuery(Connection connection, const wire::Hello& hello) {
+  const bool status = hello.purpose == wire::kPurposeStatus;
   const std::vector<uint32_t> shown = DevicesFor(connection);
   if (shown.empty() && !devices_.empty() && connection.devices_max != 0) {
     const std::string text = MayNotUseText(
@@ -21,6 +22,8 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
   }
   wire::Welcome welcome;
   welcome.device_count = static_cast<uint32_t>(shown.size());
+  const bool vm_memory = SeenMemory(connection, hello) != nullptr;
+  if (vm_memory) welcome.features |= wire::kFeatureVmMemory;
   // In a pool a number is an assembly of the pool's; who is answered without it goes by what holds
   // when a session begins.
   if (pool_ == nullptr) welcome.assembly = ChoiceOf(shown);
@@ -48,7 +51,7 @@ void Daemon::AnswerQuery(Connection connection, bool status) {
     wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
     if (quota != 0) snapshot.total_bytes = quota;
     // Behind a guest's proxy, a program sees a UNIX socket and cannot know.
-    if (!connection.shares_memory) {
+    if (!connection.shares_memory && !vm_memory) {
       snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
     }
     const Ready& ready = *devices_[index]->info;

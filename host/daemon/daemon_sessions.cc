@@ -62,7 +62,7 @@ void Daemon::OnHello(Connection connection, const wire::Hello& hello) {
   const bool status = hello.purpose == wire::kPurposeStatus;
   if (hello.purpose == wire::kPurposeQuery || status) {
     if (pool_ != nullptr && !status) return pool_->Query(std::move(connection), hello);
-    return AnswerQuery(std::move(connection), status);
+    return AnswerQuery(std::move(connection), hello);
   }
   if (hello.purpose == wire::kPurposeResume) return OnResume(std::move(connection), hello);
   if (hello.purpose != wire::kPurposeSession) {
@@ -187,7 +187,10 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   // What passes descriptors ends at this daemon, whatever the guest believes.
   uint32_t& features = open.hello.features;
   if (!connection.shares_memory) features &= ~wire::kFeatureRings;
-  if ((features & wire::kFeatureRings) != 0 || pool_ != nullptr) features &= ~wire::kFeatureResume;
+  std::shared_ptr<VmLoan> loan = LendRings(connection, hello, &open.vm_rings_offset);
+  if (loan == nullptr) features &= ~wire::kFeatureVmMemory;
+  constexpr uint32_t kShares = wire::kFeatureRings | wire::kFeatureVmMemory;
+  if ((features & kShares) != 0 || pool_ != nullptr) features &= ~wire::kFeatureResume;
   const bool resumes = (features & wire::kFeatureResume) != 0;
   // Up to 256 bytes come whole or not at all. Source: getrandom(2).
   if (resumes) {
@@ -195,8 +198,15 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   }
   open.window_base = window->base;
   open.window_bytes = window->bytes;
-  open.shared_host_bytes = connection.shares_memory && !resumes ? kWindowSharedHostBytes : 0;
-  const absl::Status sent = slot->worker->control().Send(open, connection.fd.get());
+  const bool shares = (connection.shares_memory || loan != nullptr) && !resumes;
+  open.shared_host_bytes = shares ? kWindowSharedHostBytes : 0;
+  absl::Status sent;
+  if (loan != nullptr) {
+    GiveVmMemory memory;
+    memory.session = open.session;
+    sent = slot->worker->control().Send(memory, loan->file().fd());
+  }
+  if (sent.ok()) sent = slot->worker->control().Send(open, connection.fd.get());
   if (!sent.ok()) {
     device->windows.Return(*window);
     return Refuse(std::move(connection), wire::kWelcomeRefused,
@@ -215,6 +225,7 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   session.assembly = connection.assembly;
   session.vgpu = connection.vgpu;
   session.why = connection.why;
+  session.loan = std::move(loan);
   if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
   session.worker = slot->worker;
   session.weight = open.weight;
@@ -280,6 +291,7 @@ void Daemon::EndSession(SessionEnded ended) {
     pool_->Record(identity.application, {*device.info, *device.speed}, ended);
   }
   WorkerProcess* worker = session.worker;
+  if (ended.stuck != 0 && worker != nullptr) KeepLoan(session, worker->pid());
   const auto recovery = recoveries_.find(ended.session);
   sessions_.erase(it);
   if (recovery != recoveries_.end()) EndRecovery(recovery);

@@ -98,7 +98,7 @@ absl::Status Daemon::OpenTenantDoors() {
 absl::Status Daemon::OpenVmDoors() {
   if (options_.vm_folder.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<VmOptions> wanted,
-                   ReadVmFiles(options_.vm_folder, options_.vm_socket_folder));
+                   ReadVmFiles(options_.vm_folder, options_.vm_defaults));
   std::map<std::string, bool> keep;
   for (const VmOptions& vm : options_.vms) keep[vm.name] = true;
   for (const VmOptions& vm : wanted) {
@@ -117,7 +117,7 @@ absl::Status Daemon::OpenVmDoors() {
   absl::Status status = absl::OkStatus();
   for (const VmOptions& vm : wanted) {
     if (vm_doors_->vms().contains(vm.name)) {
-      vm_doors_->Change(vm);
+      status.Update(vm_doors_->Change(vm));
     } else {
       const absl::Status added = vm_doors_->Add(vm);  // the others' doors open all the same
       status.Update(added);

@@ -59,6 +59,11 @@ void Describe(Coder& coder, State& state) {
     coder.Bytes(vm.tenant);
     coder.Each(vm.vgpus, [&](auto& vgpus) { coder.Number(vgpus); });
     DescribeVsockDevice(coder, vm.device);
+    coder.Each(vm.memory, [&](auto& memory) {
+      coder.Bytes(memory.path);
+      coder.Number(memory.bytes);
+      coder.Number(memory.file);
+    });
   });
   coder.Each(state.greetings, [&](auto& greeting) {
     coder.Number(greeting.socket);
@@ -110,6 +115,10 @@ void Describe(Coder& coder, State& state) {
     coder.Number(session.stage);
     coder.Struct(session.told);
     coder.Struct(session.usage);
+    coder.Each(session.parts, [&](auto& part) {
+      coder.Number(part.offset);
+      coder.Number(part.bytes);
+    });
   });
   coder.Number(state.next_session);
   coder.Each(state.totals, [&](auto& totals) {
@@ -177,6 +186,10 @@ std::string WhatIsWrong(const DaemonState& state) {
   for (const DaemonState::Vm& vm : state.vms) {
     if (!vms.insert(vm.name).second || vm.vgpus.size() > 1) return "a VM";
     if (vm.device.listener == DaemonState::kNone) return "a VM without its socket";
+    if (vm.memory.size() > 1) return "a VM's memory";
+    for (const DaemonState::VmMemory& memory : vm.memory) {
+      if (memory.file == DaemonState::kNone || memory.path.empty()) return "a VM's memory";
+    }
   }
   if (state.vms.size() > kVmsMax) return "too many VMs";
   for (const DaemonState::Greeting& greeting : state.greetings) {
@@ -249,6 +262,7 @@ std::vector<int> DescriptorsOf(const DaemonState& state) {
   add(state.vsock);
   for (const DaemonState::Vm& vm : state.vms) {
     for (const int descriptor : vhost_user::DescriptorsOf(vm.device)) add(descriptor);
+    for (const DaemonState::VmMemory& memory : vm.memory) add(memory.file);
   }
   for (const DaemonState::Greeting& greeting : state.greetings) add(greeting.socket);
   for (const DaemonState::Worker& worker : state.workers) add(worker.control);

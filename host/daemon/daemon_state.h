@@ -26,7 +26,7 @@
 namespace consort::host {
 
 // One more whenever the fields change.
-inline constexpr uint64_t kDaemonStateVersion = 3;
+inline constexpr uint64_t kDaemonStateVersion = 4;
 
 struct DaemonState {
   static constexpr int kNone = -1;  // no descriptor
@@ -53,6 +53,13 @@ struct DaemonState {
   std::vector<Listening> admin;    // one or none
   std::vector<Listening> metrics;  // likewise
 
+  // What a VM shares with this host.
+  struct VmMemory {
+    std::string path;
+    uint64_t bytes = 0;
+    int file = kNone;
+  };
+
   // A VM's vsock device, with the VM on it if one runs.
   struct Vm {
     std::string name;
@@ -60,6 +67,7 @@ struct DaemonState {
     std::string tenant;           // as VmOptions has it
     std::vector<uint32_t> vgpus;  // one or none
     vhost_user::VsockDeviceState device;
+    std::vector<VmMemory> memory;  // one or none
   };
   std::vector<Vm> vms;
 
@@ -123,6 +131,12 @@ struct DaemonState {
     uint32_t stage = 0;   // Daemon's
     SessionEnded told;
     SessionUsage usage;
+    // Of its VM's memory.
+    struct Part {
+      uint64_t offset = 0;
+      uint64_t bytes = 0;
+    };
+    std::vector<Part> parts;
   };
   std::vector<Session> sessions;
   uint64_t next_session = 1;

@@ -78,8 +78,9 @@ DaemonState Whole() {
   state.vsock = 7;
   state.admin = {{"/run/admin.sock", "", 8, 9}};
   state.metrics = {{"127.0.0.1:9825", "", 10, DaemonState::kNone}};
-  state.vms = {{"web-1", "/run/vms/web-1.sock", "web", {2}, Device()},
-               {"idle", "/run/vms/idle.sock", "", {}, {49, {}}}};
+  state.vms = {
+      {"web-1", "/run/vms/web-1.sock", "web", {2}, Device(), {}},
+      {"idle", "/run/vms/idle.sock", "", {}, {49, {}}, {{"/dev/shm/consort-idle", 64 << 20, 51}}}};
   state.greetings = {{50, "web", "web-1", 2, "vhost-user", "port 1001", true, "CNST", "no"}};
   state.devices.resize(2);
   SetText(state.devices[1].info.snapshot.name, "Two");
@@ -97,6 +98,7 @@ DaemonState Whole() {
   session.started = 123;
   session.told.calls = 4;
   session.usage.calls = 9;
+  session.parts = {{65536, 100}, {131072, 4096}};
   state.sessions = {session};
   state.next_session = 9;
   state.totals = {{"web", "train", 1, 5, 1, session.usage}};
@@ -124,10 +126,12 @@ TEST(DaemonState, IsReadAsItWasWritten) {
   EXPECT_EQ(read->terms[0].rates, state.terms[0].rates);
   EXPECT_THAT(DescriptorsOf(*read),
               ::testing::UnorderedElementsAre(3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, 41, 42, 43, 44,
-                                              45, 46, 47, 48, 49, 50, 90));
+                                              45, 46, 47, 48, 49, 50, 51, 90));
   EXPECT_EQ(read->vms[0].device, state.vms[0].device);
   EXPECT_EQ(read->vms[0].vgpus, state.vms[0].vgpus);
   EXPECT_TRUE(read->vms[1].device.frontends.empty());
+  EXPECT_EQ(read->vms[1].memory[0].path, "/dev/shm/consort-idle");
+  EXPECT_EQ(read->sessions[0].parts[1].offset, 131072u);
   EXPECT_EQ(read->greetings[0].input, "CNST");
   EXPECT_TRUE(vhost_user::Check(read->vms[0].device).ok());
 }
@@ -137,7 +141,7 @@ TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
   bytes[8] ^= std::byte{64};
   const auto read = DecodeDaemonState(bytes);
   EXPECT_TRUE(absl::IsFailedPrecondition(read.status())) << read.status();
-  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 67, this one reads 3"));
+  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 68, this one reads 4"));
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("when no application runs"));
 }
 
@@ -190,6 +194,8 @@ TEST(DaemonState, ThatContradictsItselfIsRefused) {
       },
       [](DaemonState* state) { state->vms[1].device.listener = DaemonState::kNone; },
       [](DaemonState* state) { state->vms[1].device.listener = 40; },
+      [](DaemonState* state) { state->vms[1].memory[0].file = DaemonState::kNone; },
+      [](DaemonState* state) { state->vms[1].memory.push_back(state->vms[1].memory[0]); },
       [](DaemonState* state) { state->greetings[0].socket = DaemonState::kNone; },
       [](DaemonState* state) { state->greetings[0].input.resize(sizeof(wire::Hello)); },
       [](DaemonState* state) { state->events.resize(kEventsMax + 1); },

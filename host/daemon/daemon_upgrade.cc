@@ -63,12 +63,22 @@ absl::Status Daemon::MayUpgrade() const {
   if (tasks_.running() != 0) {
     return absl::UnavailableError("a checkpoint is being written or read; try again later");
   }
+  if (!kept_loans_.empty()) {
+    return absl::UnavailableError(
+        "a worker that has memory of a virtual machine has not ended; try again when it has");
+  }
   for (const auto& device : devices_) {
     if (moves_.AnyFrom(device->index)) {
       return absl::UnavailableError("an application is being moved; try again later");
     }
   }
   for (const auto& [id, session] : sessions_) {
+    if (session.loan != nullptr &&
+        &session.loan->file() != vm_doors_->MemoryOf(session.identity.vm).get()) {
+      return absl::UnavailableError(
+          absl::StrCat("programs of VM ", session.identity.vm,
+                       ", which is gone, use its memory; try again when none runs"));
+    }
     if (session.stage == Session::Stage::kHeld) {
       return absl::FailedPreconditionError(
           absl::StrCat(PrintableName(session.identity.application),
@@ -190,6 +200,11 @@ DaemonState Daemon::State() const {
   for (const auto& [id, session] : sessions_) {
     DaemonState::Session& out = state.sessions.emplace_back();
     out.open = session.open;
+    if (session.loan != nullptr) {
+      for (const auto& [offset, bytes] : session.loan->parts()) {
+        out.parts.push_back({offset, bytes});
+      }
+    }
     out.tenant = session.identity.tenant;
     out.vm = session.identity.vm;
     out.front_door = session.identity.front_door;
@@ -400,6 +415,7 @@ absl::Status Daemon::RestoreDoors(const DaemonState& state, InheritedFds* fds) {
     LOG(ERROR) << "after the upgrade: " << restored.message();
     events_.Add(EventLevel::kError, PrintableName(std::string(restored.message())));
   }
+  RETURN_IF_ERROR(RestoreLoans(state));
   for (const DaemonState::Greeting& greeting : state.greetings) {
     greeter_.Restore(greeting, fds->Take(greeting.socket));
   }

@@ -177,7 +177,8 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                       "--device cpu runs without a GPU"
                                     : "")));
     }
-  } else if (!OnKeeperPacket(packet) && !OnPeerPacket(packet)) {
+  } else if (!OnKeeperPacket(packet) && !OnPeerPacket(packet) &&
+             !OnVmMemoryPacket(worker, packet)) {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";
     worker->Kill();
@@ -274,6 +275,7 @@ void Daemon::OnGone(WorkerProcess* worker) {
   std::vector<SessionEnded> lost;
   for (const auto& [id, session] : sessions_) {
     if (session.worker != worker) continue;
+    KeepLoan(session, worker->pid());
     SessionEnded ended;
     ended.session = id;
     ended.started_unix_seconds = session.started_unix_seconds;
@@ -328,6 +330,7 @@ void Daemon::OnChildSignal() {
       continue;
     }
     children_.erase(pid);
+    kept_loans_.erase(pid);
     if (WIFSIGNALED(status)) {
       LOG(INFO) << "worker " << pid << " ended by signal " << WTERMSIG(status);
     } else {

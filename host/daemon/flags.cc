@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gpool/certificates.h"
+#include "host/daemon/vm_files.h"
 #include "host/limits.h"
 #include "host/memory/size_text.h"
 #include "host/scheduler/scheduler.h"
@@ -129,7 +130,10 @@ std::string TakeVm(const std::string& value, std::vector<VmOptions>* vms) {
   if (equals == std::string::npos || equals == 0 || equals + 1 == value.size())
     return "wants NAME=PATH, not " + value;
   if (vms->size() == kVmsMax) return absl::StrCat("at most ", kVmsMax, " VMs");
-  vms->push_back({value.substr(0, equals), value.substr(equals + 1), {}, {}});
+  VmOptions vm;
+  vm.name = value.substr(0, equals);
+  vm.socket_path = value.substr(equals + 1);
+  vms->push_back(std::move(vm));
   return "";
 }
 
@@ -179,7 +183,20 @@ void AddDoors(CLI::App* app, Said* said) {
              &options->vm_folder);
   group.Text("--vm-sockets", "FOLDER",
              "where the sockets of those are made (default: vms beside\n--socket)",
-             &options->vm_socket_folder);
+             &options->vm_defaults.socket_folder);
+  group.Checked("--vm-memory", "SIZE",
+                "that each VM shares with this host, where its file says\n"
+                "nothing else (default none; docs/howto/qemu.md)",
+                [=](const std::string& value) -> std::string {
+                  const std::optional<Bytes> size = ParseSize(value);
+                  if (value != "0" && (!size.has_value() || !IsVmMemorySize(*size)))
+                    return absl::StrCat("wants ", kVmMemorySizes, ", or 0, not ", value);
+                  options->vm_defaults.shared_memory = size.value_or(0);
+                  return "";
+                });
+  group.Text("--vm-memory-files", "FOLDER",
+             "where the files of that memory are made, in memory\n(default /dev/shm)",
+             &options->vm_defaults.memory_folder);
   group.Checked("--vm-group", "GROUP",
                 "may connect to the VMs' sockets, beside consortd's own user",
                 [=](const std::string& value) -> std::string {
@@ -399,8 +416,17 @@ std::string Complete(Said* said) {
   if (said->admin_socket.empty())
     said->admin_socket = std::filesystem::path(socket).replace_extension(".admin.sock");
   if (said->admin_socket != "off") options->admin.socket_path = said->admin_socket;
-  if (options->vm_socket_folder.empty())
-    options->vm_socket_folder = std::filesystem::path(socket).replace_filename("vms");
+  if (options->vm_defaults.socket_folder.empty())
+    options->vm_defaults.socket_folder = std::filesystem::path(socket).replace_filename("vms");
+  for (VmOptions& vm : options->vms) {
+    vm.shared_memory = options->vm_defaults.shared_memory;
+    vm.memory_path = VmMemoryPath(options->vm_defaults, vm.name);
+    if (vm.shared_memory != 0 && !IsVmName(vm.name)) {
+      return absl::StrCat("--vm ", vm.name,
+                          ": with --vm-memory a name has letters, digits, . _ - only, at most ",
+                          kVmNameBytesMax);
+    }
+  }
   options->tenants_path = said->tenants_path.empty() ? kTenantsPath : said->tenants_path;
   auto tenants = ReadTenants(options->tenants_path);
   if (tenants.ok()) {

@@ -22,6 +22,15 @@ struct VmOptions {
   std::string socket_path;        // that QEMU's vhost-user-vsock device connects to
   std::string tenant;             // who pays; empty: the machine's own name
   std::optional<uint32_t> vgpus;  // how many of the host's devices it sees; none: all
+  Bytes shared_memory = 0;        // IsVmMemorySize (vm_memory_file.h), or none
+  std::string memory_path;        // of the file that QEMU gives it as shared memory
+};
+
+// What VMs have that say nothing else.
+struct VmDefaults {
+  std::string socket_folder;  // of the sockets of those that are named in files
+  std::string memory_folder = "/dev/shm";
+  Bytes shared_memory = 0;
 };
 
 struct AdminOptions {
@@ -57,8 +66,8 @@ struct DaemonOptions {
   DaemonCommand command;
   std::string socket_path;  // of local applications
   std::vector<VmOptions> vms;
-  std::string vm_folder;          // of the files of more VMs (vm_files.h); empty: none
-  std::string vm_socket_folder;   // of the sockets of those
+  std::string vm_folder;  // of the files of more VMs (vm_files.h); empty: none
+  VmDefaults vm_defaults;
   std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
   std::string device = "auto";                            // auto, cpu, nvidia or none

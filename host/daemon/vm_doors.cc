@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "host/limits.h"
 #include "vmsock/wire/handshake.h"
 
@@ -95,9 +96,37 @@ absl::Status VmDoors::Add(const VmOptions& vm) {
     return absl::Status(device.status().code(),
                         absl::StrCat("VM ", vm.name, ": ", device.status().message()));
   }
+  RETURN_IF_ERROR(UpdateMemory(vm));
   Start(vm, *std::move(device));
   LOG(INFO) << "VM " << vm.name << ": vhost-user vsock device on " << vm.socket_path;
   return absl::OkStatus();
+}
+
+absl::Status VmDoors::UpdateMemory(const VmOptions& vm) {
+  const std::shared_ptr<VmMemoryFile> present = MemoryOf(vm.name);
+  if ((present != nullptr ? present->bytes() : 0) == vm.shared_memory) return absl::OkStatus();
+  if (present != nullptr && present->lent_bytes() != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("VM ", vm.name, ": programs of it use its shared memory of ",
+                     present->bytes() / kMiB, " MiB, which stays; try again when none runs"));
+  }
+  memories_.erase(vm.name);
+  if (present != nullptr) present->Unlink();
+  if (vm.shared_memory == 0) return absl::OkStatus();
+  auto made = VmMemoryFile::Create({vm.memory_path, vm.shared_memory, group_});
+  if (!made.ok()) {
+    return absl::Status(made.status().code(),
+                        absl::StrCat("VM ", vm.name, ": ", made.status().message()));
+  }
+  memories_[vm.name] = *std::move(made);
+  LOG(INFO) << "VM " << vm.name << ": shared memory of " << vm.shared_memory / kMiB << " MiB in "
+            << vm.memory_path;
+  return absl::OkStatus();
+}
+
+std::shared_ptr<VmMemoryFile> VmDoors::MemoryOf(const std::string& name) const {
+  const auto it = memories_.find(name);
+  return it != memories_.end() ? it->second : nullptr;
 }
 
 vhost_user::VsockDeviceOptions VmDoors::OptionsOf(const VmOptions& vm) const {
@@ -150,6 +179,9 @@ std::vector<DaemonState::Vm> VmDoors::Save() const {
     state.tenant = vm.tenant;
     if (vm.vgpus.has_value()) state.vgpus = {*vm.vgpus};
     state.device = door.device->Save();
+    if (const auto memory = MemoryOf(name); memory != nullptr) {
+      state.memory = {{memory->path(), memory->bytes(), memory->fd()}};
+    }
   }
   return states;
 }
@@ -160,6 +192,14 @@ absl::Status VmDoors::Restore(const DaemonState::Vm& state, InheritedFds* fds) {
   vm.socket_path = state.socket_path;
   vm.tenant = state.tenant;
   if (!state.vgpus.empty()) vm.vgpus = state.vgpus.front();
+  for (const DaemonState::VmMemory& memory : state.memory) {
+    auto adopted = VmMemoryFile::Adopt(memory.path, memory.bytes, fds->Take(memory.file));
+    // Without it its programs' sessions could not be told apart from others'.
+    RETURN_IF_ERROR(adopted.status());
+    vm.memory_path = memory.path;
+    vm.shared_memory = memory.bytes;
+    memories_[vm.name] = *std::move(adopted);
+  }
   auto device = vhost_user::VsockDevice::Restore(OptionsOf(vm), HandlerOf(vm), state.device, fds);
   if (device.ok()) {
     Start(vm, *std::move(device));
@@ -177,7 +217,10 @@ absl::Status VmDoors::Restore(const DaemonState::Vm& state, InheritedFds* fds) {
   return status;
 }
 
-void VmDoors::Change(const VmOptions& vm) { shared_->vms.at(vm.name) = vm; }
+absl::Status VmDoors::Change(const VmOptions& vm) {
+  shared_->vms.at(vm.name) = vm;
+  return UpdateMemory(vm);
+}
 
 void VmDoors::Remove(const std::string& name) {
   const auto it = doors_.find(name);
@@ -186,6 +229,8 @@ void VmDoors::Remove(const std::string& name) {
   it->second.thread.join();
   doors_.erase(it);
   shared_->vms.erase(name);
+  if (const auto memory = MemoryOf(name); memory != nullptr) memory->Unlink();
+  memories_.erase(name);
   LOG(INFO) << "VM " << name << ": its vsock device is closed";
 }
 

@@ -23,6 +23,7 @@
 #include "host/daemon/event_loop.h"
 #include "host/daemon/front_doors.h"
 #include "host/daemon/options.h"
+#include "host/daemon/vm_memory_file.h"
 #include "vmsock/vhost_user/vsock_device.h"
 
 namespace consort::host {
@@ -35,10 +36,13 @@ class VmDoors {
   // Ends the devices and waits for their threads.
   ~VmDoors();
 
-  // Opens the VM's device. Errors name the VM; one of that name may not be there.
+  // Opens the VM's device, and makes its shared memory. Errors name the VM; one of that name may
+  // not be there.
   absl::Status Add(const VmOptions& vm);
-  // From now on the VM's connections have this tenant and so many devices; its socket stays.
-  void Change(const VmOptions& vm);
+  // From now on the VM's connections have this tenant and so many devices; its socket stays. Other
+  // shared memory is made when no program uses what there is, for the VM's next start. An error
+  // names the VM.
+  absl::Status Change(const VmOptions& vm);
   // Ends the VM's device. A running VM is without it until it is started again.
   void Remove(const std::string& name);
 
@@ -51,6 +55,9 @@ class VmDoors {
   // The VM's device goes on where it was. Takes its descriptors from `fds`. An error names the VM:
   // its device begins anew, and a running VM is without it until it is started again.
   absl::Status Restore(const DaemonState::Vm& state, InheritedFds* fds);
+
+  // Null: the VM has none, or is not there.
+  std::shared_ptr<VmMemoryFile> MemoryOf(const std::string& name) const;
 
   // By name.
   const std::map<std::string, VmOptions>& vms() const { return shared_->vms; }
@@ -81,11 +88,15 @@ class VmDoors {
   vhost_user::ConnectHandler HandlerOf(const VmOptions& vm) const;
   void Start(const VmOptions& vm, std::unique_ptr<vhost_user::VsockDevice> device);
   static void Run(const std::string& name, Door* door);
+  // Makes the VM's shared memory what `vm` says.
+  absl::Status UpdateMemory(const VmOptions& vm);
 
   EventLoop* const loop_;
   const std::optional<gid_t> group_;
   const std::shared_ptr<Shared> shared_;
   std::map<std::string, Door> doors_;
+  // By name. Shared with the sessions that have parts of one (VmLoan).
+  std::map<std::string, std::shared_ptr<VmMemoryFile>> memories_;
 };
 
 }  // namespace consort::host

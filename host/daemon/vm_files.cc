@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
+#include "host/memory/size_text.h"
 
 namespace consort::host {
 namespace {
@@ -45,10 +46,19 @@ absl::Status ReadVmFile(const std::string& path, VmOptions* vm) {
         return Wrong(path, value.source(), absl::StrCat("vgpus must be from 1 to ", kDevicesMax));
       }
       vm->vgpus = static_cast<uint32_t>(*vgpus);
+    } else if (key == "shared_memory") {
+      const auto text = value.value_exact<std::string>();
+      const std::optional<Bytes> size = text.has_value() ? ParseSize(*text) : std::nullopt;
+      if (text != "0" && (!size.has_value() || !IsVmMemorySize(*size))) {
+        return Wrong(
+            path, value.source(),
+            absl::StrCat("shared_memory must be ", kVmMemorySizes, ", in quotes, or \"0\""));
+      }
+      vm->shared_memory = size.value_or(0);
     } else {
-      return Wrong(
-          path, key.source(),
-          absl::StrCat("unknown key ", std::string(key.str()), "; there are tenant and vgpus"));
+      return Wrong(path, key.source(),
+                   absl::StrCat("unknown key ", std::string(key.str()),
+                                "; there are tenant, vgpus and shared_memory"));
     }
   }
   return absl::OkStatus();
@@ -62,8 +72,12 @@ bool IsVmName(std::string_view name) {
                      [](char c) { return IsAlnum(c) || c == '.' || c == '_' || c == '-'; });
 }
 
+std::string VmMemoryPath(const VmDefaults& defaults, std::string_view name) {
+  return absl::StrCat(defaults.memory_folder, "/consort-", std::string(name));
+}
+
 absl::StatusOr<std::vector<VmOptions>> ReadVmFiles(const std::string& folder,
-                                                   const std::string& socket_folder) {
+                                                   const VmDefaults& defaults) {
   std::vector<VmOptions> vms;
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
@@ -76,7 +90,9 @@ absl::StatusOr<std::vector<VmOptions>> ReadVmFiles(const std::string& folder,
           it->path().string(), ": a machine's name has letters, digits, . _ - only, at most ",
           kVmNameBytesMax));
     }
-    vm.socket_path = absl::StrCat(socket_folder, "/", vm.name, ".sock");
+    vm.socket_path = absl::StrCat(defaults.socket_folder, "/", vm.name, ".sock");
+    vm.memory_path = VmMemoryPath(defaults, vm.name);
+    vm.shared_memory = defaults.shared_memory;
     RETURN_IF_ERROR(ReadVmFile(it->path(), &vm));
     vms.push_back(std::move(vm));
   }

@@ -4,6 +4,8 @@
 // A folder, one file NAME.toml a machine; consortctl writes them, and a person may:
 //   tenant = "research"   # who pays; the machine's own name if left out
 //   vgpus = 1             # how many of the host's devices it sees; all if left out
+//   shared_memory = "256MiB"   # that it shares with the host; "0": none, as --vm-memory if left
+//   out
 // NAME is of letters, digits, '.', '_' and '-', begins with a letter or digit and has at most
 // kVmNameBytesMax of them.
 // Its socket is NAME.sock in the folder of the VMs' sockets. Plain functions.
@@ -27,7 +29,10 @@ bool IsVmName(std::string_view name);
 // The machines of `folder`, by name. Files of other endings are passed over; a folder that is not
 // there has none. kInvalidArgument: file, line and what is wrong; nothing is taken from any file.
 absl::StatusOr<std::vector<VmOptions>> ReadVmFiles(const std::string& folder,
-                                                   const std::string& socket_folder);
+                                                   const VmDefaults& defaults);
+
+// Where the shared memory of the machine of that name lies.
+std::string VmMemoryPath(const VmDefaults& defaults, std::string_view name);
 
 }  // namespace consort::host
 

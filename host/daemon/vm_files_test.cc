@@ -24,8 +24,14 @@ class VmFilesTest : public ::testing::Test {
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
   }
+  static VmDefaults Defaults() {
+    VmDefaults defaults;
+    defaults.socket_folder = "/run/x";
+    defaults.shared_memory = 64 * kMiB;
+    return defaults;
+  }
   std::string Error() const {
-    return std::string(ReadVmFiles(folder_, "/run/x").status().message());
+    return std::string(ReadVmFiles(folder_, Defaults()).status().message());
   }
   std::string folder_;
 };
@@ -34,7 +40,7 @@ TEST_F(VmFilesTest, ReadsMachinesByName) {
   Write("web-2.toml", "tenant = \"research\"\nvgpus = 2\n");
   Write("web-1.toml", "");
   Write("web-3.toml.bak", "nonsense");
-  const auto vms = ReadVmFiles(folder_, "/run/x");
+  const auto vms = ReadVmFiles(folder_, Defaults());
   ASSERT_TRUE(vms.ok()) << vms.status();
   ASSERT_EQ(vms->size(), 2u);
   EXPECT_EQ((*vms)[0].name, "web-1");
@@ -45,8 +51,24 @@ TEST_F(VmFilesTest, ReadsMachinesByName) {
   EXPECT_EQ((*vms)[1].vgpus, 2u);
 }
 
+TEST_F(VmFilesTest, SharedMemoryIsWhatTheFileSaysOrElseAllHave) {
+  Write("a.toml", "shared_memory = \"1GiB\"\n");
+  Write("b.toml", "shared_memory = \"0\"\n");
+  Write("c.toml", "");
+  const auto vms = ReadVmFiles(folder_, Defaults());
+  ASSERT_TRUE(vms.ok()) << vms.status();
+  EXPECT_EQ((*vms)[0].shared_memory, kGiB);
+  EXPECT_EQ((*vms)[1].shared_memory, 0u);
+  EXPECT_EQ((*vms)[2].shared_memory, 64 * kMiB);
+  EXPECT_EQ((*vms)[2].memory_path, "/dev/shm/consort-c");
+  for (const char* wrong : {"\"8MiB\"", "\"48MiB\"", "\"128GiB\"", "\"much\"", "64"}) {
+    Write("a.toml", std::string("shared_memory = ") + wrong + "\n");
+    EXPECT_THAT(Error(), HasSubstr("a.toml:1: shared_memory must be a power of two from 16MiB"));
+  }
+}
+
 TEST_F(VmFilesTest, NoFolderIsNoMachine) {
-  const auto vms = ReadVmFiles(folder_ + "/nothing", "/run/x");
+  const auto vms = ReadVmFiles(folder_ + "/nothing", Defaults());
   ASSERT_TRUE(vms.ok()) << vms.status();
   EXPECT_TRUE(vms->empty());
 }

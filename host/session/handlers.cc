@@ -639,15 +639,19 @@ CUresult Session::HostAlloc(const wire::FrameHeader& header, const wire::HostAll
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if ((request.flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (shared_host_ == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  UniqueFd memory;
-  const CUresult result = shared_host_->Allocate(request.bytes, &reply->address, &memory);
+  const CUresult result = shared_host_->Allocate(request.bytes, &reply->address);
   if (result != CUDA_SUCCESS) return result;
-  if (!channel_->SendDescriptor(memory.get())) {
+  if (!ShowShare(*shared_host_->Find(reply->address), &reply->offset)) {
     NoteResult(shared_host_->Free(reply->address), "HostAlloc");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   host_allocations_.emplace(reply->address, header.value);
   return CUDA_SUCCESS;
+}
+
+bool Session::ShowShare(const SharedHost::Share& share, uint64_t* offset) {
+  *offset = share.offset;
+  return channel_->passes_descriptors() ? channel_->SendDescriptor(share.memory) : share.lent;
 }
 
 CUresult Session::HostAdopt(const wire::FrameHeader& header, const wire::HostAdoptRequest& request,
@@ -772,7 +776,7 @@ CUresult Session::ManagedShare(const wire::FrameHeader&, const wire::ManagedShar
   const std::optional<SharedHost::Share> share =
       shared_host_->Find(modules_.ManagedOf(request.library));
   if (!share.has_value()) return CUDA_ERROR_NOT_FOUND;
-  if (!channel_->SendDescriptor(share->memory)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!ShowShare(*share, &reply->offset)) return CUDA_ERROR_OUT_OF_MEMORY;
   reply->address = share->address;
   reply->bytes = share->bytes;
   return CUDA_SUCCESS;

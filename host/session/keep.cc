@@ -104,6 +104,8 @@ absl::Status Session::WriteRecord(const ChannelHandover& channel) {
   if (objects_changed_ || (device_used_ && !variables_.empty())) {
     SessionState state;
     state.rings = true;
+    state.rings_in_vm = channel.in_vm;
+    state.rings_offset = channel.memory_offset;
     state.request_ring_bytes = channel.request_ring_bytes;
     state.reply_ring_bytes = channel.reply_ring_bytes;
     RETURN_IF_ERROR(DescribeObjects(variables_, &state));
@@ -259,6 +261,8 @@ absl::Status Session::GoOn(MoveLink* link) {
         });
       }));
   ChannelHandover handover;
+  handover.in_vm = state.rings_in_vm;
+  handover.memory_offset = state.rings_offset;
   handover.request_ring_bytes = state.request_ring_bytes;
   handover.reply_ring_bytes = state.reply_ring_bytes;
   handover.received = resting.position.received;

@@ -40,9 +40,8 @@ class ManagedVariables {
     // Once a library: the driver loads one.
     if (taken_ != 0) return nullptr;
     *fresh = given_ == 0 ? 1 : 0;
-    UniqueFd unused;  // `memory_` has its own
     if (given_ != 0 ? !memory_->IsAllocation(given_) || !memory_->Covers(given_, bytes)
-                    : memory_->Allocate(bytes, &taken_, &unused) != CUDA_SUCCESS) {
+                    : memory_->Allocate(bytes, &taken_) != CUDA_SUCCESS) {
       return nullptr;
     }
     if (given_ != 0) taken_ = given_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session that comes from another worker, on the side that gets it. Its window is there already;
 // see move_link.h. Whatever fails here, the session goes on where it was.
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -63,6 +64,8 @@ absl::Status Session::Arrive(MoveLink* link) {
   restored.times.contents_nanos = lap();
   window_->NoteWriteAnywhere();
   ChannelHandover handover;
+  handover.in_vm = state.rings_in_vm;
+  handover.memory_offset = state.rings_offset;
   handover.request_ring_bytes = state.request_ring_bytes;
   handover.reply_ring_bytes = state.reply_ring_bytes;
   handover.received = state.received;
@@ -128,11 +131,14 @@ absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptor
   if (!state.shared_host.empty() && shared_host_ == nullptr) {
     return absl::InternalError("shared host memory without a place for it");
   }
+  if (state.rings_in_vm) {
+    UseVmMemory(UniqueFd(fcntl(descriptors->rings.get(), F_DUPFD_CLOEXEC, 0)));
+  }
   for (size_t i = 0; i < state.shared_host.size(); ++i) {
     const SessionState::SharedHostMemory& memory = state.shared_host[i];
-    const CUresult result =
-        shared_host_->TakeUp({memory.address, memory.bytes, memory.offset, -1, memory.number},
-                             std::move(descriptors->shared_host[i]));
+    const CUresult result = shared_host_->TakeUp(
+        {memory.address, memory.bytes, memory.offset, -1, memory.lent, memory.number},
+        std::move(descriptors->shared_host[i]));
     if (result != CUDA_SUCCESS) return fails("its pinned memory", result);
     host_allocations_.emplace(memory.address, memory.context);
   }

@@ -236,7 +236,9 @@ absl::Status Session::CheckMovable() {
   if (HasPeers()) return Stays("it uses memory of two devices together (peer access)");
   if (departure_.has_value() && departure_->leaves &&
       (open_.resume_token.empty() || rings_ || shared_host_ != nullptr)) {
-    return Stays("it shares memory with this host: only programs in virtual machines can leave it");
+    return Stays(
+        "it shares memory with this host: only programs in virtual machines that share none can "
+        "leave it");
   }
   for (const auto& [id, event] : user_events_) {
     if (event->shared != nullptr) return Stays("it shares memory or events by IPC");
@@ -283,6 +285,8 @@ absl::Status Session::DescribeTo(SessionState* state, BorrowedDescriptors* descr
   if (!channel_->Describe(&channel)) return absl::InternalError("its channel is not at rest");
   // A connection that ends here takes no memory along.
   state->rings = channel.memory >= 0 && !departure_->leaves;
+  state->rings_in_vm = channel.in_vm;
+  state->rings_offset = channel.memory_offset;
   state->request_ring_bytes = channel.request_ring_bytes;
   state->reply_ring_bytes = channel.reply_ring_bytes;
   state->received = channel.received;
@@ -331,7 +335,7 @@ absl::Status Session::DescribeObjects(const std::vector<Modules::Variable>& vari
       const auto owned = host_allocations_.find(share.address);
       state->shared_host.push_back({share.address, share.bytes, share.offset,
                                     owned == host_allocations_.end() ? 0 : owned->second,
-                                    share.number});
+                                    share.number, share.lent});
     }
   }
   state->reserved_bytes = memory_client_->reserved();

@@ -59,6 +59,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       open_(open),
       connection_(std::move(connection)),
       events_(driver_, CU_EVENT_DISABLE_TIMING),
+      vm_lender_(open.session),
       memory_client_(broker->Join(TermsOf(open))),
       residency_(std::make_unique<Residency>(memory_client_.get())),
       textures_(driver_),
@@ -121,7 +122,13 @@ bool Session::Run(SessionEnded* ended) {
   return clean;
 }
 
+void Session::UseVmMemory(UniqueFd file) {
+  vm_lender_.set_file(std::move(file));
+  if (shared_host_ != nullptr) shared_host_->LendBy(&vm_lender_);
+}
+
 void Session::Stop() {
+  vm_lender_.Stop();
   absl::MutexLock lock(&channel_mutex_);
   stop_ = true;
   if (channel_ != nullptr) channel_->Close();
@@ -170,6 +177,7 @@ absl::Status Session::Open() {
         SharedHost::Create(driver_, open_.window_base + device_bytes, open_.shared_host_bytes);
     status = shared.status();
     if (shared.ok()) shared_host_ = *std::move(shared);
+    if (shared.ok() && vm_lender_.file() >= 0) shared_host_->LendBy(&vm_lender_);
   }
   streams_.set_output(device_.set_stream_output(), &output_);
   if (status.ok() && !open_.partition.empty()) {
@@ -218,6 +226,9 @@ absl::Status Session::OpenChannel() {
   if (!open_.resume_token.empty()) welcome.features |= wire::kFeatureResume;
   HostChannelOptions options;
   options.conduit = ComesThroughConduit();
+  options.vm_memory = vm_lender_.file();
+  options.vm_rings_offset = open_.vm_rings_offset;
+  if (options.vm_memory >= 0) options.ring_sizes = kVmRingSizes;
   ASSIGN_OR_RETURN(HostChannel opened,
                    OpenHostChannel(std::move(connection_), open_.hello, welcome, options));
   UseChannel(std::move(opened));

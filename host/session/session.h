@@ -104,6 +104,12 @@ class Session final : private Handlers, private PendingSink {
   // The session may reach memory of others, and lend its own, by links that `consortd` makes.
   // Borrowed; before Run.
   void FindPeersBy(ControlSocket* consortd) { peers_by_ = consortd; }
+  // Before Run: of whom the session asks parts of its machine's memory, borrowed; and that memory,
+  // if another worker has not had the session before. Without: it has none.
+  void LendVmMemoryBy(ControlSocket* consortd) { vm_lender_.set_consortd(consortd); }
+  void UseVmMemory(UniqueFd file);
+  // consortd's answer. Any thread.
+  void TakeVmMemory(const VmMemoryLent& lent) { vm_lender_.Take(lent); }
 
   // Answers the Hello and serves until the guest leaves or Stop. Fills what was used, all but the
   // session's number. False: its work on the device did not end in time; the object must then not
@@ -264,6 +270,8 @@ class Session final : private Handlers, private PendingSink {
   absl::Status WriteRecord(const ChannelHandover& channel);
   // The guest is behind a vsock device that makes conduits (vmsock/conduit.h).
   bool ComesThroughConduit() const;
+  // Lets the guest see it, with the reply that tells `offset`. False: it cannot.
+  bool ShowShare(const SharedHost::Share& share, uint64_t* offset);
   absl::Status ReadVariables(SessionState* state);
   absl::Status CopyVariable(const std::function<CUresult(CUstream)>& copy);
   void KeepSharedHost(const SessionState& state);
@@ -640,6 +648,7 @@ class Session final : private Handlers, private PendingSink {
 
   // Destroyed in reverse: fences return their events to the pool, which goes last.
   EventPool events_;
+  VmLender vm_lender_;
   std::unique_ptr<MemoryClient> memory_client_;
   std::unique_ptr<Residency> residency_;
   std::unique_ptr<memmgr::AddressWindow> window_;

@@ -9,6 +9,8 @@ namespace {
 template <class Coder, class State>
 void Describe(Coder& coder, State& state) {
   coder.Number(state.rings);
+  coder.Number(state.rings_in_vm);
+  coder.Number(state.rings_offset);
   coder.Number(state.request_ring_bytes);
   coder.Number(state.reply_ring_bytes);
   coder.Number(state.received);
@@ -55,6 +57,7 @@ void Describe(Coder& coder, State& state) {
     coder.Number(memory.offset);
     coder.Number(memory.context);
     coder.Number(memory.number);
+    coder.Number(memory.lent);
   });
   coder.Number(state.reserved_bytes);
 }

@@ -22,11 +22,13 @@
 namespace consort::host {
 
 // Raised with every change of what is encoded.
-inline constexpr uint32_t kSessionStateVersion = 2;
+inline constexpr uint32_t kSessionStateVersion = 3;
 
 struct SessionState {
   // The channel: see ChannelHandover.
   bool rings = false;
+  bool rings_in_vm = false;
+  uint64_t rings_offset = 0;
   uint64_t request_ring_bytes = 0;
   uint64_t reply_ring_bytes = 0;
   uint64_t received = 0;
@@ -63,6 +65,7 @@ struct SessionState {
     uint64_t offset = 0;  // of its file
     uint32_t context = 0;
     uint64_t number = 0;  // see SharedHost::Share
+    bool lent = false;    // likewise
   };
   std::vector<SharedHostMemory> shared_host;  // in the order of their descriptors
   uint64_t reserved_bytes = 0;                // by consort_reserve

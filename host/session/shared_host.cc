@@ -47,10 +47,17 @@ SharedHost::~SharedHost() {
   munmap(Pointer(base_), bytes_);
 }
 
-CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) {
+CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > kSharedHostBytesPerSession) return CUDA_ERROR_OUT_OF_MEMORY;
   const Bytes rounded = AlignUp(bytes, kPageBytes);
+  if (lender_ != nullptr) {
+    const std::optional<Bytes> offset = lender_->Lend(rounded);
+    if (!offset.has_value()) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = Place({lender_->file(), *offset, rounded, true}, kPageBytes, address);
+    if (result != CUDA_SUCCESS) lender_->TakeBack(*offset, rounded);
+    return result;
+  }
   UniqueFd made(memfd_create("consort-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Sealed, so that the guest cannot shrink what this process and the device have mapped.
   if (!made.valid() || ftruncate(made.get(), static_cast<off_t>(rounded)) != 0 ||
@@ -58,13 +65,11 @@ CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory) 
     LOG(WARNING) << "shared host memory of " << rounded << " bytes: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const CUresult result = Place({made.get(), 0, rounded}, kPageBytes, address);
-  if (result == CUDA_SUCCESS) *memory = std::move(made);
-  return result;
+  return Place({made.get(), 0, rounded, false}, kPageBytes, address);
 }
 
 CUresult SharedHost::Adopt(int file, const wire::HostAdoptRequest& request, uint64_t* address) {
-  const Piece piece = {file, request.offset, request.bytes};
+  const Piece piece = {file, request.offset, request.bytes, false};
   const Bytes alignment = std::max<Bytes>(request.alignment, kPageBytes);
   struct stat about;
   if (piece.bytes == 0 || piece.bytes % kPageBytes != 0 || piece.offset % kPageBytes != 0 ||
@@ -98,7 +103,8 @@ CUresult SharedHost::Place(const Piece& piece, Bytes alignment, uint64_t* addres
   if (const uint64_t after = taken - before - wanted; after != 0) {
     pages_.Return(*first + before + wanted, after);
   }
-  const CUresult result = Fill(place, {piece.bytes, piece.offset, std::move(kept), next_number_++});
+  const CUresult result =
+      Fill(place, {piece.bytes, piece.offset, std::move(kept), next_number_++, piece.lent});
   if (result == CUDA_SUCCESS) *address = place;
   return result;
 }
@@ -110,7 +116,7 @@ CUresult SharedHost::Replace(uint64_t address, const Piece& piece) {
   if (result != CUDA_SUCCESS) return result;
   allocations_.erase(address);
   used_bytes_ -= piece.bytes;
-  return Fill(address, {piece.bytes, piece.offset, std::move(kept), next_number_++});
+  return Fill(address, {piece.bytes, piece.offset, std::move(kept), next_number_++, piece.lent});
 }
 
 CUresult SharedHost::Fill(uint64_t place, Allocation allocation) {
@@ -135,8 +141,8 @@ std::optional<SharedHost::Share> SharedHost::Find(uint64_t address) const {
   const auto found = allocations_.find(address);
   if (found == allocations_.end()) return std::nullopt;
   const Allocation& allocation = found->second;
-  return Share{address, allocation.bytes, allocation.offset, allocation.memory.get(),
-               allocation.number};
+  return Share{address,         allocation.bytes, allocation.offset, allocation.memory.get(),
+               allocation.lent, allocation.number};
 }
 
 CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {
@@ -148,7 +154,8 @@ CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   next_number_ = std::max(next_number_, share.number + 1);
-  return Fill(share.address, {share.bytes, share.offset, std::move(memory), share.number});
+  return Fill(share.address,
+              {share.bytes, share.offset, std::move(memory), share.number, share.lent});
 }
 
 CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset) {
@@ -188,12 +195,14 @@ bool SharedHost::Covers(uint64_t address, Bytes bytes) const {
 CUresult SharedHost::Free(uint64_t address) {
   const auto it = allocations_.find(address);
   if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
-  const Bytes bytes = it->second.bytes;
+  const Allocation freed = std::move(it->second);
+  const Bytes bytes = freed.bytes;
   allocations_.erase(it);
   used_bytes_ -= bytes;
   const CUresult result = driver_.cuMemHostUnregister(Pointer(address));
   if (result == CUDA_SUCCESS) {
     Unmap(address, bytes);
+    if (freed.lent && lender_ != nullptr) lender_->TakeBack(freed.offset, bytes);
   } else {
     LOG(WARNING) << "unregistering shared host memory failed: " << static_cast<int>(result);
   }

@@ -2,8 +2,9 @@
 // host/session/shared_host.h: host memory at one address in guest process, worker and device.
 //
 // It lies in the last part of the session's window. Each allocation is a memfd, mapped here,
-// registered with the driver, and handed to the guest as a descriptor; or a file of the guest,
-// which the guest has at another address. So pinned memory needs no copy on its way, and pointers
+// registered with the driver, and handed to the guest as a descriptor; or a part of the memory that
+// the guest's virtual machine shares with the host; or a file of the guest, which the guest has at
+// another address. So pinned memory needs no copy on its way, and pointers
 // to it mean the same everywhere. Owned by the session loop; calls need the worker's context.
 // Everything is released in the destructor.
 #ifndef CONSORT_HOST_SESSION_SHARED_HOST_H_
@@ -20,6 +21,7 @@
 #include "base/units.h"
 #include "gen/device/driver_table.h"
 #include "gen/wire/requests.h"
+#include "host/session/vm_lender.h"
 #include "memmgr/range_allocator.h"
 
 namespace consort::host {
@@ -34,10 +36,13 @@ class SharedHost {
   SharedHost(const SharedHost&) = delete;
   SharedHost& operator=(const SharedHost&) = delete;
 
-  // Allocates; `memory` is the descriptor for the guest, of the size rounded up to pages.
-  // CUDA_ERROR_INVALID_VALUE: 0 bytes. CUDA_ERROR_OUT_OF_MEMORY: kSharedHostBytesPerSession or the
-  // host's memory is used up. CUDA_ERROR_NOT_SUPPORTED: the device would see another address.
-  CUresult Allocate(Bytes bytes, uint64_t* address, UniqueFd* memory);
+  // From now on what is allocated is lent by `lender`, borrowed.
+  void LendBy(VmLender* lender) { lender_ = lender; }
+
+  // Allocates, rounded up to pages, all zero. CUDA_ERROR_INVALID_VALUE: 0 bytes.
+  // CUDA_ERROR_OUT_OF_MEMORY: kSharedHostBytesPerSession, the host's memory or the machine's part
+  // of it is used up. CUDA_ERROR_NOT_SUPPORTED: the device would see another address.
+  CUresult Allocate(Bytes bytes, uint64_t* address);
   // Takes in memory that the guest has mapped from a file, whole pages of it. The guest may shrink
   // the file: what this process then reads there ends it with SIGBUS, and nothing here does but the
   // driver's own copies of a few bytes. CUDA_ERROR_INVALID_VALUE: no regular file that long, no
@@ -54,9 +59,10 @@ class SharedHost {
   // An allocation as another worker needs it to give the same memory the same place.
   struct Share {
     uint64_t address = 0;
-    Bytes bytes = 0;   // whole pages
-    Bytes offset = 0;  // of its file
-    int memory = -1;   // borrowed
+    Bytes bytes = 0;    // whole pages
+    Bytes offset = 0;   // of its file
+    int memory = -1;    // borrowed
+    bool lent = false;  // of the virtual machine's memory
     // Never another allocation's of this session.
     uint64_t number = 0;
   };
@@ -75,6 +81,7 @@ class SharedHost {
     Bytes offset = 0;
     UniqueFd memory;
     uint64_t number = 0;
+    bool lent = false;
   };
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
   // Whole pages of a file.
@@ -82,6 +89,7 @@ class SharedHost {
     int memory = -1;  // borrowed
     Bytes offset = 0;
     Bytes bytes = 0;
+    bool lent = false;
   };
   // Puts `piece` into a free place, a multiple of `alignment`, and registers it.
   // CUDA_ERROR_OUT_OF_MEMORY: no place is left, or kSharedHostBytesPerSession.
@@ -94,6 +102,7 @@ class SharedHost {
   void Unmap(uint64_t address, Bytes bytes);
 
   const device::DriverTable& driver_;
+  VmLender* lender_ = nullptr;
   const uint64_t base_;
   const Bytes bytes_;
   memmgr::RangeAllocator pages_;

@@ -101,6 +101,21 @@ bool Worker::HandlePacket() {
     }
     return true;
   }
+  GiveVmMemory vm_memory;
+  if (packet.As(&vm_memory)) {
+    vm_memory_.session = vm_memory.session;
+    vm_memory_.file = std::move(packet.descriptor());
+    return true;
+  }
+  VmMemoryLent lent;
+  if (packet.As(&lent)) {
+    absl::MutexLock lock(&mutex_);
+    // Of one that has ended all goes back by itself.
+    if (Session* session = FindLocked(lent.session); session != nullptr) {
+      session->TakeVmMemory(lent);
+    }
+    return true;
+  }
   MemoryFetch fetch;
   if (packet.As(&fetch)) {
     FetchMemory(fetch);
@@ -236,6 +251,10 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   if (keeps_memory_) session->KeepBy(control_);
   if (chains_launches_) session->ChainLaunches();
   session->FindPeersBy(control_);
+  session->LendVmMemoryBy(control_);
+  if (vm_memory_.session == open.session && vm_memory_.file.valid()) {
+    session->UseVmMemory(std::move(vm_memory_.file));
+  }
   Session* borrowed = session.get();
   absl::MutexLock lock(&mutex_);
   Running& running = sessions_[open.session];
@@ -298,6 +317,7 @@ Session* Worker::FindLocked(uint64_t id) {
 void Worker::RunSession(Session* session, uint64_t id) {
   SessionEnded ended;
   const bool clean = session->Run(&ended);
+  ended.stuck = clean ? 0 : 1;
   std::unique_ptr<Session> owned;
   {
     absl::MutexLock lock(&mutex_);

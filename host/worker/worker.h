@@ -101,6 +101,11 @@ class Worker {
   // By tenant; kept when its last session has left, so that a new one does not begin with nothing
   // owed. The main thread's; sessions use what they were given.
   std::map<std::string, std::unique_ptr<RateLimit>> rates_;
+  // What GiveVmMemory brought, for the session that is opened next.
+  struct {
+    uint64_t session = 0;
+    UniqueFd file;
+  } vm_memory_;
 
   absl::Mutex mutex_;
   std::map<uint64_t, Running> sessions_ ABSL_GUARDED_BY(mutex_);

@@ -147,9 +147,11 @@ class Vm:
     """One QEMU. Thread safe but for start(): call it from a thread that lives as long as the VM."""
 
     def __init__(self, kernel, initramfs, vsock_socket=None, memory_mib=512, cpus=1, qmp=None,
-                 accelerator_name=None, timeout_s=300, on_line=None, shares=(), incoming=False):
+                 accelerator_name=None, timeout_s=300, on_line=None, shares=(), incoming=False,
+                 shared_memory=None):
         """vsock_socket: where a vhost-user vsock backend listens already; None: no such device, until one is plugged
-        into its place. incoming: it waits for what another Vm saves or sends.
+        into its place. incoming: it waits for what another Vm saves or sends. shared_memory: the file of the
+        memory that it shares with its host (consortd --vm-memory).
         qmp: path for the monitor socket. timeout_s: QEMU is killed after that. on_line(seconds,
         line): called in the reader's thread.
         """
@@ -178,6 +180,11 @@ class Vm:
         if vsock_socket:
             self._command += ["-chardev", f"socket,id=vsock,path={vsock_socket}",
                               "-device", "vhost-user-vsock-pci,chardev=vsock,bus=consort-port,id=consort"]
+        if shared_memory:
+            size = pathlib.Path(shared_memory).stat().st_size
+            self._command += [
+                "-object", f"memory-backend-file,id=consort-memory,size={size},share=on,mem-path={shared_memory}",
+                "-device", "ivshmem-plain,memdev=consort-memory"]
         if incoming:
             self._command += ["-incoming", "defer"]
         for share in shares:

@@ -61,15 +61,17 @@ class VmCase(unittest.TestCase):
         self.daemon = self.enterContext(stack.Daemon(self.folder, vms))
         return self.daemon
 
-    def start_guest(self, flavour, guest_commands, programs, name=None, concurrent=False):
-        """A running guest on the VM socket of that name; without a name it has no vsock device."""
+    def start_guest(self, flavour, guest_commands, programs, name=None, concurrent=False, shared_memory=None,
+                    on_line=None):
+        """A running guest on the VM socket of that name; without a name it has no vsock device. shared_memory, on_line: as Vm
+        has them."""
         kernel = vm.kernel_or_skip(flavour)
         initramfs = self.folder / f"{name}.initramfs"
         vm.build_initramfs(kernel, stack.guest_files(programs),
                            vm.guest_script(guest_commands, concurrent), initramfs)
         return self.enterContext(vm.Vm(
             kernel, initramfs, self.daemon.vm_socket(name) if name else None, memory_mib=768,
-            qmp=self.folder / f"{name}.qmp"))
+            qmp=self.folder / f"{name}.qmp", shared_memory=shared_memory, on_line=on_line))
 
     def text(self, *guests):
         """What everybody said, for a failure's message."""
@@ -87,7 +89,6 @@ class VmCase(unittest.TestCase):
         self.assertFalse(end.timed_out)
 
 
-class OneGuest(VmCase):
     def counted(self):
         """What the metrics count of machines: values by name and labels."""
         with urllib.request.urlopen(self.daemon.metrics_url(), timeout=stack.PATIENCE_SECONDS) as answer:
@@ -95,6 +96,8 @@ class OneGuest(VmCase):
         found = re.findall(r"^consort_vm_(\w+)_total{(.*)} (\S+)$", text, re.MULTILINE)
         return {(name, labels): float(value) for name, labels, value in found}
 
+
+class OneGuest(VmCase):
     def check_programs(self, flavour, names):
         daemon = self.start_daemon("guest")
         guest = self.start_guest(flavour, commands(names), names, "guest")

@@ -40,9 +40,12 @@ inline constexpr uint32_t kPurposeResume = 4;  // goes on with the session of `r
 inline constexpr uint32_t kFeatureRings = 1;
 // Nothing of the session needs a descriptor, so it can leave this connection for another.
 inline constexpr uint32_t kFeatureResume = 2;
+// The guest sees memory that its virtual machine shares with the host: rings, and host memory that
+// both sides map, lie there (VmMemoryHead).
+inline constexpr uint32_t kFeatureVmMemory = 4;
 
-// Names a session to whoever may go on with it. All 0: it cannot leave its connection.
-struct ResumeToken {
+// A random number that nobody guesses. All 0: none.
+struct Token {
   uint8_t bytes[16] = {};
 
   bool empty() const {
@@ -50,15 +53,27 @@ struct ResumeToken {
     for (uint8_t byte : bytes) any |= byte;
     return any == 0;
   }
-  friend bool operator==(const ResumeToken&, const ResumeToken&) = default;
+  friend bool operator==(const Token&, const Token&) = default;
 };
 
+// Names a session to whoever may go on with it. Empty: it cannot leave its connection.
+using ResumeToken = Token;
+
 // Takes as long whichever bytes differ: a guess learns nothing from it.
-inline bool SameToken(const ResumeToken& one, const ResumeToken& other) {
+inline bool SameToken(const Token& one, const Token& other) {
   uint8_t differ = 0;
   for (size_t i = 0; i < sizeof(one.bytes); ++i) differ |= one.bytes[i] ^ other.bytes[i];
   return differ == 0;
 }
+
+// What the host has put at the beginning of the memory that it shares with a virtual machine. A
+// guest that knows the token has read it there: both have the same memory.
+struct VmMemoryHead {
+  static constexpr uint64_t kMark = 0x314d454d'4d565343;  // "CSVMMEM1"
+  uint64_t mark = kMark;
+  Token token;
+};
+static_assert(sizeof(VmMemoryHead) == 24);
 
 struct Hello {
   uint32_t magic = kHelloMagic;
@@ -71,7 +86,8 @@ struct Hello {
   char application[128] = {};  // the guest process's name; for people
   uint64_t assembly = 0;       // what the query's Welcome had; kPurposeSession only
   ResumeToken resume_token;    // kPurposeResume only
-  char reserved[72] = {};
+  Token vm_memory;             // kFeatureVmMemory: of the memory that the guest sees
+  char reserved[56] = {};
 };
 static_assert(sizeof(Hello) == 256);
 
@@ -93,7 +109,8 @@ struct Welcome {
   uint64_t window_bytes = 0;
   uint64_t shared_host_base = 0;  // part of the window for host memory that both sides map; 0: none
   uint64_t shared_host_bytes = 0;
-  uint64_t request_ring_bytes = 0;  // kFeatureRings: capacities, powers of two
+  // kFeatureRings, and kFeatureVmMemory for a session: capacities, powers of two
+  uint64_t request_ring_bytes = 0;
   uint64_t reply_ring_bytes = 0;
   char text[256] = {};         // status != kWelcomeOk: for a person, says what to do
   uint32_t process_count = 0;  // kPurposeStatus: ProcessUses that follow
@@ -101,7 +118,8 @@ struct Welcome {
   char driver_release[64] = {};  // of the host's driver, e.g. 580.159.04
   uint64_t assembly = 0;         // kPurposeQuery: which choice of devices this is; 0: no choice
   ResumeToken resume_token;      // kPurposeSession, with kFeatureResume
-  char reserved[3672] = {};
+  uint64_t rings_offset = 0;     // kFeatureVmMemory for a session: in that memory
+  char reserved[3664] = {};
 };
 static_assert(sizeof(Welcome) == 4096);
 
