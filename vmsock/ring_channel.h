@@ -12,10 +12,10 @@
 //    0x080      8  request ring: tail                                        host
 //    0x100      8  reply ring: head                                          host
 //    0x180      8  reply ring: tail                                          guest
-//    0x200     12  guest's bell:  +0 rings  (u32, the futex word)            both
-//                                 +4 sleeps until readable (u32, 0 or 1)     guest sets, host
-//                                 clears +8 sleeps until writable (u32, 0 or 1)     guest sets,
-//                                 host clears
+//    0x200     12  guest's bell:
+//                    +0 rings (u32, the futex word)                        both
+//                    +4 sleeps until readable (u32, 0 or 1)                guest sets, host clears
+//                    +8 sleeps until writable (u32, 0 or 1)                guest sets, host clears
 //    0x280     12  host's bell, likewise
 //    0x300      4  guest has closed (u32)                                    guest
 //    0x380      4  host has closed (u32)                                     host
