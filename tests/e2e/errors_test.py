@@ -47,7 +47,7 @@ CASES = (
          {"tenants.toml": '[[tenant]]\nwheight = 2\n'}),
     Case("a tenants' file that is not there", ("--tenants", "{folder}/none.toml"), (r"none\.toml",), 2),
     Case("a key that a machine's file does not know", ("--vm-files", "{folder}/vms.d"),
-         (r"web-1\.toml:1: unknown key tenand", r"there are tenant and vgpus"), 1, {"vms.d/web-1.toml": 'tenand = "x"\n'}),
+         (r"web-1\.toml:1: unknown key tenand", r"there are tenant, vgpus and shared_memory"), 1, {"vms.d/web-1.toml": 'tenand = "x"\n'}),
     Case("no GPU", ("--device", "nvidia"), (r"libcuda\.so\.1", r"NVIDIA's driver", r"--device cpu"), 1),
     Case("a folder that cannot be made", ("--socket", "/proc/none/consortd.sock"), (r"/proc/none", r"--socket"), 1),
     Case("a folder that this user may not write", ("--socket", "{folder}/closed/consortd.sock"),

@@ -98,7 +98,7 @@ class Upgrade(upgrades.UpgradeCase):
             "no program\n": "starting .*/consortd",
             # Another version of what is handed over: its bytes 8 to 15.
             f"#!/bin/sh\n{{ head -c 8; printf '\\143\\0\\0\\0\\0\\0\\0\\0'; tail -c +17 </proc/self/fd/3; }} <&3 >{self.folder}/state\n"
-            f"exec {stack.BUILD}/bin/consortd \"$@\" 3<{self.folder}/state\n": "state in version 99, this one reads 3",
+            f"exec {stack.BUILD}/bin/consortd \"$@\" 3<{self.folder}/state\n": r"state in version 99, this one reads \d+",
         }
         launches = 0
         for content, why in broken.items():
