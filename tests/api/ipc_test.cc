@@ -234,6 +234,7 @@ API_TEST_ALONE(IpcTest, AnEventOfAnotherProcessIsItsLatestRecord) {
 
 // The record waits for the function, and the call does not, although others may ask for the event.
 API_TEST_ALONE(IpcTest, RecordingAnEventForOthersDoesNotWaitForTheStream) {
+  if (DriverSymbol("cuIpcGetEventHandle") == nullptr) throw MissingFunction{"cuIpcGetEventHandle"};
   UsePrimaryContext();
   const Stream stream;
   const Event event(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
