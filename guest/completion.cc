@@ -86,14 +86,18 @@ Completion* Completion::Of(Device* device) {
   Completion* made = device->completion.load(std::memory_order_acquire);
   if (made != nullptr) return made;
   Session* session = device->session;
-  if (!session->shares_memory() ||
+  if (!session->shares_memory() || device->no_completion.load(std::memory_order_relaxed) ||
       device->snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0) {
     return nullptr;
   }
   uint64_t address = 0;
   constexpr uint64_t kBytes = uint64_t{kWords} * kStride * sizeof(uint64_t);
-  if (AllocateSharedMemory(session, kBytes, 0, &address, nullptr) != CUDA_SUCCESS) return nullptr;
-  auto* fresh = new Completion(reinterpret_cast<const uint64_t*>(address));
+  if (AllocateSharedMemory(session, kBytes, 0, &address, nullptr) != CUDA_SUCCESS) {
+    // Not asked for at each wait: a virtual machine's shared memory may be full for long.
+    device->no_completion.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
+  auto* fresh = new Completion(reinterpret_cast<const uint64_t*>(address), session->in_vm_memory());
   if (device->completion.compare_exchange_strong(made, fresh, std::memory_order_acq_rel))
     return fresh;
   delete fresh;

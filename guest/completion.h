@@ -61,7 +61,7 @@ class Completion {
     // Acquire: what the device did before is settled.
     const uint64_t value = __atomic_load_n(words_ + word * kStride, __ATOMIC_ACQUIRE);
     if ((value & ~wire::kSignalError) < number) return State::kPending;
-    CombinedLoadsFence();  // in a virtual machine's shared memory acquire may not suffice
+    if (may_combine_) CombinedLoadsFence();
     return (value & wire::kSignalError) != 0 ? State::kReachedAfterError : State::kReached;
   }
 
@@ -69,9 +69,11 @@ class Completion {
   static constexpr uint32_t kWords = kContextWords + kStreamWords + kEventWords + kBulkWords;
   static constexpr uint32_t kStride = 8;  // a cache line each
 
-  explicit Completion(const uint64_t* words) : words_(words) {}
+  // `may_combine`: the words may be mapped write-combining, where acquire does not suffice.
+  Completion(const uint64_t* words, bool may_combine) : words_(words), may_combine_(may_combine) {}
 
   const uint64_t* const words_;
+  const bool may_combine_;
   std::atomic<uint64_t> issued_[kWords] = {};
 };
 

@@ -31,6 +31,7 @@ struct Device {
   uint32_t retain_count = 0;
   uint32_t primary_flags = CU_CTX_SCHED_AUTO;
   std::atomic<Completion*> completion{nullptr};  // made at its first use, for good
+  std::atomic<bool> no_completion{false};        // likewise: there was no memory for it
   std::atomic<BulkCopy*> bulk_copy{nullptr};     // made by the session's first large copy, for good
   // Devices, by ordinal, that reach this one's memory. Relaxed: who frees memory while another
   // thread begins to reach it is wrong with any driver.

@@ -378,18 +378,16 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   // Under unified addressing all pinned memory is mapped and portable. Source: Unified Addressing.
   allocation.flags = Flags;
   Session* session = context->device->session;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (session->shares_memory()) {
-    allocation.kind = MemoryKind::kSharedHost;
+  bool shared = session->shares_memory();
+  CUresult result = CUDA_SUCCESS;
+  if (shared) {
     result = AllocateSharedMemory(session, bytesize, Flags, &allocation.start, nullptr);
+    // Then it is as if this machine shared nothing with its host.
+    shared = !(result == CUDA_ERROR_OUT_OF_MEMORY && session->in_vm_memory());
+    if (!shared) NoteVmMemoryFull();
   }
-  // What this machine shares with its host may be full; then it is as if it shared nothing.
-  if (!session->shares_memory() ||
-      (result == CUDA_ERROR_OUT_OF_MEMORY && session->in_vm_memory())) {
-    if (session->in_vm_memory()) NoteVmMemoryFull();
-    allocation.kind = MemoryKind::kPinnedHost;
-    result = AllocatePinned(bytesize, &allocation.start);
-  }
+  if (!shared) result = AllocatePinned(bytesize, &allocation.start);
+  allocation.kind = shared ? MemoryKind::kSharedHost : MemoryKind::kPinnedHost;
   if (result != CUDA_SUCCESS) return result;
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
   *pp = reinterpret_cast<void*>(allocation.start);

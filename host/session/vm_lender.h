@@ -2,8 +2,8 @@
 // host/session/vm_lender.h: parts of the memory that a session's virtual machine shares with the
 // host, which consortd lends to it (host/daemon/vm_memory_file.h).
 //
-// The session's own thread asks, and waits for the answer, which takes consortd some 50 us: other
-// sessions have threads of their own. What is not given back goes back when the session ends.
+// The session's own thread asks, and waits for the answer: other sessions have threads of their
+// own. What is not given back goes back when the session ends.
 #ifndef CONSORT_HOST_SESSION_VM_LENDER_H_
 #define CONSORT_HOST_SESSION_VM_LENDER_H_
 

@@ -31,6 +31,7 @@ constexpr int kEnqueued = 200;
 constexpr int kThroughputLaunches = 1000;
 // A sequence of launches that a program does again and again.
 constexpr int kSequence = 100;
+constexpr int kGraphKernels = 64;
 
 // The pipeline of a small inference: a megabyte in, some kernels, a page out.
 constexpr size_t kPipelineInBytes = kMiB;
@@ -206,6 +207,23 @@ class Bench {
     const std::vector<double> times = Times(Runs(2000), one);
     Print("launch_sync_p50", Median(times), "us");
     Print("launch_sync_p99", Quantile(times, 0.99), "us");
+    // The same kernels as a graph, one after the other; a launch of it, a kernel.
+    cudaGraph_t graph;
+    cudaGraphExec_t chain;
+    CUDA_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    differing(0, kGraphKernels);
+    CUDA_OK(cudaStreamEndCapture(stream_, &graph));
+    CUDA_OK(cudaGraphInstantiate(&chain, graph, 0));
+    const auto graphs = [&] {
+      for (int i = 0; i < kThroughputLaunches; i += kGraphKernels)
+        CUDA_OK(cudaGraphLaunch(chain, stream_));
+      synchronise();
+    };
+    constexpr int kInAll =
+        (kThroughputLaunches + kGraphKernels - 1) / kGraphKernels * kGraphKernels;
+    Print("graph_of_64", Median(Times(Runs(20), graphs)) / kInAll, "us");
+    CUDA_OK(cudaGraphExecDestroy(chain));
+    CUDA_OK(cudaGraphDestroy(graph));
     // What a wait takes beyond what it waits for.
     for (const int milliseconds : {1, 5}) {
       const double busy = milliseconds * 1e3;
