@@ -540,8 +540,8 @@ API_TEST(PeerMappingTest, NeighboursOfBothDevicesAreOneBufferForBoth) {
 
 API_TEST(PeerMappingTest, WhatIsUnmappedIsGoneForAllAndItsMemoryFree) {
   const Module module(kBasicPtx);
-  size_t before = 0, total = 0;
-  OnOther([&] { EXPECT_OK(Drv().cuMemGetInfo_v2(&before, &total)); });
+  size_t before = 0, after = 0;
+  OnOther([&] { before = SettledFreeBytes(); });
   const CUdeviceptr there = ReserveOnOther(1);
   for (unsigned round = 0; round < 5; ++round) {
     Map(there, 1);
@@ -560,9 +560,8 @@ API_TEST(PeerMappingTest, WhatIsUnmappedIsGoneForAllAndItsMemoryFree) {
     EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemGetAccess(&flags, &location, there));
   }
   EXPECT_OK(Drv().cuMemAddressFree(there, granule_));
-  size_t after = 0;
-  OnOther([&] { EXPECT_OK(Drv().cuMemGetInfo_v2(&after, &total)); });
-  EXPECT_EQ(after, before);
+  OnOther([&] { after = SettledFreeBytes(); });
+  EXPECT_GE(after, before);
 }
 
 API_TEST(PeerMappingTest, HasNothingToDoWithPeerAccessOfContexts) {

@@ -219,6 +219,20 @@ void ContextTest::TearDown() {
   EXPECT_OK(Drv().cuCtxSynchronize()) << "the case left an error behind";
 }
 
+size_t SettledFreeBytes() {
+  constexpr std::chrono::milliseconds kWhile{50};
+  constexpr int kReadingsMax = 200;
+  size_t last = 0;
+  for (int reading = 0; reading < kReadingsMax; ++reading) {
+    size_t bytes = 0, total = 0;
+    Require(Drv().cuMemGetInfo_v2(&bytes, &total), "cuMemGetInfo");
+    if (reading > 0 && bytes == last) return bytes;
+    last = bytes;
+    std::this_thread::sleep_for(kWhile);
+  }
+  throw UnexpectedResult{"the device's free memory does not settle"};
+}
+
 DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
   Require(Drv().cuMemAlloc_v2(&address_, bytes), "cuMemAlloc");
 }

@@ -173,6 +173,9 @@ class ContextTest : public DriverTest {
 CUcontext PrimaryContext();
 // Empties the calling thread's context stack.
 void PopAllContexts();
+// Bytes free on the current context's device, once it is the same for a while: what programs held
+// that have ended may be given back a little after their end.
+size_t SettledFreeBytes();
 
 // ---- Owners. Each is thread compatible, frees in its destructor and ignores the result of that.
 // ----

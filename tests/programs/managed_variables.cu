@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/programs/managed_variables.cu: __managed__ variables, which host and kernels read and write
 // by their names. Goes on until its input ends, so that it can be moved while it runs.
-#include <poll.h>
-#include <unistd.h>
 
 #include <numeric>
 
 #include "check.h"
+#include "hold.h"
 
 struct Node {
   Node* next;
@@ -35,12 +34,6 @@ __global__ void Walk() {
 
 __global__ void Add(const int* from, unsigned* to) { *to += *from; }
 
-static bool InputEnded() {
-  pollfd entry = {0, POLLIN, 0};
-  char byte;
-  return poll(&entry, 1, 0) > 0 && read(0, &byte, 1) == 0;
-}
-
 int main() {
   int at_once = 0;
   CUDA_OK(cudaDeviceGetAttribute(&at_once, cudaDevAttrConcurrentManagedAccess, 0));
@@ -53,7 +46,7 @@ int main() {
   EXPECT(squares[2] == 3.0f && squares[3] == 0.0f, "squares begin with %g, %g", squares[2],
          squares[3]);
   unsigned expected = 5;
-  for (int round = 1; round <= 3 || !InputEnded(); ++round) {
+  for (int round = 1; round <= 3 || !programs::InputEnded(); ++round) {
     counter += 100;
     Count<<<4, 64>>>();
     CUDA_OK(cudaGetLastError());

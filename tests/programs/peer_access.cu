@@ -6,14 +6,14 @@
 //   peer_access          once, and says what copies cost
 //   peer_access hold     again and again until its input ends
 #include <cuda_runtime.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
 #include "check.h"
+#include "hold.h"
+#include "two_gpus.h"
 
 namespace {
 
@@ -152,26 +152,15 @@ void MeasureCopies(const char* when) {
   CUDA_OK(cudaFree(to));
 }
 
-bool InputEnded() {
-  pollfd entry = {STDIN_FILENO, POLLIN, 0};
-  char byte;
-  return poll(&entry, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) == 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool hold = argc > 1 && std::strcmp(argv[1], "hold") == 0;
-  int count = 0;
-  CUDA_OK(cudaGetDeviceCount(&count));
-  int forth = 0, back = 0;
-  if (count > 1) {
-    CUDA_OK(cudaDeviceCanAccessPeer(&forth, 0, 1));
-    CUDA_OK(cudaDeviceCanAccessPeer(&back, 1, 0));
-  }
-  if (forth == 0 || back == 0) {
-    std::printf("skipped: %s\n",
-                count < 2 ? "it needs two GPUs" : "the GPUs do not reach each other's memory");
+  const programs::TwoGpus gpus = programs::FindTwoGpus();
+  if (gpus != programs::TwoGpus::kReachEachOther) {
+    std::printf("skipped: %s\n", gpus == programs::TwoGpus::kFewer
+                                     ? "it needs two GPUs"
+                                     : "the GPUs do not reach each other's memory");
     return programs::Pass();
   }
   unsigned* before[2];
@@ -198,7 +187,7 @@ int main(int argc, char** argv) {
     for (unsigned* memory : after) CUDA_OK(cudaFree(memory));
     CountTogether(before);
     seed += 4;
-  } while (hold && !InputEnded());
+  } while (hold && !programs::InputEnded());
   if (!hold) MeasureCopies("with access");
   for (int device = 0; device < 2; ++device) {
     CUDA_OK(cudaSetDevice(device));

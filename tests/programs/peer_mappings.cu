@@ -7,7 +7,6 @@
 //   peer_mappings hold     again and again until its input ends
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,8 @@
 #include <vector>
 
 #include "check.h"
+#include "hold.h"
+#include "two_gpus.h"
 
 #define DRIVER_OK(call) DriverOk((call), #call, __LINE__)
 
@@ -265,15 +266,9 @@ int Answer(int line) {
   return 0;
 }
 
-bool InputEnded() {
-  pollfd entry = {STDIN_FILENO, POLLIN, 0};
-  char byte;
-  return poll(&entry, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) == 0;
-}
-
 // What access says that cannot be given.
-void SayWhyNot(int count) {
-  if (count < 2) {
+void SayWhyNot(programs::TwoGpus gpus) {
+  if (gpus == programs::TwoGpus::kFewer) {
     std::printf("skipped: it needs two GPUs\n");
     return;
   }
@@ -299,21 +294,15 @@ int main(int argc, char** argv) {
   EXPECT(child >= 0, "no process");
   close(ends[child == 0 ? 0 : 1]);
   if (child == 0) _exit(Answer(ends[1]));
-  int count = 0;
-  CUDA_OK(cudaGetDeviceCount(&count));
-  int forth = 0, back = 0;
-  if (count > 1) {
-    CUDA_OK(cudaDeviceCanAccessPeer(&forth, 0, 1));
-    CUDA_OK(cudaDeviceCanAccessPeer(&back, 1, 0));
-  }
-  if (forth == 0 || back == 0) {
-    SayWhyNot(count);
+  const programs::TwoGpus gpus = programs::FindTwoGpus();
+  if (gpus != programs::TwoGpus::kReachEachOther) {
+    SayWhyNot(gpus);
   } else {
     unsigned seed = 1;
     do {
       for (int device = 0; device < 2; ++device) WorkInOnePlace(device, seed++);
       PassOn(ends[0], seed++);
-    } while (hold && !InputEnded());
+    } while (hold && !programs::InputEnded());
   }
   close(ends[0]);
   int status = 0;

@@ -12,8 +12,6 @@
 // at the end "PASS". With `textures` it holds a CUDA array, too, with `address` the address of a
 // variable that kernels write; with `steps` each round waits for a line of input, and says when it
 // has ended.
-#include <poll.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,6 +21,7 @@
 #include <vector>
 
 #include "check.h"
+#include "hold.h"
 
 constexpr int kStreams = 4;
 constexpr int kThreads = 128;
@@ -68,12 +67,6 @@ __global__ void EndRound(unsigned round, unsigned* seen, unsigned* alone) {
 }
 
 static void Count(void* to) { ++*static_cast<std::atomic<unsigned>*>(to); }
-
-static bool InputEnded(bool wait) {
-  pollfd entry = {0, POLLIN, 0};
-  char byte;
-  return poll(&entry, 1, wait ? -1 : 0) > 0 && read(0, &byte, 1) == 0;
-}
 
 int main(int argc, char** argv) {
   const size_t bytes = size_t(argc > 1 ? std::atoi(argv[1]) : 8) << 20;
@@ -141,7 +134,7 @@ int main(int argc, char** argv) {
   unsigned round = 0;
   auto told = std::chrono::steady_clock::now();
   const bool steps = argc > 2 && std::strcmp(argv[2], "steps") == 0;
-  for (; !InputEnded(steps) || round < 8; ++round) {
+  for (; !programs::InputEnded(steps) || round < 8; ++round) {
     // Something short-lived each round.
     unsigned* small = nullptr;
     CUDA_OK(cudaMalloc(&small, 4 + round * 97 % 20'000));

@@ -10,8 +10,6 @@
 // is compared with what it must be. With `free` it has memory only while it uses the device: each
 // phase reserves (consort.h; natively nothing happens), allocates, begins anew, compares and frees.
 // `rate` measures copies of pinned memory instead, both ways, in GB/s.
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,6 +21,7 @@
 
 #include "check.h"
 #include "guest/consort.h"
+#include "hold.h"
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 132 * 8;
@@ -135,12 +134,6 @@ static void Reserve(size_t bytes) {
          result);
 }
 
-static bool InputEnded() {
-  pollfd entry = {0, POLLIN, 0};
-  char byte;
-  return poll(&entry, 1, 0) > 0 && read(0, &byte, 1) == 0;
-}
-
 static int Rate(size_t bytes) {
   void* host = nullptr;
   void* device = nullptr;
@@ -179,7 +172,7 @@ int main(int argc, char** argv) {
   unsigned done = 0;
   double on_device = 0, for_memory = 0;
   unsigned cpu = 0;
-  for (unsigned phase = 0; phases == 0 ? !InputEnded() : phase < phases; ++phase) {
+  for (unsigned phase = 0; phases == 0 ? !programs::InputEnded() : phase < phases; ++phase) {
     const auto phase_begin = Clock::now();
     if (frees) Reserve(Words::RoomFor(count));
     if (!words.has_value()) words.emplace(count);
