@@ -73,11 +73,16 @@ Json MachinesOf(const Json& status) {
 std::string MachineTable(const Json& machines) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& vm : machines) {
+    const std::string shared_memory =
+        vm.contains("shared_memory_bytes")
+            ? absl::StrCat(HumanBytes(NumberOf(vm, "shared_memory_lent_bytes")), " of ",
+                           HumanBytes(NumberOf(vm, "shared_memory_bytes")))
+            : "none";
     rows.push_back({TextOf(vm, "name"), TextOf(vm, "tenant"),
                     vm.contains("vgpus") ? absl::StrCat(NumberOf(vm, "vgpus")) : "all",
-                    absl::StrCat(NumberOf(vm, "sessions")), TextOf(vm, "socket")});
+                    absl::StrCat(NumberOf(vm, "sessions")), shared_memory, TextOf(vm, "socket")});
   }
-  return Table({"VM", "TENANT", "VGPUS ", "SESSIONS ", "SOCKET"}, rows);
+  return Table({"VM", "TENANT", "VGPUS ", "SESSIONS ", "SHARED MEMORY ", "SOCKET"}, rows);
 }
 
 std::string EventTable(const Json& events) {

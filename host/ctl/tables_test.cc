@@ -15,7 +15,8 @@ const char kStatus[] = R"({
      "started": 100},
     {"id": 4, "tenant": "b", "vm": "web-1", "application": "x", "pid": 71, "device": 0,
      "started": 100}],
-  "vms": [{"name": "web-1", "tenant": "a", "vgpus": 2, "socket": "/run/x"},
+  "vms": [{"name": "web-1", "tenant": "a", "vgpus": 2, "socket": "/run/x",
+           "shared_memory_bytes": 16777216, "shared_memory_lent_bytes": 1048576},
           {"name": "web-2", "tenant": "b", "socket": "/run/y"}]})";
 
 TEST(Tables, ApplicationsOfOneTenant) {
@@ -35,9 +36,9 @@ TEST(Tables, MachinesWithTheirSessions) {
   const Json machines = MachinesOf(Json::parse(kStatus));
   EXPECT_EQ(machines[0]["sessions"], 2);
   EXPECT_EQ(MachineTable(machines),
-            "VM     TENANT  VGPUS  SESSIONS  SOCKET\n"
-            "web-1  a           2         2  /run/x\n"
-            "web-2  b         all         0  /run/y\n");
+            "VM     TENANT  VGPUS  SESSIONS         SHARED MEMORY  SOCKET\n"
+            "web-1  a           2         2  1.00 MiB of 16.0 MiB  /run/x\n"
+            "web-2  b         all         0                  none  /run/y\n");
 }
 
 TEST(Tables, EventsWithHowOften) {

@@ -53,8 +53,15 @@ DaemonStatus Daemon::Status() const {
   }
   if (vm_doors_ != nullptr) {
     for (const auto& [name, vm] : vm_doors_->vms()) {
-      status.vms.push_back({name, vm.socket_path, vm.tenant.empty() ? name : vm.tenant, vm.vgpus,
-                            vm_doors_->StatsOf(name)});
+      VmStatus& out = status.vms.emplace_back();
+      out.name = name;
+      out.socket_path = vm.socket_path;
+      out.tenant = vm.tenant.empty() ? name : vm.tenant;
+      out.vgpus = vm.vgpus;
+      out.device = vm_doors_->StatsOf(name);
+      if (const auto memory = vm_doors_->MemoryOf(name); memory != nullptr) {
+        out.shared_memory = {memory->bytes(), memory->lent_bytes()};
+      }
     }
   }
   if (pool_ != nullptr) status.pool = pool_->Status();

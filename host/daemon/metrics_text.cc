@@ -127,6 +127,23 @@ void AddVms(const DaemonStatus& status, Families* families) {
                        static_cast<double>(copied.bytes));
     }
   }
+  const struct {
+    const char* name;
+    const char* help;
+    Bytes VmStatus::SharedMemory::*value;
+  } sizes[] = {
+      {"consort_vm_shared_memory_bytes", "Memory that a VM shares with this host.",
+       &VmStatus::SharedMemory::bytes},
+      {"consort_vm_shared_memory_lent_bytes", "The part of it that the VM's programs have now.",
+       &VmStatus::SharedMemory::lent},
+  };
+  for (const auto& size : sizes) {
+    families->Gauge(size.name, size.help);
+    for (const VmStatus& vm : status.vms) {
+      if (!vm.shared_memory.has_value()) continue;
+      families->Sample({{"vm", vm.name}}, static_cast<double>((*vm.shared_memory).*size.value));
+    }
+  }
 }
 
 void AddErrors(const DaemonStatus& status, Families* families) {

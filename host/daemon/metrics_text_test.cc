@@ -60,6 +60,8 @@ DaemonStatus Example() {
   vm.device.bytes_to_guest = 40;
   vm.device.socket_bytes_from_guest = 256;
   vm.device.socket_bytes_to_guest = 24;
+  vm.shared_memory = {4096, 1024};
+  status.vms.emplace_back().name = "web-2";
   status.refused["limit"] = 5;
   status.unsupported_calls["cuFoo"] = 8;
   return status;
@@ -99,6 +101,9 @@ TEST(MetricsText, HasWhatTheStatusSays) {
   EXPECT_EQ(NumberOf(text, copied + "from_guest\",by=\"other_end\"}"), 256);
   EXPECT_EQ(NumberOf(text, copied + "to_guest\",by=\"device\"}"), 40);
   EXPECT_EQ(NumberOf(text, copied + "to_guest\",by=\"other_end\"}"), 24);
+  EXPECT_EQ(NumberOf(text, "consort_vm_shared_memory_bytes{vm=\"web-1\"}"), 4096);
+  EXPECT_EQ(NumberOf(text, "consort_vm_shared_memory_lent_bytes{vm=\"web-1\"}"), 1024);
+  EXPECT_THAT(text, Not(HasSubstr("shared_memory_bytes{vm=\"web-2\"}")));
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"limit\"}"), 5);
   EXPECT_EQ(NumberOf(text, "consort_refused_connections_total{reason=\"no_device\"}"), 0);
   EXPECT_EQ(NumberOf(text, "consort_unsupported_calls_total{function=\"cuFoo\"}"), 8);

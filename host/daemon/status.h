@@ -76,6 +76,11 @@ struct VmStatus {
   std::string tenant;
   std::optional<uint32_t> vgpus;  // none: all devices
   vhost_user::VsockDeviceStats device;
+  struct SharedMemory {
+    Bytes bytes = 0;  // what QEMU gave the machine, the part that tells programs of it included
+    Bytes lent = 0;   // to programs that run there
+  };
+  std::optional<SharedMemory> shared_memory = {};  // none: the machine has none
 };
 
 struct VgpuStatus {

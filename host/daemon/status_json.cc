@@ -242,6 +242,10 @@ std::string StatusJson(const DaemonStatus& status) {
     entry["tenant"] = vm.tenant;
     if (vm.vgpus.has_value()) entry["vgpus"] = *vm.vgpus;
     entry["socket"] = vm.socket_path;
+    if (vm.shared_memory.has_value()) {
+      entry["shared_memory_bytes"] = vm.shared_memory->bytes;
+      entry["shared_memory_lent_bytes"] = vm.shared_memory->lent;
+    }
   }
   if (status.pool.has_value()) out["pool"] = PoolJson(*status.pool);
   return out.dump() + "\n";

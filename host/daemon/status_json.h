@@ -6,7 +6,8 @@
 //                "memory_total_bytes":150754820096,"sessions":1,...}],
 //    "tenants":[{"tenant":"web-1","sessions":1,"calls":4100,...}],
 //    "sessions":[{"id":7,"tenant":"web-1","application":"python3","pid":812,"device":0,...}],
-//    "vms":[{"name":"web-1","socket":"/run/consort/web-1.sock"}],
+//    "vms":[{"name":"web-1","socket":"/run/consort/web-1.sock","shared_memory_bytes":268435456,
+//            "shared_memory_lent_bytes":8388608}],
 //    "pool":{"pool":"default","node":"a","joined":true,"mapper":"b","nodes":[...],"gpus":[...],
 //            "assemblies":[...]}}
 // Bytes are whole numbers, times are seconds. What is not known is left out.

@@ -105,16 +105,19 @@ class SharedMemory(vm_test.VmCase):
 
     def test_without_room_for_rings_a_program_goes_without(self):
         self.start(size="16MiB", device="cpu")
-        command = vm.Command("two", ("sh", "-c", "head -n 1 /dev/ttyS0 | /usr/bin/wanderer 1 & sleep 5; "
-                                     "/usr/bin/vector_add && wait $!"))
+        command = vm.Command("two", ("sh", "-c", "head -n 1 /dev/ttyS0 | /usr/bin/wanderer 1 >/tmp/said & "
+                                     "until grep -q round /tmp/said; do sleep 0.1; done; "
+                                     "/usr/bin/vector_add && wait $! && cat /tmp/said"))
         guest = self.start_sharing([command], ["wanderer", "vector_add"])
         sessions = self.daemon.wait_for_account(lambda all: len(all) == 1, timeout_s=120)
         self.assertEqual((sessions[0]["application"], sessions[0]["channel"]), ("vector_add", "vhost-user"), self.text(guest))
+        self.assertGreater(self.lent(), 0)
         guest.type("go on")
         guest.wait()
         sessions = self.daemon.wait_for_account(lambda all: len(all) == 2)
         self.assertEqual((sessions[1]["application"], sessions[1]["channel"]), ("wanderer", "vhost-user+rings"))
         self.assertRegex(self.daemon.log(), "no room for rings in its shared memory")
+        stack.wait_for(lambda: self.lent() == 0, "all of the memory to be back", 30)
 
     def test_memory_that_is_not_this_daemons_is_not_used(self):
         """As after consortd's restart under a machine that runs."""
@@ -127,6 +130,9 @@ class SharedMemory(vm_test.VmCase):
         session = self.daemon.wait_for_account(lambda all: len(all) == 1)[0]
         self.assertEqual((session["channel"], session["end"]), ("vhost-user", "closed"))
         self.assertRegex(self.daemon.log(), "sees shared memory that is not this VM's")
+
+    def lent(self):
+        return json.loads(self.daemon.control("vms", "--output", "json"))[0]["shared_memory_lent_bytes"]
 
     def session(self):
         return (json.loads(self.daemon.control("status", "--output", "json"))["sessions"] or [None])[0]
