@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "vmsock/limits.h"
 #include "vmsock/socket_io.h"
+#include "vmsock/spin.h"
 
 namespace consort {
 namespace {
@@ -31,9 +32,6 @@ constexpr Bytes kMappedBytes = kRepliesAt + 2 * kConduitReplyBytes;
 // Pieces that one reservation may come to: the frames before it, which may go past the ring's end,
 // and its payload; and frames after it.
 constexpr uint32_t kPiecesPerReservation = 5;
-
-// Between two looks at the clock while spinning: a look costs about as much as 16 pauses.
-constexpr int kPausesPerLook = 16;
 
 constexpr uint64_t kNever = UINT64_MAX;
 
@@ -50,14 +48,6 @@ absl::StatusOr<UniqueFd> CreateMemory() {
 bool MapPart(std::byte* at, Bytes bytes, int memory, Bytes offset) {
   return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
               static_cast<off_t>(offset)) != MAP_FAILED;
-}
-
-inline void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 }  // namespace
@@ -442,28 +432,17 @@ ChannelStatus ConduitChannel::Look(uint32_t events) const {
 }
 
 ChannelStatus ConduitChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
-  ChannelStatus status = Look(events);
+  const ChannelStatus status = Look(events);
   if (status != ChannelStatus::kAgain || timeout == 0) {
     // Who only looks, and is never late for what comes, must see the end, too.
     if (status == ChannelStatus::kAgain && ++empty_polls_ % kPeerCheckPolls == 0) TakeBells();
     return status;
   }
   const Deadline deadline(timeout);
-  if (spin > 0) {
-    const Nanos begin = MonotonicNow();
-    const Nanos allowed = spin_.Allow(spin);
-    const Deadline spin_deadline(allowed);
-    while (status == ChannelStatus::kAgain && spin_deadline.Left() > 0 && deadline.Left() > 0) {
-      for (int pause = 0; pause < kPausesPerLook && status == ChannelStatus::kAgain; ++pause) {
-        Pause();
-        status = Look(events);
-      }
-    }
-    if (status == ChannelStatus::kAgain) status = Sleep(events, deadline);
-    spin_.Learn(spin, allowed, MonotonicNow() - begin);
-    return status;
-  }
-  return Sleep(events, deadline);
+  if (spin <= 0) return Sleep(events, deadline);
+  return SpinThenSleep(
+      &spin_, spin, deadline, [&] { return Look(events); },
+      [&] { return Sleep(events, deadline); });
 }
 
 ChannelStatus ConduitChannel::Sleep(uint32_t events, const Deadline& deadline) {

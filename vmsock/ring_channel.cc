@@ -3,17 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "vmsock/deadline.h"
 #include "vmsock/socket_io.h"
+#include "vmsock/spin.h"
 
 namespace consort {
 namespace {
@@ -27,9 +26,6 @@ constexpr size_t kGuestBell = 0x200;
 constexpr size_t kHostBell = 0x280;
 constexpr size_t kGuestClosed = 0x300;
 constexpr size_t kHostClosed = 0x380;
-
-// Between two looks at the clock while spinning: a look costs about as much as 16 pauses.
-constexpr int kPausesPerLook = 16;
 
 static_assert(RingMemoryBytes({0, 0}) == kControlBytes);
 
@@ -51,29 +47,12 @@ RingView ReplyRing(std::span<std::byte> memory, const RingSizes& sizes, bool wri
           write_combining};
 }
 
-inline void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
+RingBell* MyBell(RingChannel::Side side, std::span<std::byte> memory) {
+  return At<RingBell>(memory, side == RingChannel::Side::kGuest ? kGuestBell : kHostBell);
 }
 
-// Not FUTEX_PRIVATE_FLAG: the word is shared between processes. Source: futex(2).
-void FutexWait(std::atomic<uint32_t>* word, uint32_t value, Nanos timeout) {
-  const timespec limit = {static_cast<time_t>(timeout / kSecond),
-                          static_cast<long>(timeout % kSecond)};
-  syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-
-void FutexWakeAll(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-void RingBell(std::atomic<uint32_t>* rings) {
-  // Partner: the load in Sleep.
-  rings->fetch_add(1, std::memory_order_release);
-  FutexWakeAll(rings);
+RingBell* PeersBell(RingChannel::Side side, std::span<std::byte> memory) {
+  return At<RingBell>(memory, side == RingChannel::Side::kGuest ? kHostBell : kGuestBell);
 }
 
 bool RingBytesValid(Bytes bytes) {
@@ -116,9 +95,12 @@ std::unique_ptr<RingChannel> RingChannel::Create(Side side, const RingSizes& siz
     return nullptr;
   }
   Parts parts;
+  parts.name = "unix+rings";
   parts.socket = static_cast<UniqueFd&&>(socket);
   parts.file = static_cast<UniqueFd&&>(memory);
-  return Map(side, sizes, static_cast<Parts&&>(parts));
+  if (!Map(sizes, &parts)) return nullptr;
+  parts.bells.reset(new FutexBells(MyBell(side, parts.memory), PeersBell(side, parts.memory)));
+  return Make(side, sizes, static_cast<Parts&&>(parts));
 }
 
 std::unique_ptr<RingChannel> RingChannel::CreateInVm(Side side, const RingSizes& sizes,
@@ -135,44 +117,54 @@ std::unique_ptr<RingChannel> RingChannel::CreateInVm(Side side, const RingSizes&
     return nullptr;
   }
   Parts parts;
+  parts.name = "vsock+rings";
   parts.socket = static_cast<UniqueFd&&>(socket);
   parts.file = static_cast<UniqueFd&&>(place.file);
   parts.offset = place.offset;
-  parts.in_vm = true;
   parts.write_combining = place.write_combining;
-  return Map(side, sizes, static_cast<Parts&&>(parts));
+  if (!Map(sizes, &parts)) return nullptr;
+  parts.bells.reset(new StreamBells(MyBell(side, parts.memory), PeersBell(side, parts.memory),
+                                    parts.socket.get()));
+  return Make(side, sizes, static_cast<Parts&&>(parts));
 }
 
-std::unique_ptr<RingChannel> RingChannel::Map(Side side, const RingSizes& sizes, Parts parts) {
-  const int error = PrepareSocket(parts.socket.get());
+bool RingChannel::Map(const RingSizes& sizes, Parts* parts) {
+  const int error = PrepareSocket(parts->socket.get());
   if (error != 0) {
     errno = error;
-    return nullptr;
+    return false;
   }
   const Bytes bytes = RingMemoryBytes(sizes);
-  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, parts.file.get(),
-                      static_cast<off_t>(parts.offset));
-  if (mapped == MAP_FAILED) return nullptr;
-  parts.memory = {static_cast<std::byte*>(mapped), bytes};
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, parts->file.get(),
+                      static_cast<off_t>(parts->offset));
+  if (mapped == MAP_FAILED) return false;
+  parts->memory = {static_cast<std::byte*>(mapped), bytes};
+  return true;
+}
+
+std::unique_ptr<RingChannel> RingChannel::Make(Side side, const RingSizes& sizes, Parts parts) {
   if (side == Side::kGuest) parts.file.Reset();
-  std::unique_ptr<RingChannel> channel(new RingChannel(side, sizes, static_cast<Parts&&>(parts)));
+  const std::span<std::byte> memory = parts.memory;
+  std::unique_ptr<RingChannel> channel;
+  if (parts.bells != nullptr) {
+    channel.reset(new RingChannel(side, sizes, static_cast<Parts&&>(parts)));
+  }
   if (channel == nullptr) {
-    munmap(mapped, bytes);
+    munmap(memory.data(), memory.size());
     errno = ENOMEM;
   }
   return channel;
 }
 
 RingChannel::RingChannel(Side side, const RingSizes& sizes, Parts parts)
-    : memory_(parts.memory),
+    : name_(parts.name),
+      memory_(parts.memory),
       socket_(static_cast<UniqueFd&&>(parts.socket)),
       file_(static_cast<UniqueFd&&>(parts.file)),
       offset_(parts.offset),
-      in_vm_(parts.in_vm),
       sizes_(sizes),
       creator_(getpid()),
-      my_bell_(At<Bell>(memory_, side == Side::kGuest ? kGuestBell : kHostBell)),
-      peer_bell_(At<Bell>(memory_, side == Side::kGuest ? kHostBell : kGuestBell)),
+      bells_(static_cast<std::unique_ptr<RingBells>&&>(parts.bells)),
       i_closed_(
           At<std::atomic<uint32_t>>(memory_, side == Side::kGuest ? kGuestClosed : kHostClosed)),
       peer_closed_(
@@ -213,7 +205,7 @@ ChannelStatus RingChannel::Flush() {
   if (unflushed_) {
     unflushed_ = false;
     producer_.Publish();
-    WakeIfAsleep(&peer_bell_->sleeps_until_readable);
+    bells_->WakeReader();
   }
   return ChannelStatus::kOk;
 }
@@ -232,11 +224,10 @@ ChannelStatus RingChannel::TryReceive(Frame* frame) {
 
 void RingChannel::Release(const Frame& frame) {
   if (!consumer_.Release(frame.token)) return;
-  // Partner: the waiter's store in Wait. Only once the largest frame fits: a producer that sleeps
-  // was stopped by a full ring, and waking it for each small frame would cost a system call each.
-  if (peer_bell_->sleeps_until_writable.load(std::memory_order_seq_cst) != 0 &&
-      consumer_.RoomForProducer(wire::kFrameBytesMax)) {
-    WakeIfAsleep(&peer_bell_->sleeps_until_writable);
+  // Only once the largest frame fits: a producer that sleeps was stopped by a full ring, and waking
+  // it for each small frame would cost a system call each.
+  if (bells_->PeersWriterSleeps() && consumer_.RoomForProducer(wire::kFrameBytesMax)) {
+    bells_->WakeWriter();
   }
 }
 
@@ -267,109 +258,29 @@ ChannelStatus RingChannel::Look(uint32_t events) const {
 ChannelStatus RingChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
   const ChannelStatus status = Look(events);
   if (status != ChannelStatus::kAgain || timeout == 0) return status;
-  if (spin <= 0) return Sleep(events, Deadline(timeout));
-  const Nanos begin = MonotonicNow();
-  const Nanos allowed = spin_.Allow(spin);
-  const ChannelStatus result = SpinThenSleep(events, allowed, Deadline(timeout));
-  spin_.Learn(spin, allowed, MonotonicNow() - begin);
-  return result;
-}
-
-ChannelStatus RingChannel::SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline) {
-  const Deadline spin_deadline(spin);
-  while (spin_deadline.Left() > 0 && deadline.Left() > 0) {
-    for (int pause = 0; pause < kPausesPerLook; ++pause) {
-      const ChannelStatus status = Look(events);
-      if (status != ChannelStatus::kAgain) return status;
-      Pause();
-    }
-  }
-  return Sleep(events, deadline);
+  const Deadline deadline(timeout);
+  if (spin <= 0) return Sleep(events, deadline);
+  return SpinThenSleep(
+      &spin_, spin, deadline, [&] { return Look(events); },
+      [&] { return Sleep(events, deadline); });
 }
 
 ChannelStatus RingChannel::Sleep(uint32_t events, const Deadline& deadline) {
-  const uint32_t reads = (events & kReadable) != 0 ? 1 : 0;
-  const uint32_t writes = (events & kWritable) != 0 ? 1 : 0;
-  if (in_vm_) {
-    LockSleepers();
-    sleepers_until_readable_ += reads;
-    sleepers_until_writable_ += writes;
-    UnlockSleepers();
-  }
+  bells_->Enter(events);
   ChannelStatus status;
   for (;;) {
     PeerGone(true);
-    // Partners: the increments in RingPeer and WakeOwn. Acquire: a bell rung before this is seen
-    // with what it was rung for; one rung later lets the futex return at once.
-    const uint32_t rings = (in_vm_ ? wakes_ : my_bell_->rings).load(std::memory_order_acquire);
-    RaiseFlags(events);
+    const uint32_t rings = bells_->Announce(events);
     status = Look(events);
     const Nanos left = deadline.Left();
     if (status != ChannelStatus::kAgain || left == 0) break;
     // Frames that wait while all places are held: a Release of ours ends that, and rings no bell.
     const Nanos slice =
         (events & kReadable) != 0 && consumer_.Pending() ? kHeldCheckInterval : kPeerCheckInterval;
-    const Nanos nap = left < slice ? left : slice;
-    if (in_vm_) {
-      Nap(rings, nap);
-    } else {
-      FutexWait(&my_bell_->rings, rings, nap);
-    }
+    bells_->Nap(rings, left < slice ? left : slice, hung_up_.load(std::memory_order_relaxed));
   }
-  if (in_vm_) {
-    LockSleepers();
-    sleepers_until_readable_ -= reads;
-    sleepers_until_writable_ -= writes;
-    if (sleepers_until_readable_ == 0) {
-      my_bell_->sleeps_until_readable.store(0, std::memory_order_relaxed);
-    }
-    if (sleepers_until_writable_ == 0) {
-      my_bell_->sleeps_until_writable.store(0, std::memory_order_relaxed);
-    }
-    UnlockSleepers();
-  }
+  bells_->Leave(events);
   return status;
-}
-
-void RingChannel::RaiseFlags(uint32_t events) {
-  // Partners: the loads in WakeIfAsleep and Release, after the peer's stores of head and tail.
-  if ((events & kReadable) != 0) {
-    my_bell_->sleeps_until_readable.store(1, std::memory_order_seq_cst);
-  }
-  if ((events & kWritable) != 0) {
-    my_bell_->sleeps_until_writable.store(1, std::memory_order_seq_cst);
-  }
-}
-
-void RingChannel::LockSleepers() {
-  while (sleepers_locked_.exchange(true, std::memory_order_acquire)) Pause();
-}
-
-void RingChannel::Nap(uint32_t wakes, Nanos nap) {
-  // A stream that has ended would let poll return at once, for good.
-  const bool streams = !hung_up_.load(std::memory_order_relaxed);
-  if (streams && !polled_.exchange(true, std::memory_order_acquire)) {
-    pollfd entry = {socket_.get(), POLLIN, 0};
-    const timespec limit = {static_cast<time_t>(nap / kSecond), static_cast<long>(nap % kSecond)};
-    if (ppoll(&entry, 1, &limit, nullptr) > 0) {
-      // As many bells as there are: what they were rung for is looked at after this.
-      std::byte bells[256];
-      size_t count;
-      ReceiveSome(socket_.get(), bells, {}, &count);
-    }
-    polled_.store(false, std::memory_order_release);
-    WakeOwn();  // what the bells said may be for others, and one of them polls from now on
-    return;
-  }
-  // Partner: the load in WakeOwn, after its increment: it sees this, or the futex that.
-  wake_waiters_.fetch_add(1, std::memory_order_seq_cst);
-  FutexWait(&wakes_, wakes, nap);
-  wake_waiters_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void RingChannel::WakeOwn() {
-  wakes_.fetch_add(1, std::memory_order_seq_cst);
-  if (wake_waiters_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&wakes_);
 }
 
 bool RingChannel::PeerGone(bool ask_kernel) {
@@ -382,7 +293,7 @@ bool RingChannel::PeerGone(bool ask_kernel) {
 }
 
 bool RingChannel::SendDescriptor(int fd) {
-  if (in_vm_ || state_.load(std::memory_order_relaxed) != State::kOpen) return false;
+  if (!passes_descriptors() || state_.load(std::memory_order_relaxed) != State::kOpen) return false;
   // The byte only carries the descriptor.
   const std::byte carrier{0};
   return SendSome(socket_.get(), {&carrier, 1}, {&fd, 1}) == 1;
@@ -390,7 +301,7 @@ bool RingChannel::SendDescriptor(int fd) {
 
 int RingChannel::ReceiveDescriptor(Nanos timeout) {
   const Deadline deadline(timeout);
-  while (!in_vm_ && state_.load(std::memory_order_relaxed) == State::kOpen) {
+  while (passes_descriptors() && state_.load(std::memory_order_relaxed) == State::kOpen) {
     std::byte carrier;
     UniqueFd descriptor;
     size_t count;
@@ -416,7 +327,7 @@ bool RingChannel::Describe(ChannelHandover* handover) const {
   handover->socket = socket_.get();
   handover->memory = file_.get();
   handover->memory_offset = offset_;
-  handover->in_vm = in_vm_;
+  handover->in_vm = bells_->on_stream();
   handover->request_ring_bytes = sizes_.request_ring_bytes;
   handover->reply_ring_bytes = sizes_.reply_ring_bytes;
   handover->received = consumer_.position();
@@ -440,25 +351,7 @@ void RingChannel::End(State state) {
   // Partners: the loads in PeerGone and Look. Release: our last frames come first.
   i_closed_->store(1, std::memory_order_release);
   shutdown(socket_.get(), SHUT_RDWR);
-  if (in_vm_) return WakeOwn();  // who polls sees the stream's end, on both sides
-  RingBell(&my_bell_->rings);
-  RingBell(&peer_bell_->rings);
-}
-
-void RingChannel::WakeIfAsleep(std::atomic<uint32_t>* flag) {
-  // Partner: the store in RaiseFlags. Cleared by whoever wakes, so that a burst of frames to a side
-  // that is just waking up costs one system call.
-  if (flag->load(std::memory_order_seq_cst) != 0 &&
-      flag->exchange(0, std::memory_order_seq_cst) != 0) {
-    RingPeer();
-  }
-}
-
-void RingChannel::RingPeer() {
-  if (!in_vm_) return RingBell(&peer_bell_->rings);
-  // A stream without room has bells in it.
-  const std::byte bell{0};
-  SendSome(socket_.get(), {&bell, 1}, {});
+  bells_->WakeAll();
 }
 
 }  // namespace consort

@@ -12,11 +12,8 @@
 //    0x080      8  request ring: tail                                        host
 //    0x100      8  reply ring: head                                          host
 //    0x180      8  reply ring: tail                                          guest
-//    0x200     12  guest's bell:
-//                    +0 rings (u32, the futex word)                        both
-//                    +4 sleeps until readable (u32, 0 or 1)                guest sets, host clears
-//                    +8 sleeps until writable (u32, 0 or 1)                guest sets, host clears
-//    0x280     12  host's bell, likewise
+//    0x200     12  guest's bell (ring_bells.h)                               both
+//    0x280     12  host's bell                                               both
 //    0x300      4  guest has closed (u32)                                    guest
 //    0x380      4  host has closed (u32)                                     host
 //   0x1000      .  request ring: data, request_ring_bytes
@@ -25,17 +22,7 @@
 // Every field has 128 bytes to itself (adjacent cache lines are fetched in pairs). All begins as
 // zero.
 //
-// Sleeping. A side that wants to sleep reads its bell, sets its flag, looks once more, and sleeps
-// on the bell if it still has the value read. The other side publishes (head or tail), then looks
-// at the flag; if set it clears it, increments the bell and wakes. Store-then-load on both sides,
-// all sequentially consistent: one of the two sees the other (Dekker). A flag that a waiter left
-// behind when its time was over costs one superfluous wake-up. No sleep is longer than
-// kPeerCheckInterval, so a peer that writes nonsense there gains nothing.
-//
-// Sleeping in a virtual machine, whose futexes are not the host's: a byte of any value on the
-// stream wakes, in place of the futex, and the word of the bell is not used. Of the threads of a
-// process that sleep one polls the stream, the others wait for it. Whoever stops sleeping takes its
-// flag back, since a byte that is sent in vain makes a virtual CPU exit.
+// Sleeping and waking: ring_bells.h. No sleep is longer than kPeerCheckInterval.
 //
 // Threads as channel.h says. Compiled into the guest library.
 #ifndef CONSORT_VMSOCK_RING_CHANNEL_H_
@@ -55,6 +42,7 @@
 #include "vmsock/deadline.h"
 #include "vmsock/limits.h"
 #include "vmsock/ring.h"
+#include "vmsock/ring_bells.h"
 #include "vmsock/spin_budget.h"
 
 namespace consort {
@@ -105,7 +93,7 @@ class RingChannel final : public Channel {
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
-  bool passes_descriptors() const override { return !in_vm_; }
+  bool passes_descriptors() const override { return !bells_->on_stream(); }
   bool SendDescriptor(int fd) override;
   int ReceiveDescriptor(Nanos timeout) override;
   bool Describe(ChannelHandover* handover) const override;
@@ -113,7 +101,7 @@ class RingChannel final : public Channel {
   bool Part() override { return false; }  // its memory cannot follow
   bool Rejoin(UniqueFd) override { return false; }
   void Close() override;
-  const char* name() const override { return in_vm_ ? "vsock+rings" : "unix+rings"; }
+  const char* name() const override { return name_; }
 
   // Goes on where another process stopped, at its positions. Before any other use. False: they
   // cannot be.
@@ -131,25 +119,23 @@ class RingChannel final : public Channel {
   static void operator delete(void* memory);
 
  private:
-  struct Bell {
-    std::atomic<uint32_t> rings;
-    std::atomic<uint32_t> sleeps_until_readable;
-    std::atomic<uint32_t> sleeps_until_writable;
-  };
   // Why the channel ended, if it did.
   enum class State : uint8_t { kOpen, kClosed, kProtocol };
 
   struct Parts {
-    std::span<std::byte> memory;
+    const char* name = nullptr;
     UniqueFd socket;
     UniqueFd file;
     Bytes offset = 0;
-    bool in_vm = false;
     bool write_combining = false;
+    std::span<std::byte> memory;
+    std::unique_ptr<RingBells> bells;
   };
   RingChannel(Side side, const RingSizes& sizes, Parts parts);
-  // Takes `parts` but for the memory, which it maps.
-  static std::unique_ptr<RingChannel> Map(Side side, const RingSizes& sizes, Parts parts);
+  // Prepares the socket and maps the memory. False on failure, with errno.
+  static bool Map(const RingSizes& sizes, Parts* parts);
+  // Of parts that are mapped. Null when there is no memory, for the bells neither.
+  static std::unique_ptr<RingChannel> Make(Side side, const RingSizes& sizes, Parts parts);
 
   bool Ready(uint32_t events) const;
   ChannelStatus EndStatus() const;
@@ -157,30 +143,18 @@ class RingChannel final : public Channel {
   ChannelStatus Look(uint32_t events) const;
   // Whether the peer has closed or is gone. `ask_kernel`: looks at the socket.
   bool PeerGone(bool ask_kernel);
-  ChannelStatus SpinThenSleep(uint32_t events, Nanos spin, const Deadline& deadline);
   ChannelStatus Sleep(uint32_t events, const Deadline& deadline);
-  // Raises the flags of what this side sleeps for.
-  void RaiseFlags(uint32_t events);
-  void LockSleepers();
-  void UnlockSleepers() { sleepers_locked_.store(false, std::memory_order_release); }
-  // Sleeps at most `nap` unless `wakes` of this side have changed. In a virtual machine.
-  void Nap(uint32_t wakes, Nanos nap);
-  // Wakes this side's own threads.
-  void WakeOwn();
   void Fail();
   void End(State state);
-  void RingPeer();
-  void WakeIfAsleep(std::atomic<uint32_t>* flag);
 
+  const char* const name_;
   const std::span<std::byte> memory_;
   const UniqueFd socket_;
   const UniqueFd file_;  // of the memory, for Describe; a host's only
   const Bytes offset_;   // in the file
-  const bool in_vm_;
   const RingSizes sizes_;
   const pid_t creator_;
-  Bell* const my_bell_;
-  Bell* const peer_bell_;
+  const std::unique_ptr<RingBells> bells_;
   std::atomic<uint32_t>* const i_closed_;
   std::atomic<uint32_t>* const peer_closed_;
 
@@ -191,14 +165,6 @@ class RingChannel final : public Channel {
   // it sees the last frames, as the thread that asked the kernel does.
   std::atomic<bool> hung_up_{false};
   SpinBudget spin_;
-
-  // Of sleeping in a virtual machine. The lock is held for a few stores only.
-  std::atomic<bool> sleepers_locked_{false};
-  uint32_t sleepers_until_readable_ = 0;  // guarded by the lock, as is the next
-  uint32_t sleepers_until_writable_ = 0;
-  std::atomic<bool> polled_{false};  // some thread polls the stream
-  std::atomic<uint32_t> wakes_{0};   // the futex word of the other threads
-  std::atomic<uint32_t> wake_waiters_{0};
 
   // Sender's.
   RingProducer producer_;

@@ -231,7 +231,7 @@ TEST_F(VmRings, NonsenseInBellsCostsTheHostNothing) {
     const std::vector<std::byte> bells(1000, std::byte{0xA5});
     for (uint32_t round = 0; !stop; ++round) {
       SendSome(guest_stream_.get(), bells, {});
-      // Both bells, by ring_channel.h, but for what says that the host sleeps.
+      // Both bells, by ring_channel.h and ring_bells.h, but for what says that the host sleeps.
       for (const size_t at : {0x200, 0x204, 0x208, 0x280}) {
         reinterpret_cast<std::atomic<uint32_t>*>(bytes + at)->store(round * 0x9E3779B9u);
       }

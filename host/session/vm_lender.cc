@@ -4,7 +4,6 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "host/control/control_socket.h"
-#include "host/limits.h"
 #include "vmsock/listen.h"
 
 namespace consort::host {
@@ -29,7 +28,7 @@ std::optional<Bytes> VmLender::Lend(Bytes bytes) {
       return stopped_ || answer_.has_value();
     };
     if (sent.ok()) {
-      mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Nanoseconds(kVmMemoryAnswerMax));
+      mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Nanoseconds(answer_max_));
     }
     waits_ = false;
     answer.swap(answer_);

@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "host/control/messages.h"
+#include "host/limits.h"
 
 namespace consort::host {
 
@@ -22,7 +23,9 @@ class ControlSocket;
 
 class VmLender {
  public:
-  explicit VmLender(uint64_t session) : session_(session) {}
+  // Lend waits at most `answer_max` for an answer.
+  explicit VmLender(uint64_t session, Nanos answer_max = kVmMemoryAnswerMax)
+      : session_(session), answer_max_(answer_max) {}
   VmLender(const VmLender&) = delete;
   VmLender& operator=(const VmLender&) = delete;
 
@@ -33,8 +36,7 @@ class VmLender {
   int file() const { return file_.get(); }
 
   // Where in the file the part is: all zero, whole pages of the host behind it. Nothing: the
-  // machine or the host has no room, or consortd does not answer within kVmMemoryAnswerMax. The
-  // session's thread.
+  // machine or the host has no room, or consortd does not answer in time. The session's thread.
   std::optional<Bytes> Lend(Bytes bytes);
   // A part of these bytes is not needed any more. The session's thread.
   void TakeBack(Bytes offset, Bytes bytes);
@@ -47,6 +49,7 @@ class VmLender {
   void SendBack(Bytes offset);
 
   const uint64_t session_;
+  const Nanos answer_max_;
   ControlSocket* consortd_ = nullptr;
   UniqueFd file_;
   absl::Mutex mutex_;
