@@ -21,12 +21,16 @@ uint64_t CreditBeyondTail(uint64_t window_bytes) { return kConduitRequestBytes -
 
 }  // namespace
 
-ConduitDeviceEnd::ConduitDeviceEnd(UniqueFd memory, std::byte* base)
-    : memory_(std::move(memory)), base_(base), control_(reinterpret_cast<ConduitControl*>(base)) {}
+ConduitDeviceEnd::ConduitDeviceEnd(UniqueFd memory, std::byte* base, CopyCrew* crew)
+    : memory_(std::move(memory)),
+      base_(base),
+      control_(reinterpret_cast<ConduitControl*>(base)),
+      crew_(crew) {}
 
 ConduitDeviceEnd::~ConduitDeviceEnd() { munmap(base_, kConduitBytes); }
 
-absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(UniqueFd memory) {
+absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(UniqueFd memory,
+                                                                           CopyCrew* crew) {
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   struct stat file {};
   // What could still shrink would be a SIGBUS later.
@@ -39,7 +43,7 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(Uniqu
     return absl::ResourceExhaustedError(absl::StrCat("mapping a conduit: ", strerror(errno)));
   }
   std::unique_ptr<ConduitDeviceEnd> end(
-      new ConduitDeviceEnd(std::move(memory), static_cast<std::byte*>(base)));
+      new ConduitDeviceEnd(std::move(memory), static_cast<std::byte*>(base), crew));
   if (end->control_->mark.load(std::memory_order_acquire) != ConduitControl::kMark) {
     return absl::InvalidArgumentError("no memory of a conduit, or of another version");
   }
@@ -47,8 +51,9 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(Uniqu
 }
 
 absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Restore(UniqueFd memory,
-                                                                            const State& state) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ConduitDeviceEnd> end, Create(std::move(memory)));
+                                                                            const State& state,
+                                                                            CopyCrew* crew) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ConduitDeviceEnd> end, Create(std::move(memory), crew));
   if (state.begin > state.head || state.tail > state.head ||
       state.head - state.tail > kConduitRequestBytes || state.credited > state.head - state.begin ||
       state.piece_offset > kConduitBytes) {
@@ -75,6 +80,15 @@ ConduitDeviceEnd::State ConduitDeviceEnd::Save() const {
           .next_piece = next_piece_,
           .piece_offset = piece_offset_,
           .taken = taken_};
+}
+
+void ConduitDeviceEnd::CopyAll() {
+  if (crew_ != nullptr) {
+    crew_->Copy(copies_);
+  } else {
+    for (const CopyPart& part : copies_) std::memcpy(part.to, part.from, part.bytes);
+  }
+  copies_.clear();
 }
 
 // ---- guest to worker ----
@@ -110,12 +124,13 @@ bool ConduitDeviceEnd::Write(std::span<const iovec> pieces, uint64_t bytes, bool
     for (uint64_t left = piece.iov_len; left > 0;) {
       const uint64_t at = head_ & (kConduitRequestBytes - 1);
       const uint64_t count = std::min(left, kConduitRequestBytes - at);
-      std::memcpy(ring + at, from, count);
+      copies_.push_back({ring + at, from, count});
       head_ += count;
       from += count;
       left -= count;
     }
   }
+  CopyAll();
   // Partner: the worker's loads. Sequentially consistent: before the look at its alarm.
   control_->requests_head.store(head_, std::memory_order_seq_cst);
   *bell = control_->worker_awaits_head.Rings(head_);
@@ -168,12 +183,13 @@ uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, bool* bell) {
         if (piece.offset < kConduitRepliesOffset || piece.offset > kConduitBytes ||
             piece.bytes > kConduitBytes - piece.offset || piece.bytes <= piece_offset_) {
           corrupt_ = true;
+          copies_.clear();
           return 0;
         }
       }
       const uint64_t count = std::min(piece.bytes - piece_offset_, to.iov_len - filled);
-      std::memcpy(static_cast<std::byte*>(to.iov_base) + filled,
-                  base_ + piece.offset + piece_offset_, count);
+      copies_.push_back({static_cast<std::byte*>(to.iov_base) + filled,
+                         base_ + piece.offset + piece_offset_, count});
       filled += count;
       copied += count;
       piece_offset_ += count;
@@ -186,6 +202,7 @@ uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, bool* bell) {
     if (filled < to.iov_len) break;
   }
   if (copied == 0) return 0;
+  CopyAll();
   taken_ += copied;
   // Partner: the worker's loads: it may write again where was read. Sequentially consistent: before
   // the look at its alarm.

@@ -51,10 +51,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "vmsock/copy_crew.h"
 
 namespace consort {
 
@@ -123,7 +125,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 // Bells, and the byte that a descriptor comes with.
 inline constexpr std::byte kConduitBell{0};
 
-// The device's end, without the socket. Owned by the device's thread; not thread safe.
+// The device's end, without the socket. Owned by the device's thread; not thread safe. Large copies
+// are shared with a crew (copy_crew.h), if there is one, and over when Write and Read return.
 class ConduitDeviceEnd {
  public:
   // For another image of the process.
@@ -140,11 +143,14 @@ class ConduitDeviceEnd {
     bool operator==(const State&) const = default;
   };
 
-  // Maps what a worker has made. kInvalidArgument: it is no such memory. kResourceExhausted: mmap.
-  static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Create(UniqueFd memory);
+  // Maps what a worker has made. `crew` is borrowed for the object's life; null: copies alone.
+  // kInvalidArgument: it is no such memory. kResourceExhausted: mmap.
+  static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Create(UniqueFd memory,
+                                                                  CopyCrew* crew = nullptr);
   // Goes on with what Save told. Errors also where the numbers cannot be.
   static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Restore(UniqueFd memory,
-                                                                   const State& state);
+                                                                   const State& state,
+                                                                   CopyCrew* crew);
   State Save() const;
   ~ConduitDeviceEnd();
   ConduitDeviceEnd(const ConduitDeviceEnd&) = delete;
@@ -179,7 +185,9 @@ class ConduitDeviceEnd {
   bool AwaitPieces();
 
  private:
-  ConduitDeviceEnd(UniqueFd memory, std::byte* base);
+  ConduitDeviceEnd(UniqueFd memory, std::byte* base, CopyCrew* crew);
+  // Copies copies_.
+  void CopyAll();
   uint64_t LoadTail();
   // Takes what the worker says of pieces. False: there is none that was not read.
   bool LoadPieces();
@@ -187,6 +195,8 @@ class ConduitDeviceEnd {
   const UniqueFd memory_;
   std::byte* const base_;
   ConduitControl* const control_;
+  CopyCrew* const crew_;
+  std::vector<CopyPart> copies_;  // of one call, kept for its storage
   bool corrupt_ = false;
 
   bool begun_ = false;

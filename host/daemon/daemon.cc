@@ -121,7 +121,8 @@ absl::Status Daemon::OpenDoors() {
     }
   }
   if (vm_doors_ == nullptr) {
-    vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
+    vm_doors_ = std::make_unique<VmDoors>(
+        loop_, VmDoors::Options{options_.vm_group, options_.vm_copy_threads}, greet_);
   }
   for (const VmOptions& vm : options_.vms) {
     if (!vm_doors_->vms().contains(vm.name)) RETURN_IF_ERROR(vm_doors_->Add(vm));

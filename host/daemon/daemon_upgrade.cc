@@ -407,7 +407,8 @@ absl::Status Daemon::RestoreDoors(const DaemonState& state, InheritedFds* fds) {
   if (state.vsock != DaemonState::kNone) {
     ASSIGN_OR_RETURN(vsock_door_, Door::AdoptVsock(loop_, fds->Take(state.vsock), greet_));
   }
-  vm_doors_ = std::make_unique<VmDoors>(loop_, options_.vm_group, greet_);
+  vm_doors_ = std::make_unique<VmDoors>(
+      loop_, VmDoors::Options{options_.vm_group, options_.vm_copy_threads}, greet_);
   for (const DaemonState::Vm& vm : state.vms) {
     // The others' programs go on.
     const absl::Status restored = vm_doors_->Restore(vm, fds);

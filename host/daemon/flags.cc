@@ -26,6 +26,7 @@
 #include "policies/admission/admission.h"
 #include "policies/placement/policy.h"
 #include "policies/schedule/policy.h"
+#include "vmsock/copy_crew.h"
 
 namespace consort::host {
 namespace {
@@ -203,6 +204,17 @@ void AddDoors(CLI::App* app, Said* said) {
                   const struct group* found = getgrnam(value.c_str());
                   if (found == nullptr) return "there is no group " + value;
                   options->vm_group = found->gr_gid;
+                  return "";
+                });
+  group.Checked("--vm-copy-threads", "N",
+                "that help all VMs' devices with large copies (default: none\n"
+                "below 8 processors, else a quarter of them, at most 6)",
+                [=](const std::string& value) -> std::string {
+                  uint32_t number = 0;
+                  if (!absl::SimpleAtoi(value, &number) || number > kCopyCrewThreadsMax)
+                    return absl::StrCat("wants a number up to ", kCopyCrewThreadsMax, ", not ",
+                                        value);
+                  options->vm_copy_threads = number;
                   return "";
                 });
   group.Checked("--vsock-port", "N|off",

@@ -69,6 +69,8 @@ struct DaemonOptions {
   std::string vm_folder;  // of the files of more VMs (vm_files.h); empty: none
   VmDefaults vm_defaults;
   std::optional<gid_t> vm_group;  // that may connect to the VMs' sockets too
+  // Threads that help the VMs' devices copy, all of them together; none: by the host's processors.
+  std::optional<uint32_t> vm_copy_threads;
   std::optional<uint32_t> vsock_port = wire::kVsockPort;  // AF_VSOCK; none: off
   std::string device = "auto";                            // auto, cpu, nvidia or none
   // How many devices the CPU driver presents, or the path of a file that describes them; empty: its

@@ -71,8 +71,12 @@ void VmDoors::Deliver(Shared* shared) {
   }
 }
 
-VmDoors::VmDoors(EventLoop* loop, std::optional<gid_t> group, OnConnection on_connection)
-    : loop_(loop), group_(group), shared_(std::make_shared<Shared>()) {
+VmDoors::VmDoors(EventLoop* loop, const Options& options, OnConnection on_connection)
+    : loop_(loop),
+      group_(options.group),
+      crew_({.threads = options.copy_threads.value_or(
+                 CopyCrew::ThreadsFor(std::thread::hardware_concurrency()))}),
+      shared_(std::make_shared<Shared>()) {
   shared_->on_connection = std::move(on_connection);
 }
 
@@ -129,12 +133,13 @@ std::shared_ptr<VmMemoryFile> VmDoors::MemoryOf(const std::string& name) const {
   return it != memories_.end() ? it->second : nullptr;
 }
 
-vhost_user::VsockDeviceOptions VmDoors::OptionsOf(const VmOptions& vm) const {
+vhost_user::VsockDeviceOptions VmDoors::OptionsOf(const VmOptions& vm) {
   vhost_user::VsockDeviceOptions options;
   options.socket_path = vm.socket_path;
   options.socket_mode = group_.has_value() ? kGroupSocketMode : kOwnSocketMode;
   options.socket_group = group_;
   options.guest_cid = kGuestCid;
+  options.copy_crew = &crew_;
   return options;
 }
 

@@ -24,15 +24,21 @@
 #include "host/daemon/front_doors.h"
 #include "host/daemon/options.h"
 #include "host/daemon/vm_memory_file.h"
+#include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/vsock_device.h"
 
 namespace consort::host {
 
 class VmDoors {
  public:
-  // `on_connection` is called on the loop's thread, as long as this object is there. `group`, if
-  // there is one, may connect to the sockets too.
-  VmDoors(EventLoop* loop, std::optional<gid_t> group, OnConnection on_connection);
+  struct Options {
+    std::optional<gid_t> group;  // that may connect to the sockets too
+    // That help the devices copy (copy_crew.h), at most kCopyCrewThreadsMax; none: by the host's
+    // processors.
+    std::optional<uint32_t> copy_threads;
+  };
+  // `on_connection` is called on the loop's thread, as long as this object is there.
+  VmDoors(EventLoop* loop, const Options& options, OnConnection on_connection);
   // Ends the devices and waits for their threads.
   ~VmDoors();
 
@@ -84,7 +90,7 @@ class VmDoors {
                                           const std::shared_ptr<Shared>& shared);
   // Gives `on_connection` those who have arrived, with the terms of their VM. On the loop.
   static void Deliver(Shared* shared);
-  vhost_user::VsockDeviceOptions OptionsOf(const VmOptions& vm) const;
+  vhost_user::VsockDeviceOptions OptionsOf(const VmOptions& vm);
   vhost_user::ConnectHandler HandlerOf(const VmOptions& vm) const;
   void Start(const VmOptions& vm, std::unique_ptr<vhost_user::VsockDevice> device);
   static void Run(const std::string& name, Door* door);
@@ -93,6 +99,7 @@ class VmDoors {
 
   EventLoop* const loop_;
   const std::optional<gid_t> group_;
+  CopyCrew crew_;  // before the devices, which borrow it
   const std::shared_ptr<Shared> shared_;
   std::map<std::string, Door> doors_;
   // By name. Shared with the sessions that have parts of one (VmLoan).

@@ -28,8 +28,8 @@ struct Copied {
 };
 
 // Copies `bytes` there and back; by how many times as many bytes CPUs have copied.
-Copied CopyThereAndBack(const std::string& door, Bytes bytes) {
-  VmSessionPeer peer(door);
+Copied CopyThereAndBack(const std::string& door, Bytes bytes, CopyCrew* crew = nullptr) {
+  VmSessionPeer peer(door, crew);
   const uint64_t address = peer.Allocate(bytes);
   const auto data = RandomBytes(bytes, 7);
   peer.CopyToDevice(address, data);
@@ -43,10 +43,19 @@ Copied CopyThereAndBack(const std::string& door, Bytes bytes) {
   return copied;
 }
 
-TEST(VmSession, BulkDataIsCopiedOnceEachWayByACpu) {
+class VmSessionCrew : public testing::TestWithParam<uint32_t> {
+ protected:
+  // Has a part in all but the smallest copies, if it has threads.
+  CopyCrew crew_{{.threads = GetParam(), .shared_from = 10000, .share_least = 4000}};
+};
+
+INSTANTIATE_TEST_SUITE_P(Of, VmSessionCrew, testing::Values(0, 3),
+                         testing::PrintToStringParamName());
+
+TEST_P(VmSessionCrew, BulkDataIsCopiedOnceEachWayByACpu) {
   for (const Bytes bytes : {Bytes{512 * kKiB}, Bytes{32 * kMiB}, 5 * kMiB + 200 * kKiB + 8}) {
     SCOPED_TRACE(bytes);
-    const Copied copied = CopyThereAndBack(kVhostUserDoor, bytes);
+    const Copied copied = CopyThereAndBack(kVhostUserDoor, bytes, &crew_);
     EXPECT_EQ(copied.counts.bytes_to_device, bytes);
     EXPECT_EQ(copied.counts.bytes_to_host, bytes);
     EXPECT_EQ(copied.counts.copied_by_worker, 0u);
@@ -67,8 +76,8 @@ TEST(VmSession, ThroughASocketItIsThreeTimes) {
   EXPECT_EQ(copied.counts.copied_by_worker, 2 * bytes);
 }
 
-TEST(VmSession, SmallCopiesAreWhole) {
-  VmSessionPeer peer(kVhostUserDoor);
+TEST_P(VmSessionCrew, SmallCopiesAreWhole) {
+  VmSessionPeer peer(kVhostUserDoor, &crew_);
   const uint64_t address = peer.Allocate(kMiB);
   for (const Bytes bytes :
        {Bytes{1}, Bytes{7}, Bytes{4096}, Bytes{65535}, Bytes{65536}, Bytes{65537}, Bytes{100001}}) {

@@ -36,13 +36,14 @@ uint64_t NextWindow() {
 
 }  // namespace
 
-VmSessionPeer::VmSessionPeer(const std::string& door) {
+VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) {
   char path[] = "/tmp/vm_session.XXXXXX";
   PCHECK(mkdtemp(path) != nullptr);
   directory_ = path;
   vhost_user::VsockDeviceOptions options;
   options.socket_path = directory_ + "/vm.sock";
   options.guest_cid = kCid;
+  options.copy_crew = crew;
   auto device = vhost_user::VsockDevice::Create(
       options, [this](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
         int ends[2];

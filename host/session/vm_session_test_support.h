@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "gen/wire/requests.h"
 #include "host/session/session.h"
+#include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/fake_frontend.h"
 #include "vmsock/vhost_user/fake_guest.h"
 #include "vmsock/vhost_user/vsock_device.h"
@@ -37,7 +38,8 @@ struct VmSessionCounts {
 class VmSessionPeer {
  public:
   // `door`: as of OpenSession::channel; kVhostUserDoor has a conduit, others go through a socket.
-  explicit VmSessionPeer(const std::string& door);
+  // `crew` copies with the machine's device, if there is one; borrowed for the object's life.
+  explicit VmSessionPeer(const std::string& door, CopyCrew* crew = nullptr);
   ~VmSessionPeer();
   VmSessionPeer(const VmSessionPeer&) = delete;
   VmSessionPeer& operator=(const VmSessionPeer&) = delete;

@@ -41,6 +41,7 @@ CASES = (
     Case("an option that does not exist", ("--nonsense", "x"), (r"not expected: .*--nonsense", r"consortd --help"), 2),
     Case("a value that is none", ("--devices", "many"), (r"--devices: wants a number from 1 to \d+",), 2),
     Case("a policy that does not exist", ("--scheduler", "fair"), (r"--scheduler: knows no fair",), 2),
+    Case("more threads to copy than are allowed", ("--vm-copy-threads", "65"), (r"--vm-copy-threads: wants a number up to 64",), 2),
     Case("a group that does not exist", ("--vm-group", "no-such-group"), (r"there is no group no-such-group",), 2),
     Case("a key that tenants' file does not know", ("--tenants", "{folder}/tenants.toml"),
          (r"tenants\.toml:2:1: unknown key wheight", r"a tenant has name, weight"), 2,

@@ -37,7 +37,7 @@ KIT = TESTS.parent  # where it is unpacked
 # Everywhere, or the driver's.
 NOT_CARRIED = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libstdc++.so",
                "libgcc_s.so", "libresolv.so", "libcuda.so")
-PROGRAMS = ("consortd", "consort-worker", "consortctl", "api_test", "delaying_proxy")
+PROGRAMS = ("consortd", "consort-worker", "consortctl", "api_test", "delaying_proxy", "vm_front_bench")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 FUZZ_TOOLS = ("fuzz_long.py", "run_fuzz.py")
 WRAPPER = """#!/bin/sh
@@ -69,6 +69,7 @@ STEPS = {
     "moving": f"tests/bench/moving.py {BENCH}",
     "placement": f"tests/bench/placement.py {BENCH} --out {{out}}/placement",
     "remote": f"tests/bench/remote.py {BENCH} --quick --gpt2 python3",
+    "vmfront": "bin/vm_front_bench --device {device}",
     "fuzz": "tools/fuzz_long.py --build {kit} --seconds {fuzz_seconds} --jobs {fuzz_jobs} {seeds} --out {out}/fuzz {fuzz_what}",
 }
 
@@ -195,7 +196,8 @@ class Runner:
                                    fuzz_seconds=self._options.fuzz_seconds, fuzz_jobs=self._options.fuzz_jobs,
                                    fuzz_what=self._options.fuzz_what).split()
         begun = time.monotonic()
-        process = subprocess.Popen([sys.executable, *words], cwd=KIT, env=self._environment, stdin=subprocess.DEVNULL,
+        python = [sys.executable] if words[0].endswith(".py") else []
+        process = subprocess.Popen([*python, *words], cwd=KIT, env=self._environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             said, _ = process.communicate(timeout=left)

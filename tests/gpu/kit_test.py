@@ -36,12 +36,13 @@ class Kit(unittest.TestCase):
                       cwd=self.folder, env=environment)
 
     def test_steps_run_from_it_alone_and_are_told(self):
-        done = self.run_steps("programs+moving", "swapping")
+        done = self.run_steps("programs+moving", "swapping", "vmfront")
         report = (self.folder / "out/report.txt").read_text("utf-8")
         self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}{report}")
-        for step in ("programs", "moving", "swapping"):
+        for step in ("programs", "moving", "swapping", "vmfront"):
             self.assertRegex(done.stdout, rf"(?m)^\| {step} +\| ok +\| +[\d.]+ \| \S")
             self.assertIn(f"=== {step}: 0, ", report)
+        self.assertRegex(report, r"(?m)^\| 6\.12 MSG_ZEROCOPY, pieces of 4 KiB \| 0 \| [\d.]+ \| [\d.]+ \|$")
         self.assertNotIn(str(BUILD), report)
 
     def test_a_step_that_fails_or_has_no_time_is_told(self):

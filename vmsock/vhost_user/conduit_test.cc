@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "vmsock/conduit_channel.h"
+#include "vmsock/copy_crew.h"
 #include "vmsock/listen.h"
 #include "vmsock/socket_io.h"
 #include "vmsock/vhost_user/vsock_device_test_support.h"
@@ -44,8 +45,11 @@ std::vector<std::byte> MakeFrame(uint32_t call, uint32_t body_bytes) {
   return frame;
 }
 
-class VsockDeviceConduit : public VsockDeviceTest {
+// With the device's thread alone, and with a crew that has a part in every copy.
+class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInterface<uint32_t> {
  protected:
+  VsockDeviceConduit() { options_.copy_crew = &crew_; }
+
   struct Ends {
     std::unique_ptr<GuestStream> guest;
     std::unique_ptr<ConduitChannel> worker;
@@ -91,6 +95,8 @@ class VsockDeviceConduit : public VsockDeviceTest {
     return worker.Flush() == ChannelStatus::kOk;
   }
 
+  CopyCrew crew_{{.threads = GetParam(), .shared_from = 1, .share_least = 4000}};
+
   // The worker's memory, mapped once more, to write nonsense.
   static ConduitControl* MapControl(const ConduitChannel& worker) {
     ChannelHandover handover;
@@ -102,7 +108,7 @@ class VsockDeviceConduit : public VsockDeviceTest {
   }
 };
 
-TEST_F(VsockDeviceConduit, CarriesFramesBothWaysCopiedOnce) {
+TEST_P(VsockDeviceConduit, CarriesFramesBothWaysCopiedOnce) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   Ends ends = ConnectWorker(1000);
   const uint32_t sizes[] = {0, 8, 104, 4000, 65536, 131072, wire::kBulkBytesMax, 24};
@@ -131,7 +137,7 @@ TEST_F(VsockDeviceConduit, CarriesFramesBothWaysCopiedOnce) {
   EXPECT_EQ(stats.socket_bytes_to_guest, 0u);
 }
 
-TEST_F(VsockDeviceConduit, SendsPayloadsFromWhereTheyAre) {
+TEST_P(VsockDeviceConduit, SendsPayloadsFromWhereTheyAre) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   Ends ends = ConnectWorker(1000);
   constexpr uint32_t kBytes = wire::kBulkBytesMax;
@@ -157,7 +163,7 @@ TEST_F(VsockDeviceConduit, SendsPayloadsFromWhereTheyAre) {
   }
 }
 
-TEST_F(VsockDeviceConduit, BeginsInTheMiddleOfAFrame) {
+TEST_P(VsockDeviceConduit, BeginsInTheMiddleOfAFrame) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   uint32_t port = 1000;
   // What a worker has read of the stream, and what waits in the socket and the device.
@@ -189,7 +195,7 @@ TEST_F(VsockDeviceConduit, BeginsInTheMiddleOfAFrame) {
   }
 }
 
-TEST_F(VsockDeviceConduit, BytesOfTheHostBeforeItComeFirst) {
+TEST_P(VsockDeviceConduit, BytesOfTheHostBeforeItComeFirst) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   auto [guest, host] = Connect(1000, kGuestBufferBytes);
   const auto welcome = Pattern(4096, 1);
@@ -203,7 +209,7 @@ TEST_F(VsockDeviceConduit, BytesOfTheHostBeforeItComeFirst) {
   EXPECT_TRUE(Receive(*guest, expected.size()) == expected);
 }
 
-TEST_F(VsockDeviceConduit, HeldFramesStopTheGuestAndReleasedOnesLetItGoOn) {
+TEST_P(VsockDeviceConduit, HeldFramesStopTheGuestAndReleasedOnesLetItGoOn) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   Ends ends = ConnectWorker(1000);
   constexpr uint32_t kBody = 256 * kKiB - sizeof(wire::FrameHeader);
@@ -248,7 +254,7 @@ TEST_F(VsockDeviceConduit, HeldFramesStopTheGuestAndReleasedOnesLetItGoOn) {
   }
 }
 
-TEST_F(VsockDeviceConduit, WakesWhoeverSleeps) {
+TEST_P(VsockDeviceConduit, WakesWhoeverSleeps) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   Ends ends = ConnectWorker(1000);
   // An echo that sleeps whenever there is nothing to do, whatever the guest does meanwhile.
@@ -292,7 +298,7 @@ TEST_F(VsockDeviceConduit, WakesWhoeverSleeps) {
   echo.join();
 }
 
-TEST_F(VsockDeviceConduit, EndsComeBehindWhatIsInMemory) {
+TEST_P(VsockDeviceConduit, EndsComeBehindWhatIsInMemory) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   {
     Ends ends = ConnectWorker(1000);
@@ -316,7 +322,7 @@ TEST_F(VsockDeviceConduit, EndsComeBehindWhatIsInMemory) {
   EXPECT_EQ(ends.worker->TryReceive(&none), ChannelStatus::kClosed);
 }
 
-TEST_F(VsockDeviceConduit, NonsenseOfAWorkerEndsItsStreamAlone) {
+TEST_P(VsockDeviceConduit, NonsenseOfAWorkerEndsItsStreamAlone) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   const auto pieces = [](ConduitControl* control) {
     return reinterpret_cast<ConduitPiece*>(reinterpret_cast<std::byte*>(control) +
@@ -369,7 +375,7 @@ TEST_F(VsockDeviceConduit, NonsenseOfAWorkerEndsItsStreamAlone) {
   munmap(control, kConduitBytes);
 }
 
-TEST_F(VsockDeviceConduit, DescriptorsOfOtherServicesStayWithoutEffect) {
+TEST_P(VsockDeviceConduit, DescriptorsOfOtherServicesStayWithoutEffect) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   auto [guest, host] = Connect(1000);
   const UniqueFd other(memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -381,7 +387,7 @@ TEST_F(VsockDeviceConduit, DescriptorsOfOtherServicesStayWithoutEffect) {
   EXPECT_EQ(ReadUpTo(host.get(), data.size()), data);
 }
 
-TEST_F(VsockDeviceConduit, GoesOnInAnotherImageOfTheDevice) {
+TEST_P(VsockDeviceConduit, GoesOnInAnotherImageOfTheDevice) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937_64 random(seed);
@@ -411,7 +417,7 @@ TEST_F(VsockDeviceConduit, GoesOnInAnotherImageOfTheDevice) {
   }
 }
 
-TEST_F(VsockDeviceConduit, GoesOnInAnotherWorker) {
+TEST_P(VsockDeviceConduit, GoesOnInAnotherWorker) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   Ends ends = ConnectWorker(1000);
   for (uint32_t call = 1; call <= 20; ++call) {
@@ -468,6 +474,9 @@ TEST(ConduitChannel, DoesNotBelieveTheDevice) {
     munmap(mapped, kConduitBytes);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(CrewOf, VsockDeviceConduit, testing::Values(0, 3),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace consort::vhost_user

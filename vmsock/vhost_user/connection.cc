@@ -39,15 +39,17 @@ UniqueFd TakeDescriptor(msghdr& message) {
 }  // namespace
 
 Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
-                       uint32_t window_bytes)
+                       uint32_t window_bytes, CopyCrew* crew)
     : id_(id),
       ports_(ports),
       window_bytes_(window_bytes),
+      crew_(crew),
       fd_(std::move(fd)),
       watch_(std::move(watch)) {}
 
 Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
-                       EventSet::Watch watch, std::unique_ptr<ConduitDeviceEnd> conduit)
+                       EventSet::Watch watch, std::unique_ptr<ConduitDeviceEnd> conduit,
+                       CopyCrew* crew)
     : response_pending(state.response_pending),
       credit_update_pending(state.credit_update_pending),
       credit_request_pending(state.credit_request_pending),
@@ -57,6 +59,7 @@ Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
       id_(id),
       ports_{.guest_port = state.guest_port, .host_port = state.host_port},
       window_bytes_(state.window_bytes),
+      crew_(crew),
       fd_(std::move(fd)),
       watch_(std::move(watch)),
       conduit_(std::move(conduit)),
@@ -104,7 +107,7 @@ ConnectionState Connection::Save() const {
           .credit_requested = credit_requested,
           .stalled = stalled,
           .detached = detached,
-          .read_chains = read_chains};
+          .read_chains = std::min(read_chains, kReadChainsSavedMax)};
 }
 
 bool Connection::TakePeerCredit(const PacketHeader& header) {
@@ -299,7 +302,7 @@ Connection::IoResult Connection::ReadConduit(std::span<const iovec> pieces, uint
 Connection::IoResult Connection::TakeConduit(UniqueFd memory, uint64_t& received) {
   if (!memory.valid()) return IoResult::kOk;
   absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> conduit =
-      ConduitDeviceEnd::Create(std::move(memory));
+      ConduitDeviceEnd::Create(std::move(memory), crew_);
   // Another service's own business, and its byte is data.
   if (absl::IsInvalidArgument(conduit.status())) return IoResult::kOk;
   static_assert(kReceiveWindowBytesDefault <= kConduitWindowBytesMax);

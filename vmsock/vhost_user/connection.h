@@ -53,13 +53,14 @@ struct PortPair {
 class Connection {
  public:
   // `fd` is a connected, non-blocking stream socket that `watch` reports edges of; `window_bytes`
-  // is what the guest may have undelivered.
-  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
-             uint32_t window_bytes);
+  // is what the guest may have undelivered. `crew` is borrowed for the object's life: its conduit's
+  // (conduit.h), null for none.
+  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch, uint32_t window_bytes,
+             CopyCrew* crew);
   // Goes on with one that was saved; `state` fits its bounds. `fd` and `watch` are empty if it had
   // given its descriptor back, `conduit` if it has none.
   Connection(uint64_t id, const ConnectionState& state, UniqueFd fd, EventSet::Watch watch,
-             std::unique_ptr<ConduitDeviceEnd> conduit);
+             std::unique_ptr<ConduitDeviceEnd> conduit, CopyCrew* crew);
   ConnectionState Save() const;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -157,6 +158,7 @@ class Connection {
   const uint64_t id_;
   const PortPair ports_;
   const uint32_t window_bytes_;
+  CopyCrew* const crew_;
   // In this order: the watch must go before its descriptor does.
   UniqueFd fd_;
   EventSet::Watch watch_;

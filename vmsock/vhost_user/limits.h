@@ -89,12 +89,17 @@ inline constexpr size_t kPendingResetsMax = 256;
 
 // --- batching ---
 
-// Packets of one connection that go to the host in one system call, and rx buffers filled by one.
-// 18 rx buffers of Linux (3,732 bytes each) hold 64 KiB; beyond that the system call no longer
-// shows.
-inline constexpr size_t kPacketsPerBatchMax = 18;
-// Payload that one connection may move in one turn before the next one is served.
-inline constexpr size_t kBytesPerTurn = 256 * kKiB;
+// Packets of one connection that go to the host at once, and rx buffers filled at once. 18 rx
+// buffers of Linux (3,732 bytes each) hold 64 KiB, beyond which a system call no longer shows; a
+// copy that is to be shared (copy_crew.h) must be larger, so as many as QEMU's queue has.
+inline constexpr size_t kPacketsPerBatchMax = 128;
+// What the guess of the rx buffers that a connection will fill is at most for another image of the
+// process, which may be an older one that fills no more at once.
+inline constexpr uint32_t kReadChainsSavedMax = 18;
+static_assert(kReadChainsSavedMax <= kPacketsPerBatchMax);
+// Payload that one connection may move in one turn before the next one is served: all that such a
+// batch of rx buffers holds.
+inline constexpr size_t kBytesPerTurn = 512 * kKiB;
 // Packets that one pass takes from or puts into a queue before the control socket is looked at
 // again.
 inline constexpr uint32_t kPacketsPerPass = 256;

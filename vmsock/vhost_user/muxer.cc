@@ -118,10 +118,11 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
     }
     std::unique_ptr<ConduitDeviceEnd> conduit;
     for (const ConduitDeviceEnd::State& end : one.conduit) {
-      ASSIGN_OR_RETURN(conduit, ConduitDeviceEnd::Restore(fds->Take(end.memory), end));
+      ASSIGN_OR_RETURN(conduit,
+                       ConduitDeviceEnd::Restore(fds->Take(end.memory), end, options_.crew));
     }
-    auto connection =
-        std::make_unique<Connection>(id, one, std::move(fd), std::move(watch), std::move(conduit));
+    auto connection = std::make_unique<Connection>(id, one, std::move(fd), std::move(watch),
+                                                   std::move(conduit), options_.crew);
     windows_granted_ += connection->window_bytes();
     if (!connection->detached) by_ports_[connection->ports()] = connection.get();
     QueueIfReady(*connection);
@@ -322,7 +323,7 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
   }
   const Bytes window = WindowForNew();
   auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), *std::move(watch),
-                                                 static_cast<uint32_t>(window));
+                                                 static_cast<uint32_t>(window), options_.crew);
   if (!connection->TakePeerCredit(header)) {
     counters_->protocol_errors.Add();
     counters_->connections_refused.Add();
@@ -476,7 +477,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
   const uint32_t chains_wanted = std::min<uint32_t>(
       {connection.read_chains, connection.SendablePackets(), kPacketsPerBatchMax});
   const uint64_t credit = connection.SendableBytes();
-  std::array<uint32_t, kPacketsPerBatchMax> room{};
+  std::array<uint32_t, kPacketsPerBatchMax> room;  // of the first chain_count
   uint64_t room_total = 0;
   uint16_t chain_count = 0;
   rx_pieces_.clear();

@@ -26,6 +26,7 @@
 #include "base/inherited_fds.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/connection.h"
 #include "vmsock/vhost_user/counters.h"
 #include "vmsock/vhost_user/device_state.h"
@@ -46,6 +47,7 @@ class Muxer {
     uint32_t guest_cid = 0;
     uint32_t receive_window_bytes_max = 0;
     uint64_t first_connection_id = 0;  // event tokens from here on are ours
+    CopyCrew* crew = nullptr;          // borrowed for the object's life; none: copies alone
   };
   struct PumpResult {
     bool interrupt_rx = false;

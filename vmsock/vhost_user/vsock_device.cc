@@ -50,7 +50,8 @@ struct VsockDevice::Frontend {
                 events, counters),
         muxer({.guest_cid = options.guest_cid,
                .receive_window_bytes_max = static_cast<uint32_t>(options.receive_window_bytes_max),
-               .first_connection_id = kFirstConnectionToken},
+               .first_connection_id = kFirstConnectionToken,
+               .crew = options.copy_crew},
               handler, events, counters) {}
 
   ControlSocket socket;

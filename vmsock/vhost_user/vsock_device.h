@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "base/inherited_fds.h"
 #include "base/units.h"
+#include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/attention.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/limits.h"
@@ -47,6 +48,9 @@ struct VsockDeviceOptions {
   // Refuse guest RAM that the VMM could still shrink, which would end this process with SIGBUS.
   // memory-backend-memfd is sealed unless told otherwise; memory-backend-file cannot be.
   bool require_sealed_memory = false;
+  // That helps with large copies between guest and conduits; borrowed for the device's life. Null:
+  // the device's thread copies alone.
+  CopyCrew* copy_crew = nullptr;
 };
 
 // Since the device was created or restored.

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+// host/session/vm_front_bench.cc: how many bytes a second the host's side moves between a virtual
+// machine's rings and a device, in one process: a guest that costs little (fast_guest.h), the vsock
+// device with and without its crew, a conduit, a session, the driver.
+//
+//   vm_front_bench [--device cpu|nvidia] [--threads N] [--mib N] [--seconds S]
+//
+// For each kernel's shapes of buffers and each crew: copies of `--mib` to the device and back, for
+// `--seconds` each, beside plain copies of the same pieces by the driver between pinned memory and
+// the device. Frames are looked at as they come; at the end all of what the device has is read back
+// and compared, by sums of each piece that tell its place too.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "gen/wire/requests.h"
+#include "host/control/control_socket.h"
+#include "host/limits.h"
+#include "host/session/session.h"
+#include "vmsock/copy_crew.h"
+#include "vmsock/deadline.h"
+#include "vmsock/limits.h"
+#include "vmsock/listen.h"
+#include "vmsock/vhost_user/fast_guest.h"
+#include "vmsock/vhost_user/vsock_device.h"
+
+namespace consort::host {
+namespace {
+
+constexpr uint32_t kCid = 3;
+constexpr uint32_t kGuestPort = 2000;
+constexpr uint32_t kContext = 1;
+constexpr uint64_t kStream = 1;
+constexpr Bytes kPieceBytes = wire::kBulkBytesMax;
+constexpr Nanos kPatience = 60 * kSecond;
+
+struct Options {
+  device::DriverKind kind = device::DriverKind::kCpu;
+  uint32_t threads = CopyCrew::ThreadsFor(std::thread::hardware_concurrency());
+  Bytes bytes = 64 * kMiB;
+  Nanos time = kSecond;
+};
+
+// A process's driver, and what sessions want beside it.
+struct Host {
+  device::LoadedDriver driver;
+  std::unique_ptr<WorkerDevice> device;
+  Scheduler scheduler{nullptr};
+  RateLimit rate;
+  std::unique_ptr<MemoryBroker> broker;
+  DeviceHealth health{[](const std::string& reason) { LOG(FATAL) << reason; }};
+};
+
+// One machine with one program.
+class Front {
+ public:
+  Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, Bytes bytes);
+  ~Front();
+  Front(const Front&) = delete;
+  Front& operator=(const Front&) = delete;
+
+  // What FastGuest::SumOf says of each piece.
+  std::vector<uint64_t> CopyToDevice();
+  void CopyToHost();
+  // Copies to the device, back, and compares.
+  void Check();
+  uint64_t address() const { return address_; }
+
+ private:
+  // The frame but for as many bytes at its end.
+  template <class Request>
+  std::vector<std::byte> Head(const Request& request, uint32_t call, size_t left_out = 0);
+  template <class Request>
+  void Send(const Request& request, uint32_t call) {
+    guest_->Send(Head(request, call));
+  }
+  void Await(uint32_t call) {
+    while (replied_ != call) guest_->Step();
+  }
+  void Synchronize();
+  // What has come of the stream.
+  void Take(std::span<const std::byte> bytes);
+  void TakeHead();
+
+  const Bytes bytes_;
+  std::string directory_;
+  std::promise<UniqueFd> connected_;
+  std::unique_ptr<vhost_user::VsockDevice> device_;
+  std::thread device_thread_;
+  std::unique_ptr<vhost_user::FakeFrontend> frontend_;
+  std::unique_ptr<vhost_user::FastGuest> guest_;
+  UniqueFd host_end_;
+  std::thread session_thread_;
+  uint64_t address_ = 0;
+  uint32_t next_call_ = 1;
+  uint64_t next_transfer_ = 1;
+
+  // Of the frame that is coming: its beginning, and how much of it is to come, bytes first that are
+  // kept, then bulk data.
+  std::vector<std::byte> head_;
+  size_t head_bytes_ = sizeof(wire::Welcome);
+  uint64_t bulk_left_ = 0;
+  bool welcomed_ = false;
+  uint32_t replied_ = 0;
+  std::vector<std::byte> reply_;
+  uint64_t transferred_ = 0;  // of this transfer
+  // Where bulk data is copied for a comparison; none: looked at alone.
+  std::vector<std::byte>* keep_ = nullptr;
+};
+
+Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, Bytes bytes)
+    : bytes_(bytes) {
+  char path[] = "/tmp/vm_front.XXXXXX";
+  PCHECK(mkdtemp(path) != nullptr);
+  directory_ = path;
+  vhost_user::VsockDeviceOptions options;
+  options.socket_path = directory_ + "/vm.sock";
+  options.guest_cid = kCid;
+  options.copy_crew = crew;
+  auto device = vhost_user::VsockDevice::Create(
+      options, [this](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
+        int ends[2];
+        PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+        connected_.set_value(UniqueFd(ends[1]));
+        return UniqueFd(ends[0]);
+      });
+  CHECK(device.ok()) << device.status();
+  device_ = *std::move(device);
+  device_thread_ = std::thread([this] { CHECK(device_->Run().ok()); });
+  frontend_ =
+      std::make_unique<vhost_user::FakeFrontend>(options.socket_path, vhost_user::kFeaturesOffered);
+  CHECK_EQ(frontend_->Initialise(), uint64_t{kCid});
+  guest_ = std::make_unique<vhost_user::FastGuest>(
+      frontend_.get(),
+      vhost_user::FastGuest::Options{.cid = kCid,
+                                     .guest_port = kGuestPort,
+                                     .host_port = wire::kVsockPort,
+                                     .buf_alloc = kVsockBufferBytes},
+      kernel, [this](std::span<const std::byte> got) { Take(got); });
+  frontend_->StartQueues();
+  guest_->Connect();
+
+  wire::Hello hello;
+  hello.description_hash = wire::kDescriptionHash;
+  hello.purpose = wire::kPurposeSession;
+  SetText(hello.application, "vm_front_bench");
+  guest_->Send(std::as_bytes(std::span(&hello, 1)));
+  host_end_ = connected_.get_future().get();
+  const auto read = ReadHello(host_end_.get(), kPatience);
+  CHECK(read.ok()) << read.status();
+  static uint64_t sessions = 0;
+  OpenSession open;
+  open.session = 1 + sessions;
+  open.hello = *read;
+  SetText(open.tenant, "bench");
+  SetText(open.channel, kVhostUserDoor);
+  open.window_base = kWindowBase + sessions++ % kWindowSlots * kWindowSlotBytes;
+  open.window_bytes = kWindowSlotBytes;
+  session_thread_ = std::thread([this, host, open] {
+    CHECK_EQ(host->device->MakeCurrent(), CUDA_SUCCESS);
+    Session session(*host->device, &host->health, &host->scheduler, &host->rate, host->broker.get(),
+                    open, std::move(host_end_));
+    SessionEnded ended;
+    CHECK(session.Run(&ended)) << "its work did not end";
+    session.Release();
+  });
+  while (!welcomed_) guest_->Step();
+
+  wire::MemAllocRequest request;
+  request.bytes = bytes;
+  const uint32_t call = next_call_++;
+  Send(request, call);
+  Await(call);
+  wire::MemAllocReply reply;
+  wire::Decoder decoder(reply_);
+  CHECK(reply.Decode(decoder));
+  address_ = reply.address;
+}
+
+Front::~Front() {
+  guest_->Shutdown();
+  session_thread_.join();
+  guest_.reset();
+  frontend_.reset();
+  device_->Stop();
+  device_thread_.join();
+  device_.reset();
+  rmdir(directory_.c_str());
+}
+
+template <class Request>
+std::vector<std::byte> Front::Head(const Request& request, uint32_t call, size_t left_out) {
+  const auto body_bytes = static_cast<uint32_t>(request.BodyBytes() + left_out);
+  const wire::FrameHeader header{wire::FrameBytes(body_bytes),
+                                 static_cast<uint16_t>(Request::kOpcode), 0, call, kContext};
+  std::vector<std::byte> frame(sizeof(header) + request.BodyBytes());
+  std::memcpy(frame.data(), &header, sizeof(header));
+  wire::Encoder encoder(frame.data() + sizeof(header), request.BodyBytes());
+  request.Encode(encoder);
+  return frame;
+}
+
+void Front::Take(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (bulk_left_ > 0) {
+      const auto some = bytes.first(std::min<uint64_t>(bulk_left_, bytes.size()));
+      if (keep_ != nullptr) keep_->insert(keep_->end(), some.begin(), some.end());
+      bulk_left_ -= some.size();
+      bytes = bytes.subspan(some.size());
+      continue;
+    }
+    const auto some = bytes.first(std::min(head_bytes_ - head_.size(), bytes.size()));
+    head_.insert(head_.end(), some.begin(), some.end());
+    bytes = bytes.subspan(some.size());
+    if (head_.size() == head_bytes_) TakeHead();
+  }
+}
+
+// The whole of a reply, or what goes before bulk data, in steps.
+void Front::TakeHead() {
+  if (!welcomed_) {
+    wire::Welcome welcome;
+    std::memcpy(&welcome, head_.data(), sizeof(welcome));
+    CHECK_EQ(welcome.status, wire::kWelcomeOk) << welcome.text;
+    welcomed_ = true;
+  } else {
+    wire::FrameHeader header;
+    std::memcpy(&header, head_.data(), sizeof(header));
+    CHECK(wire::FrameHeaderValid(header));
+    const bool reply = (header.flags & wire::kFrameReply) != 0;
+    // Of TransferData: its numbers and the count of its bytes.
+    const size_t wanted = reply ? header.bytes : sizeof(header) + 24;
+    if (head_.size() < wanted) {
+      head_bytes_ = wanted;
+      return;
+    }
+    if (reply) {
+      CHECK_EQ(header.value, uint32_t{CUDA_SUCCESS});
+      reply_.assign(head_.begin() + sizeof(header), head_.end());
+      replied_ = header.call;
+    } else {
+      CHECK_EQ(header.opcode, static_cast<uint16_t>(wire::Opcode::kTransferData));
+      uint64_t numbers[3];
+      std::memcpy(numbers, head_.data() + sizeof(header), sizeof(numbers));
+      CHECK_EQ(numbers[0], next_transfer_ - 1);
+      CHECK_EQ(numbers[1], transferred_);
+      bulk_left_ = header.bytes - wanted;
+      CHECK_EQ(numbers[2], bulk_left_);
+      transferred_ += bulk_left_;
+    }
+  }
+  head_.clear();
+  head_bytes_ = sizeof(wire::FrameHeader);
+}
+
+void Front::Synchronize() {
+  wire::StreamSynchronizeRequest request;
+  request.stream = kStream;
+  const uint32_t call = next_call_++;
+  Send(request, call);
+  Await(call);
+}
+
+std::vector<uint64_t> Front::CopyToDevice() {
+  std::vector<uint64_t> sums;
+  for (uint64_t at = 0; at < bytes_; at += kPieceBytes) {
+    wire::CopyToDeviceRequest request;
+    request.stream = kStream;
+    request.dst = address_ + at;
+    request.dst_pitch = request.width = kPieceBytes;
+    request.rows = 1;
+    // All but the data, which comes from where it lies.
+    std::vector<std::byte> head = Head(request, 0, kPieceBytes);
+    const uint64_t count = kPieceBytes;
+    std::memcpy(head.data() + head.size() - sizeof(count), &count, sizeof(count));
+    guest_->Send(head);
+    sums.push_back(guest_->SendPieces(kPieceBytes));
+  }
+  Synchronize();
+  return sums;
+}
+
+void Front::CopyToHost() {
+  wire::CopyToHostRequest request;
+  request.stream = kStream;
+  request.src = address_;
+  request.src_pitch = request.width = bytes_;
+  request.rows = 1;
+  request.transfer = next_transfer_++;
+  transferred_ = 0;
+  Send(request, 0);
+  Synchronize();
+  CHECK_EQ(transferred_, bytes_);
+}
+
+void Front::Check() {
+  const std::vector<uint64_t> sums = CopyToDevice();
+  std::vector<std::byte> back;
+  back.reserve(bytes_);
+  keep_ = &back;
+  CopyToHost();
+  keep_ = nullptr;
+  CHECK_EQ(back.size(), bytes_);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    CHECK_EQ(guest_->SumOf(std::span(back).subspan(i * kPieceBytes, kPieceBytes)), sums[i])
+        << "piece " << i << " is not what was sent";
+  }
+}
+
+// GB/s of `copy`, which copies options.bytes, after one time that does not count.
+double Rate(const Options& options, const std::function<void()>& copy) {
+  copy();
+  const Nanos begin = MonotonicNow();
+  uint64_t bytes = 0;
+  Nanos taken = 0;
+  do {
+    copy();
+    bytes += options.bytes;
+    taken = MonotonicNow() - begin;
+  } while (taken < options.time);
+  return static_cast<double>(bytes) / static_cast<double>(taken);
+}
+
+// Pinned memory as large as a conduit's, so that caches see the same.
+class PlainCopies {
+ public:
+  PlainCopies(const Host& host, uint64_t address, Bytes bytes)
+      : table_(host.device->driver()), address_(address), bytes_(bytes) {
+    CHECK_EQ(host.device->MakeCurrent(), CUDA_SUCCESS);
+    CHECK_EQ(table_.cuMemHostAlloc(&pinned_, kPinnedBytes, 0), CUDA_SUCCESS);
+    std::memset(pinned_, 1, kPinnedBytes);
+  }
+  ~PlainCopies() { table_.cuMemFreeHost(pinned_); }
+  PlainCopies(const PlainCopies&) = delete;
+  PlainCopies& operator=(const PlainCopies&) = delete;
+
+  void ToDevice() {
+    Run([this](uint64_t at, std::byte* pinned) {
+      return table_.cuMemcpyHtoDAsync_v2(address_ + at, pinned, kPieceBytes, nullptr);
+    });
+  }
+  void ToHost() {
+    Run([this](uint64_t at, std::byte* pinned) {
+      return table_.cuMemcpyDtoHAsync_v2(pinned, address_ + at, kPieceBytes, nullptr);
+    });
+  }
+
+ private:
+  static constexpr Bytes kPinnedBytes = 8 * kMiB;
+  template <class Copy>
+  void Run(const Copy& copy) {
+    for (uint64_t at = 0; at < bytes_; at += kPieceBytes) {
+      CHECK_EQ(copy(at, static_cast<std::byte*>(pinned_) + at % kPinnedBytes), CUDA_SUCCESS);
+    }
+    CHECK_EQ(table_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  }
+
+  const device::DriverTable& table_;
+  const uint64_t address_;
+  const Bytes bytes_;
+  void* pinned_ = nullptr;
+};
+
+void Measure(Host* host, const Options& options) {
+  double plain_to_device = 0;
+  double plain_to_host = 0;
+  {
+    Front front(host, nullptr, vhost_user::GuestKernels().front(), options.bytes);
+    PlainCopies plain(*host, front.address(), options.bytes);
+    plain_to_device = Rate(options, [&] { plain.ToDevice(); });
+    plain_to_host = Rate(options, [&] { plain.ToHost(); });
+  }
+  std::vector<uint32_t> crews = {0};
+  if (options.threads > 0) crews.push_back(options.threads);
+  printf("vm_front_bench: %s, %" PRIu64 " MiB in pieces of %" PRIu64 " KiB, GB/s\n",
+         host->driver.library.c_str(), options.bytes / kMiB, kPieceBytes / kKiB);
+  printf("| kernel, its buffers | crew | to the device | to the host |\n|---|---|---|---|\n");
+  printf("| the driver alone, pinned memory | | %.2f | %.2f |\n", plain_to_device, plain_to_host);
+  for (const vhost_user::GuestKernel& kernel : vhost_user::GuestKernels()) {
+    for (const uint32_t threads : crews) {
+      CopyCrew crew({.threads = threads});
+      Front front(host, &crew, kernel, options.bytes);
+      const double to_device = Rate(options, [&] { front.CopyToDevice(); });
+      const double to_host = Rate(options, [&] { front.CopyToHost(); });
+      front.Check();
+      printf("| %s, pieces of %u KiB | %u | %.2f | %.2f |\n", kernel.name.c_str(),
+             kernel.piece_bytes / 1024, threads, to_device, to_host);
+      fflush(stdout);
+    }
+  }
+}
+
+int Usage() {
+  fprintf(stderr,
+          "usage: vm_front_bench [--device cpu|nvidia] [--threads N] [--mib N] [--seconds S]\n");
+  return 2;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--benchmark_")) continue;  // ./dev bench gives these to all
+    if (i + 1 == argc) return Usage();
+    const char* const value = argv[++i];
+    const double number = atof(value);
+    if (word == "--device") {
+      const auto kind = device::ParseDriverKind(value);
+      if (!kind.ok()) return Usage();
+      options.kind = *kind;
+    } else if (word == "--threads" && number >= 0 && number <= kCopyCrewThreadsMax) {
+      options.threads = static_cast<uint32_t>(number);
+    } else if (word == "--mib" && number >= 1 && number <= 16384) {
+      options.bytes = static_cast<Bytes>(number) * kMiB;
+    } else if (word == "--seconds" && number >= 0 && number <= 600) {
+      options.time = static_cast<Nanos>(number * kSecond);
+    } else {
+      return Usage();
+    }
+  }
+  FLAGS_minloglevel = google::GLOG_WARNING;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  auto driver = device::LoadDriver(options.kind, self.parent_path().parent_path() / "lib");
+  if (!driver.ok()) {
+    fprintf(stderr, "vm_front_bench: %s\n", std::string(driver.status().message()).c_str());
+    return 1;
+  }
+  Host host;
+  host.driver = *std::move(driver);
+  auto device = WorkerDevice::Open(host.driver, 0);
+  CHECK(device.ok()) << device.status();
+  host.device = *std::move(device);
+  MemoryRules rules;
+  rules.capacity = host.device->snapshot().total_bytes;
+  host.broker = std::make_unique<MemoryBroker>(host.device->driver(), rules, nullptr, nullptr);
+  Measure(&host, options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace consort::host
+
+int main(int argc, char** argv) { return consort::host::Main(argc, argv); }
