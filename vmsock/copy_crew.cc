@@ -21,6 +21,7 @@ uint32_t Count(uint64_t shares) { return static_cast<uint32_t>(shares >> 32); }
 uint32_t Taken(uint64_t shares) { return static_cast<uint32_t>(shares); }
 
 void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return;  // memcpy takes no null pointers, not even then
   std::memcpy(static_cast<std::byte*>(part.to) + offset,
               static_cast<const std::byte*>(part.from) + offset, bytes);
 }
