@@ -8,7 +8,8 @@
 
 pack makes a folder (or, where OUT ends with .tar.xz, an archive of one) with the programs of a build, the libraries that they need beside the C
 and C++ ones, and tests/. --cpu: the CPU device too. --tool: another program, such as etcd for the steps that need it. --also: other people's
-programs, built, with a commands.txt that `compat.py commands` reads; it runs in that folder. --fuzz: the fuzzers that were
+programs, built, with a commands.txt that `compat.py commands` reads: its commands run where the kit is unpacked, and find
+FOLDER there as also/. --fuzz: the fuzzers that were
 built in DIR, a build folder of the fuzz preset, for the step `fuzz`, which needs no GPU; --seeds: further inputs, as fuzz_long.py
 takes them.
 
