@@ -2,8 +2,9 @@
 // vmsock/copy_crew.h: threads that copy memory beside the one that asks for it, shared by all that
 // ask.
 //
-// A processor copies about 10 GB/s and a device takes 50: the bytes that a virtual machine's device
-// moves between guest and conduit (conduit.h) are copied by several. Thread safe. Copy returns when
+// One processor copies less than a device takes (vm_front_bench says what each gives): the bytes
+// that a virtual machine's device moves between guest and conduit (conduit.h) are copied by
+// several. Thread safe. Copy returns when
 // all is copied, so whoever calls it is the only one that need know when memory goes: guest memory
 // is unmapped by the thread of its device, which is in Copy while the crew touches it. A fault in
 // that memory is what it is on the calling thread: the end of the process (memory_map.h, sealed).
@@ -37,8 +38,8 @@ inline constexpr uint32_t kCopyCrewThreadsMax = 64;
 // if they are no larger or smaller than allowed: all should end about together.
 inline constexpr Bytes kCopyShareMost = 64 * kKiB;
 inline constexpr uint32_t kCopySharesEach = 4;
-// How long a thread looks for more work before it sleeps: longer than a guest takes to post the
-// next buffers of a stream.
+// How long a thread looks for more work before it sleeps, so that a stream finds it awake. Chosen,
+// not measured.
 inline constexpr Nanos kCopyCrewSpin = 50 * kMicrosecond;
 
 struct CopyCrewOptions {
@@ -46,7 +47,7 @@ struct CopyCrewOptions {
   // Copies of fewer bytes are the caller's alone: handing them over would not pay. Half of Linux's
   // receive buffers, which it posts at once, are 239 KB.
   Bytes shared_from = 128 * kKiB;
-  // The least that a thread takes at a time: about a microsecond.
+  // The least that a thread takes at a time.
   Bytes share_least = 8 * kKiB;
 };
 
