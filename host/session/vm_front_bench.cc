@@ -9,16 +9,12 @@
 // `--seconds` each, beside plain copies of the same pieces by the driver between pinned memory and
 // the device. Frames are looked at as they come; at the end all of what the device has is read back
 // and compared, by sums of each piece that tell its place too.
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,17 +27,16 @@
 #include "host/control/control_socket.h"
 #include "host/limits.h"
 #include "host/session/session.h"
+#include "host/session/vm_machine_test_support.h"
 #include "vmsock/copy_crew.h"
 #include "vmsock/deadline.h"
 #include "vmsock/limits.h"
 #include "vmsock/listen.h"
 #include "vmsock/vhost_user/fast_guest.h"
-#include "vmsock/vhost_user/vsock_device.h"
 
 namespace consort::host {
 namespace {
 
-constexpr uint32_t kCid = 3;
 constexpr uint32_t kGuestPort = 2000;
 constexpr uint32_t kContext = 1;
 constexpr uint64_t kStream = 1;
@@ -97,11 +92,7 @@ class Front {
   void TakeHead();
 
   const Bytes bytes_;
-  std::string directory_;
-  std::promise<UniqueFd> connected_;
-  std::unique_ptr<vhost_user::VsockDevice> device_;
-  std::thread device_thread_;
-  std::unique_ptr<vhost_user::FakeFrontend> frontend_;
+  TestMachine machine_;
   std::unique_ptr<vhost_user::FastGuest> guest_;
   UniqueFd host_end_;
   std::thread session_thread_;
@@ -123,35 +114,15 @@ class Front {
 };
 
 Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, Bytes bytes)
-    : bytes_(bytes) {
-  char path[] = "/tmp/vm_front.XXXXXX";
-  PCHECK(mkdtemp(path) != nullptr);
-  directory_ = path;
-  vhost_user::VsockDeviceOptions options;
-  options.socket_path = directory_ + "/vm.sock";
-  options.guest_cid = kCid;
-  options.copy_crew = crew;
-  auto device = vhost_user::VsockDevice::Create(
-      options, [this](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
-        int ends[2];
-        PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-        connected_.set_value(UniqueFd(ends[1]));
-        return UniqueFd(ends[0]);
-      });
-  CHECK(device.ok()) << device.status();
-  device_ = *std::move(device);
-  device_thread_ = std::thread([this] { CHECK(device_->Run().ok()); });
-  frontend_ =
-      std::make_unique<vhost_user::FakeFrontend>(options.socket_path, vhost_user::kFeaturesOffered);
-  CHECK_EQ(frontend_->Initialise(), uint64_t{kCid});
+    : bytes_(bytes), machine_(crew) {
   guest_ = std::make_unique<vhost_user::FastGuest>(
-      frontend_.get(),
-      vhost_user::FastGuest::Options{.cid = kCid,
+      machine_.frontend(),
+      vhost_user::FastGuest::Options{.cid = TestMachine::kCid,
                                      .guest_port = kGuestPort,
                                      .host_port = wire::kVsockPort,
                                      .buf_alloc = kVsockBufferBytes},
       kernel, [this](std::span<const std::byte> got) { Take(got); });
-  frontend_->StartQueues();
+  machine_.frontend()->StartQueues();
   guest_->Connect();
 
   wire::Hello hello;
@@ -159,7 +130,7 @@ Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, 
   hello.purpose = wire::kPurposeSession;
   SetText(hello.application, "vm_front_bench");
   guest_->Send(std::as_bytes(std::span(&hello, 1)));
-  host_end_ = connected_.get_future().get();
+  host_end_ = machine_.TakeHostEnd();
   const auto read = ReadHello(host_end_.get(), kPatience);
   CHECK(read.ok()) << read.status();
   static uint64_t sessions = 0;
@@ -194,12 +165,6 @@ Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, 
 Front::~Front() {
   guest_->Shutdown();
   session_thread_.join();
-  guest_.reset();
-  frontend_.reset();
-  device_->Stop();
-  device_thread_.join();
-  device_.reset();
-  rmdir(directory_.c_str());
 }
 
 template <class Request>

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/vm_session_test_support.h"
 
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -20,7 +16,6 @@
 namespace consort::host {
 namespace {
 
-constexpr uint32_t kCid = 3;
 constexpr uint32_t kGuestPort = 2000;
 constexpr uint32_t kContext = 1;
 constexpr uint64_t kStream = 1;
@@ -36,29 +31,9 @@ uint64_t NextWindow() {
 
 }  // namespace
 
-VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) {
-  char path[] = "/tmp/vm_session.XXXXXX";
-  PCHECK(mkdtemp(path) != nullptr);
-  directory_ = path;
-  vhost_user::VsockDeviceOptions options;
-  options.socket_path = directory_ + "/vm.sock";
-  options.guest_cid = kCid;
-  options.copy_crew = crew;
-  auto device = vhost_user::VsockDevice::Create(
-      options, [this](uint32_t, uint32_t) -> absl::StatusOr<UniqueFd> {
-        int ends[2];
-        PCHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-        connected_.set_value(UniqueFd(ends[1]));
-        return UniqueFd(ends[0]);
-      });
-  CHECK(device.ok()) << device.status();
-  device_ = *std::move(device);
-  device_thread_ = std::thread([this] { CHECK(device_->Run().ok()); });
-  frontend_ =
-      std::make_unique<vhost_user::FakeFrontend>(options.socket_path, vhost_user::kFeaturesOffered);
-  CHECK_EQ(frontend_->Initialise(), uint64_t{kCid});
-  guest_ = std::make_unique<vhost_user::FakeGuest>(frontend_.get(), kCid);
-  frontend_->StartQueues();
+VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) : machine_(crew) {
+  guest_ = std::make_unique<vhost_user::FakeGuest>(machine_.frontend(), TestMachine::kCid);
+  machine_.frontend()->StartQueues();
   stream_ = std::make_unique<vhost_user::GuestStream>(guest_.get(), kGuestPort, wire::kVsockPort,
                                                       kVsockBufferBytes);
   CHECK(stream_->Connect());
@@ -69,7 +44,7 @@ VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) {
   SetText(hello.application, "vm_session_test");
   CHECK(stream_->SendAll(std::as_bytes(std::span(&hello, 1))));
   // As consortd: it reads the Hello, a worker has the rest.
-  host_end_ = connected_.get_future().get();
+  host_end_ = machine_.TakeHostEnd();
   const auto read = ReadHello(host_end_.get(), kPatience);
   CHECK(read.ok()) << read.status();
   OpenSession open;
@@ -96,16 +71,7 @@ VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) {
   taken_ = sizeof(welcome);
 }
 
-VmSessionPeer::~VmSessionPeer() {
-  End();
-  stream_.reset();
-  guest_.reset();
-  frontend_.reset();
-  device_->Stop();
-  device_thread_.join();
-  device_.reset();
-  rmdir(directory_.c_str());
-}
+VmSessionPeer::~VmSessionPeer() { End(); }
 
 VmSessionCounts VmSessionPeer::End() {
   if (session_thread_.joinable()) {

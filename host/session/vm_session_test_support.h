@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <map>
 #include <memory>
 #include <span>
@@ -20,8 +19,8 @@
 #include "base/units.h"
 #include "gen/wire/requests.h"
 #include "host/session/session.h"
+#include "host/session/vm_machine_test_support.h"
 #include "vmsock/copy_crew.h"
-#include "vmsock/vhost_user/fake_frontend.h"
 #include "vmsock/vhost_user/fake_guest.h"
 #include "vmsock/vhost_user/vsock_device.h"
 
@@ -53,7 +52,7 @@ class VmSessionPeer {
   std::vector<std::byte> EncodeCopy(uint64_t address, std::span<const std::byte> data) const;
   void SendEncodedCopy(std::span<const std::byte> frames);
 
-  vhost_user::VsockDeviceStats stats() const { return device_->stats(); }
+  vhost_user::VsockDeviceStats stats() const { return machine_.stats(); }
   // Ends the program and waits for the session.
   VmSessionCounts End();
 
@@ -71,13 +70,8 @@ class VmSessionPeer {
   void Synchronize();
   void FillTo(size_t bytes);
 
-  std::string directory_;
-  std::unique_ptr<vhost_user::VsockDevice> device_;
-  std::thread device_thread_;
-  // The host's end of the only stream, from the device's thread.
-  std::promise<UniqueFd> connected_;
+  TestMachine machine_;
   UniqueFd host_end_;
-  std::unique_ptr<vhost_user::FakeFrontend> frontend_;
   std::unique_ptr<vhost_user::FakeGuest> guest_;
   std::unique_ptr<vhost_user::GuestStream> stream_;
   std::thread session_thread_;
