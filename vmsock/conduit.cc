@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 
 namespace consort {
@@ -21,16 +22,12 @@ uint64_t CreditBeyondTail(uint64_t window_bytes) { return kConduitRequestBytes -
 
 }  // namespace
 
-ConduitDeviceEnd::ConduitDeviceEnd(UniqueFd memory, std::byte* base, CopyCrew* crew)
-    : memory_(std::move(memory)),
-      base_(base),
-      control_(reinterpret_cast<ConduitControl*>(base)),
-      crew_(crew) {}
+ConduitDeviceEnd::ConduitDeviceEnd(UniqueFd memory, std::byte* base)
+    : memory_(std::move(memory)), base_(base), control_(reinterpret_cast<ConduitControl*>(base)) {}
 
 ConduitDeviceEnd::~ConduitDeviceEnd() { munmap(base_, kConduitBytes); }
 
-absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(UniqueFd memory,
-                                                                           CopyCrew* crew) {
+absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(UniqueFd memory) {
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   struct stat file {};
   // What could still shrink would be a SIGBUS later.
@@ -43,7 +40,7 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(Uniqu
     return absl::ResourceExhaustedError(absl::StrCat("mapping a conduit: ", strerror(errno)));
   }
   std::unique_ptr<ConduitDeviceEnd> end(
-      new ConduitDeviceEnd(std::move(memory), static_cast<std::byte*>(base), crew));
+      new ConduitDeviceEnd(std::move(memory), static_cast<std::byte*>(base)));
   if (end->control_->mark.load(std::memory_order_acquire) != ConduitControl::kMark) {
     return absl::InvalidArgumentError("no memory of a conduit, or of another version");
   }
@@ -51,9 +48,8 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Create(Uniqu
 }
 
 absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Restore(UniqueFd memory,
-                                                                            const State& state,
-                                                                            CopyCrew* crew) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ConduitDeviceEnd> end, Create(std::move(memory), crew));
+                                                                            const State& state) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ConduitDeviceEnd> end, Create(std::move(memory)));
   if (state.begin > state.head || state.tail > state.head ||
       state.head - state.tail > kConduitRequestBytes || state.credited > state.head - state.begin ||
       state.piece_offset > kConduitBytes) {
@@ -61,7 +57,7 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Restore(Uniq
   }
   end->begun_ = state.begun;
   end->begin_ = state.begin;
-  end->head_ = state.head;
+  end->head_ = end->shown_ = state.head;
   end->tail_ = state.tail;
   end->credited_ = state.credited;
   end->next_piece_ = end->pieces_head_ = state.next_piece;
@@ -71,6 +67,7 @@ absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> ConduitDeviceEnd::Restore(Uniq
 }
 
 ConduitDeviceEnd::State ConduitDeviceEnd::Save() const {
+  CHECK_EQ(shown_, head_);
   return {.memory = memory_.get(),
           .begun = begun_,
           .begin = begin_,
@@ -82,20 +79,11 @@ ConduitDeviceEnd::State ConduitDeviceEnd::Save() const {
           .taken = taken_};
 }
 
-void ConduitDeviceEnd::CopyAll() {
-  if (crew_ != nullptr) {
-    crew_->Copy(copies_);
-  } else {
-    for (const CopyPart& part : copies_) std::memcpy(part.to, part.from, part.bytes);
-  }
-  copies_.clear();
-}
-
 // ---- guest to worker ----
 
 void ConduitDeviceEnd::PrepareBegin(uint64_t went_before) {
   // Frames are multiples of 8 bytes, as are greetings: they stay aligned.
-  begin_ = head_ = kConduitBeginBytes + went_before % 8;
+  begin_ = head_ = shown_ = kConduitBeginBytes + went_before % 8;
   control_->requests_head.store(head_, std::memory_order_relaxed);
   // Partner: the worker's load, after it has the descriptor that is sent after this.
   control_->requests_begin.store(begin_, std::memory_order_release);
@@ -105,7 +93,7 @@ uint64_t ConduitDeviceEnd::LoadTail() {
   // Partner: the worker's store when it releases. Sequentially consistent for AwaitCredit, which
   // has set its alarm.
   const uint64_t tail = control_->requests_tail.load(std::memory_order_seq_cst);
-  if (tail < tail_ || tail > head_) {
+  if (tail < tail_ || tail > shown_) {
     corrupt_ = true;
   } else {
     tail_ = tail;
@@ -113,7 +101,8 @@ uint64_t ConduitDeviceEnd::LoadTail() {
   return tail_;
 }
 
-bool ConduitDeviceEnd::Write(std::span<const iovec> pieces, uint64_t bytes, bool* bell) {
+bool ConduitDeviceEnd::Write(std::span<const iovec> pieces, uint64_t bytes,
+                             std::vector<CopyPart>* copies) {
   if (bytes > kConduitRequestBytes - (head_ - tail_) &&
       bytes > kConduitRequestBytes - (head_ - LoadTail())) {
     return false;
@@ -124,17 +113,21 @@ bool ConduitDeviceEnd::Write(std::span<const iovec> pieces, uint64_t bytes, bool
     for (uint64_t left = piece.iov_len; left > 0;) {
       const uint64_t at = head_ & (kConduitRequestBytes - 1);
       const uint64_t count = std::min(left, kConduitRequestBytes - at);
-      copies_.push_back({ring + at, from, count});
+      copies->push_back({ring + at, from, count});
       head_ += count;
       from += count;
       left -= count;
     }
   }
-  CopyAll();
-  // Partner: the worker's loads. Sequentially consistent: before the look at its alarm.
-  control_->requests_head.store(head_, std::memory_order_seq_cst);
-  *bell = control_->worker_awaits_head.Rings(head_);
   return true;
+}
+
+bool ConduitDeviceEnd::Show(uint64_t bytes) {
+  CHECK_LE(bytes, head_ - shown_);
+  shown_ += bytes;
+  // Partner: the worker's loads. Sequentially consistent: before the look at its alarm.
+  control_->requests_head.store(shown_, std::memory_order_seq_cst);
+  return control_->worker_awaits_head.Rings(shown_);
 }
 
 uint64_t ConduitDeviceEnd::TakeCredit(uint64_t window_bytes) {
@@ -168,9 +161,9 @@ bool ConduitDeviceEnd::LoadPieces() {
   return head != next_piece_;
 }
 
-uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, bool* bell) {
-  *bell = false;
-  uint64_t copied = 0;
+uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, std::vector<CopyPart>* copies) {
+  const size_t copies_before = copies->size();
+  uint64_t read = 0;
   const std::byte* const slots = base_ + kConduitPiecesOffset;
   ConduitPiece piece;
   for (const iovec& to : out) {
@@ -183,15 +176,15 @@ uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, bool* bell) {
         if (piece.offset < kConduitRepliesOffset || piece.offset > kConduitBytes ||
             piece.bytes > kConduitBytes - piece.offset || piece.bytes <= piece_offset_) {
           corrupt_ = true;
-          copies_.clear();
+          copies->resize(copies_before);
           return 0;
         }
       }
       const uint64_t count = std::min(piece.bytes - piece_offset_, to.iov_len - filled);
-      copies_.push_back({static_cast<std::byte*>(to.iov_base) + filled,
+      copies->push_back({static_cast<std::byte*>(to.iov_base) + filled,
                          base_ + piece.offset + piece_offset_, count});
       filled += count;
-      copied += count;
+      read += count;
       piece_offset_ += count;
       if (piece_offset_ == piece.bytes) {
         piece = {};
@@ -201,14 +194,15 @@ uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, bool* bell) {
     }
     if (filled < to.iov_len) break;
   }
-  if (copied == 0) return 0;
-  CopyAll();
-  taken_ += copied;
+  return read;
+}
+
+bool ConduitDeviceEnd::Return(uint64_t bytes) {
+  taken_ += bytes;
   // Partner: the worker's loads: it may write again where was read. Sequentially consistent: before
   // the look at its alarm.
   control_->taken.store(taken_, std::memory_order_seq_cst);
-  *bell = control_->worker_awaits_taken.Rings(taken_);
-  return copied;
+  return control_->worker_awaits_taken.Rings(taken_);
 }
 
 bool ConduitDeviceEnd::AwaitPieces() {

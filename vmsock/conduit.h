@@ -125,8 +125,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 // Bells, and the byte that a descriptor comes with.
 inline constexpr std::byte kConduitBell{0};
 
-// The device's end, without the socket. Owned by the device's thread; not thread safe. Large copies
-// are shared with a crew (copy_crew.h), if there is one, and over when Write and Read return.
+// The device's end, without the socket. Owned by the device's thread; not thread safe. It copies
+// nothing: it says what is to be copied, and shows what its owner has copied. Copies that it named
+// are over before it goes.
 class ConduitDeviceEnd {
  public:
   // For another image of the process.
@@ -143,14 +144,12 @@ class ConduitDeviceEnd {
     bool operator==(const State&) const = default;
   };
 
-  // Maps what a worker has made. `crew` is borrowed for the object's life; null: copies alone.
-  // kInvalidArgument: it is no such memory. kResourceExhausted: mmap.
-  static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Create(UniqueFd memory,
-                                                                  CopyCrew* crew = nullptr);
+  // Maps what a worker has made. kInvalidArgument: it is no such memory. kResourceExhausted: mmap.
+  static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Create(UniqueFd memory);
   // Goes on with what Save told. Errors also where the numbers cannot be.
   static absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> Restore(UniqueFd memory,
-                                                                   const State& state,
-                                                                   CopyCrew* crew);
+                                                                   const State& state);
+  // While nothing is being copied: all that was written is shown, all that was read is returned.
   State Save() const;
   ~ConduitDeviceEnd();
   ConduitDeviceEnd(const ConduitDeviceEnd&) = delete;
@@ -167,11 +166,14 @@ class ConduitDeviceEnd {
   void PrepareBegin(uint64_t went_before);
   void Begun() { begun_ = true; }
   bool begun() const { return begun_; }
-  // Copies `bytes` from `pieces`, which have as many, and shows them. False: no room.
-  // `bell`: the worker sleeps.
-  bool Write(std::span<const iovec> pieces, uint64_t bytes, bool* bell);
-  // Bytes that the guest may be told of as taken, beyond those of earlier calls: all that are in
-  // the ring while a whole window of `window_bytes` fits behind them.
+  // Appends to `copies` those of `bytes` from `pieces`, which have as many, into room behind all
+  // that was written before. False: no room.
+  bool Write(std::span<const iovec> pieces, uint64_t bytes, std::vector<CopyPart>* copies);
+  // The next `bytes` of what was written are copied: the worker sees them. True: it sleeps and
+  // wants a bell.
+  bool Show(uint64_t bytes);
+  // Bytes that the guest may be told of as taken, beyond those of earlier calls: all that have a
+  // place in the ring while a whole window of `window_bytes` fits behind them.
   uint64_t TakeCredit(uint64_t window_bytes);
   // Asks for a bell when TakeCredit will have given `more` bytes, if so many are in the ring. True:
   // it would already.
@@ -179,15 +181,19 @@ class ConduitDeviceEnd {
 
   // --- worker to guest ---
 
-  // Fills `out` with what there is. `bell`: the worker waits for room that there is now.
-  uint64_t Read(std::span<const iovec> out, bool* bell);
+  // Whether Read would give a byte, or find the worker corrupt.
+  bool HasPieces() { return next_piece_ != pieces_head_ || LoadPieces() || corrupt_; }
+  // Appends to `copies` those that fill `out` with what there is, behind all that was read before.
+  // Returns their bytes.
+  uint64_t Read(std::span<const iovec> out, std::vector<CopyPart>* copies);
+  // The next `bytes` of what was read are copied: their memory is the worker's again. True: it
+  // waits for that and wants a bell.
+  bool Return(uint64_t bytes);
   // Asks for a bell at the next piece. True: there is one.
   bool AwaitPieces();
 
  private:
-  ConduitDeviceEnd(UniqueFd memory, std::byte* base, CopyCrew* crew);
-  // Copies copies_.
-  void CopyAll();
+  ConduitDeviceEnd(UniqueFd memory, std::byte* base);
   uint64_t LoadTail();
   // Takes what the worker says of pieces. False: there is none that was not read.
   bool LoadPieces();
@@ -195,20 +201,19 @@ class ConduitDeviceEnd {
   const UniqueFd memory_;
   std::byte* const base_;
   ConduitControl* const control_;
-  CopyCrew* const crew_;
-  std::vector<CopyPart> copies_;  // of one call, kept for its storage
   bool corrupt_ = false;
 
   bool begun_ = false;
   uint64_t begin_ = 0;
-  uint64_t head_ = 0;
+  uint64_t head_ = 0;      // all before it has its place
+  uint64_t shown_ = 0;     // all before it is copied
   uint64_t tail_ = 0;      // the worker's claim, as checked last
   uint64_t credited_ = 0;  // of the bytes behind begin_
 
   uint64_t pieces_head_ = 0;  // the worker's claim, as checked last
   uint64_t next_piece_ = 0;
   uint64_t piece_offset_ = 0;  // in that piece
-  uint64_t taken_ = 0;
+  uint64_t taken_ = 0;         // all before it is copied
 };
 
 }  // namespace consort

@@ -17,9 +17,6 @@ namespace {
 // a microsecond.
 constexpr int kPausesAtOnce = 32;
 
-uint32_t Count(uint64_t shares) { return static_cast<uint32_t>(shares >> 32); }
-uint32_t Taken(uint64_t shares) { return static_cast<uint32_t>(shares); }
-
 void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return;  // memcpy takes no null pointers, not even then
   std::memcpy(static_cast<std::byte*>(part.to) + offset,
@@ -28,9 +25,45 @@ void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
 
 }  // namespace
 
+// ---- a job ----
+
+void CopyJob::CopyAlone() const {
+  for (const CopyPart& part : parts_) CopyPiece(part, 0, part.bytes);
+}
+
+void CopyJob::Divide(uint64_t share_bytes) {
+  places_.clear();
+  uint64_t room = 0;  // of the share that the next byte belongs to
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    for (uint64_t offset = 0; offset < parts_[i].bytes;) {
+      if (room == 0) {
+        places_.push_back({i, offset});
+        room = share_bytes;
+      }
+      const uint64_t count = std::min(room, parts_[i].bytes - offset);
+      offset += count;
+      room -= count;
+    }
+  }
+}
+
+void CopyJob::CopyShare(uint32_t share, uint64_t share_bytes) const {
+  auto [part, offset] = places_[share];
+  for (uint64_t left = share_bytes; left > 0 && part < parts_.size(); ++part, offset = 0) {
+    const uint64_t count = std::min(left, parts_[part].bytes - offset);
+    CopyPiece(parts_[part], offset, count);
+    left -= count;
+  }
+}
+
+// ---- the crew ----
+
 CopyCrew::CopyCrew(const CopyCrewOptions& options) : options_(options) {
   CHECK_LE(options_.threads, kCopyCrewThreadsMax);
-  CHECK_GT(options_.share_least, 0u);
+  CHECK_GT(options_.share, 0u);
+  for (uint64_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].turn.store(i, std::memory_order_relaxed);
+  }
   for (uint32_t i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { Run(); });
     pthread_setname_np(threads_.back().native_handle(), "vm-copy");
@@ -47,86 +80,91 @@ CopyCrew::~CopyCrew() {
 }
 
 uint32_t CopyCrew::ThreadsFor(uint32_t processors) {
-  return processors < 8 ? 0 : std::min(processors / 4, 6u);
+  return processors < 8 ? 0 : std::min(processors * 3 / 8, 6u);
 }
 
-void CopyCrew::Copy(std::span<const CopyPart> parts) {
+void CopyCrew::Begin(CopyJob* job) {
   uint64_t bytes = 0;
-  for (const CopyPart& part : parts) bytes += part.bytes;
-  if (threads_.empty() || bytes == 0 || bytes < options_.shared_from ||
-      taken_.exchange(true, std::memory_order_acquire)) {
-    for (const CopyPart& part : parts) CopyPiece(part, 0, part.bytes);
+  for (const CopyPart& part : job->parts_) bytes += part.bytes;
+  if (threads_.empty() || bytes == 0 || bytes < options_.shared_from) {
+    job->CopyAlone();
     return;
   }
-  parts_ = parts;
-  const uint32_t count = Divide(parts, bytes);
-  copied_.store(0, std::memory_order_relaxed);
-  shares_.store(uint64_t{count} << 32, std::memory_order_seq_cst);
-  if (count > 1) Wake();
-  while (TakeShare()) {
+  job->Divide(options_.share);
+  const auto shares = static_cast<uint32_t>(job->places_.size());
+  // Before the first can be copied.
+  job->left_.store(shares, std::memory_order_relaxed);
+  for (uint32_t share = 0; share < shares; ++share) {
+    if (Append(job, share)) continue;
+    job->CopyShare(share, options_.share);
+    job->left_.fetch_sub(1, std::memory_order_release);
   }
-  // What others have taken they are copying; one may have lost its processor.
-  for (int pauses = 0; copied_.load(std::memory_order_acquire) != count; ++pauses) {
-    if (pauses < kPausesAtOnce) {
+  // It changes nothing, and stands before a thread's change or behind it: then that thread sees the
+  // shares, or is seen here.
+  if (sleepers_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  const uint64_t waiting =
+      end_.load(std::memory_order_relaxed) - first_.load(std::memory_order_relaxed);
+  if (waiting * options_.share >= options_.wakes_from) Wake();
+}
+
+bool CopyCrew::Append(CopyJob* job, uint32_t share) {
+  uint64_t position = end_.load(std::memory_order_relaxed);
+  while (true) {
+    Slot& slot = slots_[position % slots_.size()];
+    const uint64_t turn = slot.turn.load(std::memory_order_acquire);
+    if (turn < position) return false;
+    if (turn > position) {
+      position = end_.load(std::memory_order_relaxed);
+    } else if (end_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
+      slot.job = job;
+      slot.share = share;
+      slot.turn.store(position + 1, std::memory_order_release);
+      return true;
+    }
+  }
+}
+
+bool CopyCrew::Help() {
+  uint64_t position = first_.load(std::memory_order_relaxed);
+  while (true) {
+    Slot& slot = slots_[position % slots_.size()];
+    const uint64_t turn = slot.turn.load(std::memory_order_acquire);
+    if (turn <= position) return false;
+    if (turn > position + 1) {
+      position = first_.load(std::memory_order_relaxed);
+    } else if (first_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
+      CopyJob* const job = slot.job;
+      const uint32_t share = slot.share;
+      slot.turn.store(position + slots_.size(), std::memory_order_release);
+      job->CopyShare(share, options_.share);
+      // The job's owner may have it for another copy from here on.
+      job->left_.fetch_sub(1, std::memory_order_release);
+      return true;
+    }
+  }
+}
+
+bool CopyCrew::HasShares() const {
+  const uint64_t position = first_.load(std::memory_order_relaxed);
+  // More than one ahead: the position is an old one, and there may be some.
+  return slots_[position % slots_.size()].turn.load(std::memory_order_acquire) > position;
+}
+
+void CopyCrew::Finish(const CopyJob& job) {
+  for (int pauses = 0; !job.done();) {
+    if (Help()) continue;
+    // What others have taken they are copying; one may have lost its processor.
+    if (++pauses < kPausesAtOnce) {
       Pause();
     } else {
       std::this_thread::yield();
     }
   }
-  taken_.store(false, std::memory_order_release);
-}
-
-uint32_t CopyCrew::Divide(std::span<const CopyPart> parts, uint64_t bytes) {
-  share_ =
-      std::clamp<uint64_t>(bytes / (kCopySharesEach * (threads_.size() + 1)), options_.share_least,
-                           std::max(options_.share_least, kCopyShareMost));
-  places_.clear();
-  uint64_t room = 0;  // of the share that the next byte belongs to
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (uint64_t offset = 0; offset < parts[i].bytes;) {
-      if (room == 0) {
-        places_.push_back({i, offset});
-        room = share_;
-      }
-      const uint64_t count = std::min(room, parts[i].bytes - offset);
-      offset += count;
-      room -= count;
-    }
-  }
-  return static_cast<uint32_t>(places_.size());
-}
-
-void CopyCrew::CopyShare(uint32_t share) const {
-  uint64_t left = share_;
-  auto [part, offset] = places_[share];
-  for (; left > 0 && part < parts_.size(); ++part, offset = 0) {
-    const uint64_t count = std::min(left, parts_[part].bytes - offset);
-    CopyPiece(parts_[part], offset, count);
-    left -= count;
-  }
-}
-
-bool CopyCrew::TakeShare() {
-  uint64_t shares = shares_.load(std::memory_order_relaxed);
-  while (Taken(shares) < Count(shares)) {
-    if (shares_.compare_exchange_weak(shares, shares + 1, std::memory_order_acq_rel,
-                                      std::memory_order_relaxed)) {
-      CopyShare(Taken(shares));
-      copied_.fetch_add(1, std::memory_order_release);
-      return true;
-    }
-  }
-  return false;
-}
-
-bool CopyCrew::HasShares() const {
-  const uint64_t shares = shares_.load(std::memory_order_seq_cst);
-  return Taken(shares) < Count(shares);
 }
 
 // One: it wakes the next. To wake all would take a caller as long as a small copy.
 void CopyCrew::Wake() {
-  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  if (sleepers_.load(std::memory_order_relaxed) == 0) return;
   absl::MutexLock lock(&mutex_);
   work_.Signal();
 }
@@ -136,14 +174,14 @@ void CopyCrew::Run() {
     for (Nanos until = MonotonicNow() + kCopyCrewSpin; MonotonicNow() < until;) {
       for (int pauses = 0; pauses < kPausesAtOnce && !HasShares(); ++pauses) Pause();
       bool worked = false;
-      while (TakeShare()) worked = true;
+      while (Help()) worked = true;
       if (worked) until = MonotonicNow() + kCopyCrewSpin;
     }
     {
       absl::MutexLock lock(&mutex_);
-      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      sleepers_.fetch_add(1, std::memory_order_acq_rel);
       while (!HasShares() && !ending_.load(std::memory_order_relaxed)) work_.Wait(&mutex_);
-      sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+      sleepers_.fetch_sub(1, std::memory_order_relaxed);
       if (ending_.load(std::memory_order_relaxed)) return;
     }
     if (HasShares()) Wake();

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// vmsock/copy_crew.h: threads that copy memory beside the one that asks for it, shared by all that
-// ask.
+// vmsock/copy_crew.h: threads that copy memory for those that have other things to do, shared by
+// all that ask.
 //
 // One processor copies less than a device takes (vm_front_bench says what each gives): the bytes
 // that a virtual machine's device moves between guest and conduit (conduit.h) are copied by
-// several. Thread safe. Copy returns when
-// all is copied, so whoever calls it is the only one that need know when memory goes: guest memory
-// is unmapped by the thread of its device, which is in Copy while the crew touches it. A fault in
-// that memory is what it is on the calling thread: the end of the process (memory_map.h, sealed).
+// several, while the device's thread goes on with its queues. Thread safe. A job that has begun is
+// over when done() says so; whoever began it knows so when its memory may go, and waits for it with
+// Finish before that. A fault in that memory is what it is on any thread: the end of the process
+// (memory_map.h, sealed).
 //
-// One caller at a time has the crew; another one that comes meanwhile copies alone, so nobody waits
-// for another's copy. An idle crew sleeps; after work it looks on for kCopyCrewSpin.
+// Jobs are cut into shares, which all stand in one line, whoever they come from. A thread takes the
+// first; whoever waits takes some, too, so nobody needs a thread of the crew to get on. An idle
+// crew sleeps; after work it looks on for kCopyCrewSpin.
 #ifndef CONSORT_VMSOCK_COPY_CREW_H_
 #define CONSORT_VMSOCK_COPY_CREW_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -34,27 +35,62 @@ struct CopyPart {
 
 // A bound for who says how many: more do not make memory faster.
 inline constexpr uint32_t kCopyCrewThreadsMax = 64;
-// The most that a thread takes at a time, and how many shares there are for each of those that copy
-// if they are no larger or smaller than allowed: all should end about together.
-inline constexpr Bytes kCopyShareMost = 64 * kKiB;
-inline constexpr uint32_t kCopySharesEach = 4;
+// Shares that stand in line at most: 8 MiB, which is what a queue of QEMU's holds, in shares of
+// 32 KiB. Those for which there is no room are copied by whoever brings them.
+inline constexpr uint32_t kCopySharesWaitingMax = 256;
 // How long a thread looks for more work before it sleeps, so that a stream finds it awake. Chosen,
 // not measured.
 inline constexpr Nanos kCopyCrewSpin = 50 * kMicrosecond;
 
 struct CopyCrewOptions {
-  uint32_t threads = 0;  // beside the caller's; at most kCopyCrewThreadsMax
-  // Copies of fewer bytes are the caller's alone: handing them over would not pay. Half of Linux's
-  // receive buffers, which it posts at once, are 239 KB.
-  Bytes shared_from = 128 * kKiB;
-  // The least that a thread takes at a time.
-  Bytes share_least = 8 * kKiB;
+  uint32_t threads = 0;  // at most kCopyCrewThreadsMax; none: Begin copies
+  // Jobs of fewer bytes are copied by Begin: handing them over would not pay.
+  Bytes shared_from = 32 * kKiB;
+  // What a thread takes at a time, but for the rest of a job.
+  Bytes share = 32 * kKiB;
+  // A thread that sleeps is woken when as much waits; less is copied by whoever waits for it before
+  // a thread would be awake.
+  Bytes wakes_from = 128 * kKiB;
+};
+
+// Parts that are copied in no order: which bytes win where two are written to one place is not
+// said. No part is written where another one is read. Neither copied nor moved; owned by whoever
+// begins it, kept for its storage.
+class CopyJob {
+ public:
+  CopyJob() = default;
+  CopyJob(const CopyJob&) = delete;
+  CopyJob& operator=(const CopyJob&) = delete;
+
+  // Changed only while done.
+  std::vector<CopyPart>& parts() { return parts_; }
+  // All is copied, and seen by the calling thread. So it is before it has begun.
+  bool done() const { return left_.load(std::memory_order_acquire) == 0; }
+  // Copies all at once, on the calling thread.
+  void CopyAlone() const;
+
+ private:
+  friend class CopyCrew;
+  // Where a share begins.
+  struct Place {
+    size_t part = 0;
+    uint64_t offset = 0;
+  };
+
+  // Cuts it into shares of so many bytes, the last one may have fewer.
+  void Divide(uint64_t share_bytes);
+  void CopyShare(uint32_t share, uint64_t share_bytes) const;
+
+  std::vector<CopyPart> parts_;
+  std::vector<Place> places_;
+  // Shares that are not copied. Released by each copier, acquired by done().
+  alignas(64) std::atomic<uint32_t> left_{0};
 };
 
 class CopyCrew {
  public:
   explicit CopyCrew(const CopyCrewOptions& options);
-  // Nobody is in Copy, or will be.
+  // All jobs are done, and no more begin.
   ~CopyCrew();
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
@@ -62,45 +98,41 @@ class CopyCrew {
   // How many threads a host with so many processors can spare.
   static uint32_t ThreadsFor(uint32_t processors);
 
-  // Copies all parts, in no order: which bytes win where two parts are written to one place is not
-  // said. No part is written where another one is read.
-  void Copy(std::span<const CopyPart> parts);
+  // Hands the job over, or copies it: small ones, and without a crew. It and what it names stay as
+  // they are until it is done.
+  void Begin(CopyJob* job);
+  // Copies the share that stands first in line, of any job. False: there is none.
+  bool Help();
+  // Returns when the job is done, and helps meanwhile.
+  void Finish(const CopyJob& job);
 
  private:
-  // Where a share begins.
-  struct Place {
-    size_t part = 0;
-    uint64_t offset = 0;
+  // A place in the line: `turn` tells what it has. The line is D. Vyukov's bounded queue of many
+  // producers and consumers (1024cores.net): `turn` is the position of the share that the place is
+  // free for, then one more while it has it. Released by who writes the place, acquired by who
+  // reads it.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> turn{0};
+    CopyJob* job = nullptr;
+    uint32_t share = 0;
   };
 
-  // Cuts `parts`, of `bytes` in all, into shares. Returns their count.
-  uint32_t Divide(std::span<const CopyPart> parts, uint64_t bytes);
-  void CopyShare(uint32_t share) const;
-  // Copies one share that nobody has. False: there is none.
-  bool TakeShare();
+  // False: the line is full.
+  bool Append(CopyJob* job, uint32_t share);
   bool HasShares() const;
   void Wake();
   // Of each of the crew's threads.
   void Run();
 
   const CopyCrewOptions options_;
-  // Whether somebody has the crew. Acquire and release: the members below are theirs meanwhile.
-  std::atomic<bool> taken_{false};
-
-  // The copy that goes on: written by whoever has the crew, before its store to shares_.
-  std::span<const CopyPart> parts_;
-  uint64_t share_ = 0;
-  std::vector<Place> places_;
-
-  // Their count, in the upper half, and how many have been taken. Taking one is a compare and swap
-  // that succeeds only while its copy is unfinished, so the members above hold for whoever did
-  // it: it acquires what the caller's store released.
-  alignas(128) std::atomic<uint64_t> shares_{0};
-  // Shares that are copied. Released by each copier, acquired by the caller.
-  alignas(128) std::atomic<uint32_t> copied_{0};
-  // Threads that sleep or are about to. Changed with the mutex held. Sequentially consistent, as
-  // shares_ is stored and loaded: a thread counts itself, then looks at shares_, and the caller
-  // stores shares_, then looks here, so one of them sees the other.
+  std::array<Slot, kCopySharesWaitingMax> slots_;
+  // Positions: the next share that is taken, and the next that is appended. Changed by compare and
+  // swap; what they guard is passed by `turn`.
+  alignas(128) std::atomic<uint64_t> first_{0};
+  alignas(128) std::atomic<uint64_t> end_{0};
+  // Threads that sleep or are about to. Changed with the mutex held. A thread counts itself, then
+  // looks for shares; who has appended shares adds nothing here, which tells the count: of the two,
+  // whoever came later sees what the other had done.
   alignas(128) std::atomic<uint32_t> sleepers_{0};
   // Between a thread's last look and its sleep. Guards no data: what it looks at is atomic.
   absl::Mutex mutex_;

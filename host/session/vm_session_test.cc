@@ -46,7 +46,7 @@ Copied CopyThereAndBack(const std::string& door, Bytes bytes, CopyCrew* crew = n
 class VmSessionCrew : public testing::TestWithParam<uint32_t> {
  protected:
   // Has a part in all but the smallest copies, if it has threads.
-  CopyCrew crew_{{.threads = GetParam(), .shared_from = 10000, .share_least = 4000}};
+  CopyCrew crew_{{.threads = GetParam(), .shared_from = 10000, .share = 4000}};
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, VmSessionCrew, testing::Values(0, 3),

@@ -95,7 +95,7 @@ class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInte
     return worker.Flush() == ChannelStatus::kOk;
   }
 
-  CopyCrew crew_{{.threads = GetParam(), .shared_from = 1, .share_least = 4000}};
+  CopyCrew crew_{{.threads = GetParam(), .shared_from = 1, .share = 4000, .wakes_from = 1}};
 
   // The worker's memory, mapped once more, to write nonsense.
   static ConduitControl* MapControl(const ConduitChannel& worker) {
@@ -475,7 +475,7 @@ TEST(ConduitChannel, DoesNotBelieveTheDevice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(CrewOf, VsockDeviceConduit, testing::Values(0, 3),
+INSTANTIATE_TEST_SUITE_P(CrewOf, VsockDeviceConduit, testing::Values(0, 1, 3),
                          testing::PrintToStringParamName());
 
 }  // namespace

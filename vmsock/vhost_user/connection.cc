@@ -39,17 +39,15 @@ UniqueFd TakeDescriptor(msghdr& message) {
 }  // namespace
 
 Connection::Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
-                       uint32_t window_bytes, CopyCrew* crew)
+                       uint32_t window_bytes)
     : id_(id),
       ports_(ports),
       window_bytes_(window_bytes),
-      crew_(crew),
       fd_(std::move(fd)),
       watch_(std::move(watch)) {}
 
 Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
-                       EventSet::Watch watch, std::unique_ptr<ConduitDeviceEnd> conduit,
-                       CopyCrew* crew)
+                       EventSet::Watch watch, std::unique_ptr<ConduitDeviceEnd> conduit)
     : response_pending(state.response_pending),
       credit_update_pending(state.credit_update_pending),
       credit_request_pending(state.credit_request_pending),
@@ -59,7 +57,6 @@ Connection::Connection(uint64_t id, const ConnectionState& state, UniqueFd fd,
       id_(id),
       ports_{.guest_port = state.guest_port, .host_port = state.host_port},
       window_bytes_(state.window_bytes),
-      crew_(crew),
       fd_(std::move(fd)),
       watch_(std::move(watch)),
       conduit_(std::move(conduit)),
@@ -198,7 +195,8 @@ Connection::IoResult Connection::SendPieces(std::span<const iovec> pieces, uint6
   return IoResult::kOk;
 }
 
-Connection::IoResult Connection::Forward(std::span<const iovec> pieces, uint64_t bytes) {
+Connection::IoResult Connection::Forward(std::span<const iovec> pieces, uint64_t bytes,
+                                         std::vector<CopyPart>* copies) {
   if (guest_shutdown_ & kShutdownSend) return IoResult::kFailed;
   uint64_t sent = 0;
   if (!writes_memory() && backlog_empty() && SendPieces(pieces, sent) != IoResult::kOk) {
@@ -211,10 +209,7 @@ Connection::IoResult Connection::Forward(std::span<const iovec> pieces, uint64_t
   }
   if (writes_memory()) {
     // No room is left only where the guest sends more than its window.
-    bool bell = false;
-    if (!conduit_->Write(pieces, bytes, &bell)) return IoResult::kFailed;
-    if (bell) RingBell();
-    return IoResult::kOk;
+    return conduit_->Write(pieces, bytes, copies) ? IoResult::kOk : IoResult::kFailed;
   }
   forwarded_ += static_cast<uint32_t>(sent);
   const uint64_t rest = bytes - sent;
@@ -234,6 +229,10 @@ Connection::IoResult Connection::Forward(std::span<const iovec> pieces, uint64_t
     backlog_.insert(backlog_.end(), data + begin, data + piece.iov_len);
   }
   return IoResult::kOk;
+}
+
+void Connection::Forwarded(uint64_t bytes) {
+  if (conduit_->Show(bytes)) RingBell();
 }
 
 Connection::IoResult Connection::Flush() {
@@ -260,7 +259,6 @@ Connection::IoResult Connection::Flush() {
 
 Connection::IoResult Connection::ReadInto(std::span<iovec> pieces, uint64_t& received) {
   received = 0;
-  if (reads_memory()) return ReadConduit(pieces, received);
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = std::min<size_t>(pieces.size(), IOV_MAX);
@@ -285,12 +283,10 @@ Connection::IoResult Connection::ReadInto(std::span<iovec> pieces, uint64_t& rec
   return IoResult::kOk;
 }
 
-Connection::IoResult Connection::ReadConduit(std::span<const iovec> pieces, uint64_t& received) {
-  bool bell = false;
-  received = conduit_->Read(pieces, &bell);
-  if (bell) RingBell();
+Connection::IoResult Connection::FindBytes(bool& any) {
+  any = conduit_->HasPieces();
   if (conduit_->corrupt()) return IoResult::kFailed;
-  if (received > 0) return IoResult::kOk;
+  if (any) return IoResult::kOk;
   if (host_left_) {
     host_ended_ = true;
     return IoResult::kEnd;
@@ -299,10 +295,18 @@ Connection::IoResult Connection::ReadConduit(std::span<const iovec> pieces, uint
   return IoResult::kOk;
 }
 
+uint64_t Connection::Read(std::span<const iovec> pieces, std::vector<CopyPart>* copies) {
+  return conduit_->Read(pieces, copies);
+}
+
+void Connection::Received(uint64_t bytes) {
+  if (conduit_->Return(bytes)) RingBell();
+}
+
 Connection::IoResult Connection::TakeConduit(UniqueFd memory, uint64_t& received) {
   if (!memory.valid()) return IoResult::kOk;
   absl::StatusOr<std::unique_ptr<ConduitDeviceEnd>> conduit =
-      ConduitDeviceEnd::Create(std::move(memory), crew_);
+      ConduitDeviceEnd::Create(std::move(memory));
   // Another service's own business, and its byte is data.
   if (absl::IsInvalidArgument(conduit.status())) return IoResult::kOk;
   static_assert(kReceiveWindowBytesDefault <= kConduitWindowBytesMax);

@@ -53,14 +53,13 @@ struct PortPair {
 class Connection {
  public:
   // `fd` is a connected, non-blocking stream socket that `watch` reports edges of; `window_bytes`
-  // is what the guest may have undelivered. `crew` is borrowed for the object's life: its conduit's
-  // (conduit.h), null for none.
-  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch, uint32_t window_bytes,
-             CopyCrew* crew);
+  // is what the guest may have undelivered.
+  Connection(uint64_t id, PortPair ports, UniqueFd fd, EventSet::Watch watch,
+             uint32_t window_bytes);
   // Goes on with one that was saved; `state` fits its bounds. `fd` and `watch` are empty if it had
   // given its descriptor back, `conduit` if it has none.
   Connection(uint64_t id, const ConnectionState& state, UniqueFd fd, EventSet::Watch watch,
-             std::unique_ptr<ConduitDeviceEnd> conduit, CopyCrew* crew);
+             std::unique_ptr<ConduitDeviceEnd> conduit);
   ConnectionState Save() const;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -94,14 +93,24 @@ class Connection {
     kEnd,     // ReadInto only: no more bytes will come
     kFailed,  // the host side is gone; reset the connection
   };
-  // Sends `pieces` (`bytes` in all) to the host, behind the backlog; keeps the rest. kFailed also
+  // Sends `pieces` (`bytes` in all) to the host, behind the backlog; keeps the rest. With a
+  // conduit, appends what is to be copied for that to `copies`; Forwarded follows. kFailed also
   // when the guest sends more than its window, or after its SHUTDOWN.
-  IoResult Forward(std::span<const iovec> pieces, uint64_t bytes);
+  IoResult Forward(std::span<const iovec> pieces, uint64_t bytes, std::vector<CopyPart>* copies);
+  // The next `bytes` of what Forward wanted copied are copied.
+  void Forwarded(uint64_t bytes);
   // Sends as much of the backlog as the host takes, then the end of stream if the guest has ended
   // it.
   IoResult Flush();
-  // Fills `pieces` from the host. `received` is 0 when there is nothing now (kOk).
+  // Fills `pieces` from the host's socket. `received` is 0 when there is nothing now (kOk).
   IoResult ReadInto(std::span<iovec> pieces, uint64_t& received);
+  // With a conduit, instead: whether it has bytes now. Results as ReadInto.
+  IoResult FindBytes(bool& any);
+  // Appends to `copies` those that fill `pieces` from it, and returns their bytes, after FindBytes
+  // has found some; Received follows. 0: broken().
+  uint64_t Read(std::span<const iovec> pieces, std::vector<CopyPart>* copies);
+  // The next `bytes` of what Read wanted copied are copied.
+  void Received(uint64_t bytes);
 
   // --- state ---
 
@@ -127,7 +136,7 @@ class Connection {
   bool HasShutdownToTell() const { return ShutdownToTell() != 0; }
   // Both directions have ended as far as the host goes: only the guest's answer is missing.
   bool host_done() const { return told_shutdown_ == kShutdownBoth; }
-  // Gives the host descriptor back early: nothing will move any more.
+  // Gives the host descriptor and the conduit back early: nothing will move any more, or moves.
   void CloseHost();
 
   // --- the muxer's bookkeeping for this connection ---
@@ -152,13 +161,11 @@ class Connection {
   // Lets the guest's bytes go through the conduit from here on, if there is one and nothing before
   // them is left.
   IoResult BeginConduit();
-  IoResult ReadConduit(std::span<const iovec> pieces, uint64_t& received);
   void RingBell();
 
   const uint64_t id_;
   const PortPair ports_;
   const uint32_t window_bytes_;
-  CopyCrew* const crew_;
   // In this order: the watch must go before its descriptor does.
   UniqueFd fd_;
   EventSet::Watch watch_;

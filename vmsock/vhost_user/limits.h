@@ -89,10 +89,21 @@ inline constexpr size_t kPendingResetsMax = 256;
 
 // --- batching ---
 
-// Packets of one connection that go to the host at once, and rx buffers filled at once. 18 rx
-// buffers of Linux (3,732 bytes each) hold 64 KiB, beyond which a system call no longer shows; a
-// copy that is to be shared (copy_crew.h) must be larger, so as many as QEMU's queue has.
+// Packets of one connection that go to the host at once, and rx buffers filled at once, through a
+// socket: all that QEMU's queue has.
 inline constexpr size_t kPacketsPerBatchMax = 128;
+// What is copied to or from a conduit as one step (copy_line.h): packets to the host until they
+// have as many bytes, and so many rx buffers of Linux (3,732 bytes each, 58 KiB). Small enough that
+// the guest goes on with the first while the next are copied, and more than one share of a crew's
+// thread.
+inline constexpr size_t kBytesPerCopy = 128 * kKiB;
+inline constexpr size_t kPacketsPerCopy = 16;
+// Steps of a queue on their way at once: 8 MiB to the host, which is a conduit's, and more rx
+// buffers than QEMU's queue has. Each keeps its lists, some KiB.
+inline constexpr size_t kCopyStepsMax = 64;
+// Rounds of the queues before the control socket is looked at again, while copies are on their way:
+// a round takes microseconds then, about as long as that look.
+inline constexpr int kPumpsPerRound = 16;
 // What the guess of the rx buffers that a connection will fill is at most for another image of the
 // process, which may be an older one that fills no more at once.
 inline constexpr uint32_t kReadChainsSavedMax = 18;

@@ -43,6 +43,19 @@ void CopyTo(std::span<const iovec> pieces, const void* in, size_t bytes) {
   }
 }
 
+// Appends the copies that CopyTo would make.
+void AppendCopies(std::span<const iovec> pieces, const void* in, size_t bytes,
+                  std::vector<CopyPart>& out) {
+  const std::byte* from = static_cast<const std::byte*>(in);
+  for (const iovec& piece : pieces) {
+    const size_t count = std::min(bytes, piece.iov_len);
+    out.push_back({piece.iov_base, from, count});
+    from += count;
+    bytes -= count;
+    if (bytes == 0) return;
+  }
+}
+
 // Appends the `bytes` of `pieces` that follow the packet header.
 void AppendPayload(std::span<const iovec> pieces, uint64_t bytes, std::vector<iovec>& out) {
   uint64_t skip = kPacketHeaderBytes;
@@ -83,6 +96,11 @@ Muxer::Muxer(const Options& options, const ConnectHandler* handler, EventSet* ev
 Muxer::~Muxer() { Reset(); }
 
 void Muxer::Reset() {
+  SettleCopies();
+  to_host_.Clear();
+  to_guest_.Clear();
+  // Where the guest broke its ring behind packets of this pass.
+  batch_ = {};
   counters_->connections_now.Set(0);  // before their host ends can see it
   ready_.clear();
   stalled_.clear();
@@ -93,6 +111,7 @@ void Muxer::Reset() {
 }
 
 MuxerState Muxer::Save() const {
+  CHECK(!copying());
   MuxerState state;
   for (const Connection* connection : ready_) state.connections.push_back(connection->Save());
   std::map<uint64_t, const Connection*> others;
@@ -118,11 +137,10 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
     }
     std::unique_ptr<ConduitDeviceEnd> conduit;
     for (const ConduitDeviceEnd::State& end : one.conduit) {
-      ASSIGN_OR_RETURN(conduit,
-                       ConduitDeviceEnd::Restore(fds->Take(end.memory), end, options_.crew));
+      ASSIGN_OR_RETURN(conduit, ConduitDeviceEnd::Restore(fds->Take(end.memory), end));
     }
-    auto connection = std::make_unique<Connection>(id, one, std::move(fd), std::move(watch),
-                                                   std::move(conduit), options_.crew);
+    auto connection =
+        std::make_unique<Connection>(id, one, std::move(fd), std::move(watch), std::move(conduit));
     windows_granted_ += connection->window_bytes();
     if (!connection->detached) by_ports_[connection->ports()] = connection.get();
     QueueIfReady(*connection);
@@ -140,15 +158,21 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
 absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool rests) {
   PumpResult result;
   bool starved = false;
+  const auto packets = [this] {
+    return counters_->packets_from_guest.Get() + counters_->packets_to_guest.Get();
+  };
+  const uint64_t packets_before = packets();
   tx.DisableKicks();
+  rx.DisableKicks();
   ASSIGN_OR_RETURN(result.more, DrainTx(tx));
+  // Buffers that the guest has back it may post again, before the next are looked for.
+  result.moved = EndCopies(to_guest_, rx);
   RETURN_IF_ERROR(FillRx(rx, result.more, starved));
-  if (starved) {
-    // Only now do rx buffers interest us.
-    if (rx.EnableKicks()) result.more = true;
-  } else {
-    rx.DisableKicks();
-  }
+  result.moved |= EndCopies(to_host_, tx) | EndCopies(to_guest_, rx);
+  result.moved |= packets() != packets_before;
+  result.more |= copying();
+  // Only where they are all that is missing do rx buffers interest us.
+  if (rests && starved && rx.EnableKicks()) result.more = true;
   // While resets fill their list, the tx queue rests until rx buffers come.
   if (rests && !result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) {
     result.more = true;
@@ -156,6 +180,80 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool
   result.interrupt_rx = rx.Publish();
   result.interrupt_tx = tx.Publish();
   return result;
+}
+
+void Muxer::HelpCopying() {
+  if (options_.crew != nullptr && copying()) options_.crew->Help();
+}
+
+Muxer::PumpResult Muxer::FinishCopies(Virtqueue& rx, Virtqueue& tx) {
+  SettleCopies();
+  EndCopies(to_host_, tx);
+  EndCopies(to_guest_, rx);
+  PumpResult result;
+  result.interrupt_rx = rx.Publish();
+  result.interrupt_tx = tx.Publish();
+  return result;
+}
+
+// ---- copies ----
+
+void Muxer::BeginCopies(CopyLine& line, Connection& connection) {
+  line.Append();
+  CopyStep& step = line.last();
+  step.connection = &connection;
+  if (options_.crew != nullptr) {
+    options_.crew->Begin(&step.job);
+  } else {
+    step.job.CopyAlone();
+  }
+}
+
+void Muxer::TellCopied(const CopyLine& line, Connection& connection, uint64_t bytes) {
+  if (&line == &to_host_) {
+    connection.Forwarded(bytes);
+  } else {
+    connection.Received(bytes);
+  }
+}
+
+bool Muxer::EndCopies(CopyLine& line, Virtqueue& ring) {
+  bool any = false;
+  // Told at once of what ends at once: the other side looks at where that is written.
+  Connection* connection = nullptr;
+  uint64_t bytes = 0;
+  while (!line.empty() && line.first().job.done()) {
+    const CopyStep& step = line.first();
+    if (step.connection != connection) {
+      if (connection != nullptr) TellCopied(line, *connection, bytes);
+      connection = step.connection;
+      bytes = 0;
+    }
+    bytes += step.bytes;
+    for (const UsedChain& chain : step.used) ring.Push(chain.head, chain.written_bytes);
+    line.RemoveFirst();
+    any = true;
+  }
+  if (connection != nullptr) TellCopied(line, *connection, bytes);
+  return any;
+}
+
+void Muxer::SettleCopies() {
+  for (CopyLine* const line : {&to_host_, &to_guest_}) {
+    line->ForEach([&](CopyStep& step) {
+      if (options_.crew != nullptr) options_.crew->Finish(step.job);
+      if (step.connection != nullptr) TellCopied(*line, *step.connection, step.bytes);
+      step.connection = nullptr;
+    });
+  }
+}
+
+void Muxer::GiveBack(CopyLine& line, Virtqueue& ring, const UsedChain& chain) {
+  if (line.empty()) {
+    ring.Push(chain.head, chain.written_bytes);
+  } else {
+    line.last().used.push_back(chain);
+  }
 }
 
 // ---- guest->host ----
@@ -168,6 +266,7 @@ absl::StatusOr<bool> Muxer::DrainTx(Virtqueue& tx) {
       more = false;
       break;
     }
+    if (to_host_.full()) break;
     ASSIGN_OR_RETURN(const bool popped, tx.Pop(tx_chains_[batch_.chain_count]));
     if (!popped) {
       more = false;
@@ -196,7 +295,10 @@ void Muxer::TakePacket(Virtqueue& tx) {
   if (valid_data && batch_.connection != nullptr && batch_.connection->ports() == ports &&
       batch_.connection->TakePeerCredit(header)) {
     AppendToBatch(batch_.connection, header.len);
-    if (batch_.chain_count == kPacketsPerBatchMax) FlushBatch(tx);
+    if (batch_.chain_count == kPacketsPerBatchMax ||
+        (batch_.bytes >= kBytesPerCopy && batch_.connection->writes_memory())) {
+      FlushBatch(tx);
+    }
     return;
   }
   if (batch_.chain_count > 0) {
@@ -218,7 +320,7 @@ void Muxer::TakePacket(Virtqueue& tx) {
     // Without a sender there is nobody to answer.
     counters_->protocol_errors.Add();
   }
-  tx.Push(tx_chains_[0].head, 0);
+  GiveBack(to_host_, tx, {tx_chains_[0].head, 0});
 }
 
 void Muxer::AppendToBatch(Connection* connection, uint32_t payload_bytes) {
@@ -232,9 +334,16 @@ void Muxer::FlushBatch(Virtqueue& tx) {
   if (batch_.chain_count == 0) return;
   Connection& connection = *batch_.connection;
   if (!connection.writes_memory()) counters_->socket_bytes_from_guest.Add(batch_.bytes);
-  const Connection::IoResult result = connection.Forward(batch_.pieces, batch_.bytes);
+  CopyStep& step = to_host_.Make();
+  const Connection::IoResult result =
+      connection.Forward(batch_.pieces, batch_.bytes, &step.job.parts());
   counters_->bytes_from_guest.Add(batch_.bytes);
-  for (size_t i = 0; i < batch_.chain_count; ++i) tx.Push(tx_chains_[i].head, 0);
+  if (!step.job.parts().empty()) {
+    step.bytes = batch_.bytes;
+    BeginCopies(to_host_, connection);
+  }
+  for (size_t i = 0; i < batch_.chain_count; ++i) GiveBack(to_host_, tx, {tx_chains_[i].head, 0});
+  EndCopies(to_host_, tx);
   batch_.connection = nullptr;
   batch_.chain_count = 0;
   batch_.bytes = 0;
@@ -280,6 +389,8 @@ void Muxer::TakeControlPacket(const PacketHeader& header, const PortPair& ports)
   }
   if (header.op == kOpCreditRequest) connection->credit_update_pending = true;
   if (header.op == kOpShutdown) {
+    // What it sent before comes before the end.
+    SettleCopies();
     connection->TakeGuestShutdown(header.flags);
     if (connection->Flush() == Connection::IoResult::kFailed) {
       ResetConnection(*connection);
@@ -323,7 +434,7 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
   }
   const Bytes window = WindowForNew();
   auto connection = std::make_unique<Connection>(id, ports, *std::move(fd), *std::move(watch),
-                                                 static_cast<uint32_t>(window), options_.crew);
+                                                 static_cast<uint32_t>(window));
   if (!connection->TakePeerCredit(header)) {
     counters_->protocol_errors.Add();
     counters_->connections_refused.Add();
@@ -367,7 +478,7 @@ PacketHeader Muxer::HeaderFor(Connection& connection, uint16_t op, uint32_t len,
 
 void Muxer::PutHeader(Virtqueue& rx, const Chain& chain, const PacketHeader& header) {
   CopyTo(chain.writable, &header, sizeof(header));
-  rx.Push(chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + header.len);
+  GiveBack(to_guest_, rx, {chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + header.len});
   counters_->packets_to_guest.Add();
   counters_->bytes_to_guest.Add(header.len);
 }
@@ -435,11 +546,13 @@ absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& con
   bool more = false;
   for (uint64_t moved = 0; connection.readable() && connection.SendableBytes() > 0 &&
                            connection.SendablePackets() > 0;) {
-    if (moved >= kBytesPerTurn) {
+    if (moved >= kBytesPerTurn || to_guest_.full()) {
       more = true;
       break;
     }
-    ASSIGN_OR_RETURN(const TurnResult result, SendData(rx, connection, moved));
+    ASSIGN_OR_RETURN(const TurnResult result, connection.reads_memory()
+                                                  ? SendFromConduit(rx, connection, moved)
+                                                  : SendData(rx, connection, moved));
     if (!connections_.contains(id)) return TurnResult::kIdle;
     if (result == TurnResult::kStarved) return result;
   }
@@ -449,7 +562,10 @@ absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& con
     if (!popped) return TurnResult::kStarved;
     const uint32_t flags = connection.TakeShutdownToTell();
     PutHeader(rx, rx_chains_[0], HeaderFor(connection, kOpShutdown, 0, flags));
-    if (connection.host_done()) connection.CloseHost();
+    if (connection.host_done()) {
+      SettleCopies();
+      connection.CloseHost();
+    }
   }
   if (connection.credit_update_pending || connection.NeedsCreditUpdate()) {
     ASSIGN_OR_RETURN(const bool sent, SendControl(rx, connection, kOpCreditUpdate, 0));
@@ -471,7 +587,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::TakeTurn(Virtqueue& rx, Connection& con
   return more ? TurnResult::kMore : TurnResult::kIdle;
 }
 
-// One read from the host into several rx buffers. May end the connection.
+// One read from the host's socket into several rx buffers. May end the connection.
 absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& connection,
                                                   uint64_t& moved) {
   const uint32_t chains_wanted = std::min<uint32_t>(
@@ -495,10 +611,9 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
   if (chain_count == 0) return TurnResult::kStarved;
 
   uint64_t received = 0;
-  const bool from_memory = connection.reads_memory();
   const Connection::IoResult result = connection.ReadInto(rx_pieces_, received);
   moved += received;
-  if (!from_memory) counters_->socket_bytes_to_guest.Add(received);
+  counters_->socket_bytes_to_guest.Add(received);
   uint16_t used = 0;
   for (uint64_t left = received; left > 0; ++used) {
     const uint32_t bytes = static_cast<uint32_t>(std::min<uint64_t>(left, room[used]));
@@ -513,6 +628,53 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
                                : std::max<uint32_t>(used, 1);
   if (result == Connection::IoResult::kFailed) ResetConnection(connection);
   return TurnResult::kIdle;
+}
+
+// A step of copies from the conduit into rx buffers. May end the connection.
+absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connection& connection,
+                                                         uint64_t& moved) {
+  CopyStep& step = to_guest_.Make();
+  std::vector<CopyPart>& parts = step.job.parts();
+  const size_t packets = std::min<size_t>(connection.SendablePackets(), kPacketsPerCopy);
+  const uint64_t credit = connection.SendableBytes();
+  Connection::IoResult result = Connection::IoResult::kOk;
+  bool starved = false;
+  while (step.used.size() < packets && step.bytes < credit) {
+    bool any = false;
+    result = connection.FindBytes(any);
+    if (!any) break;
+    Chain& chain = rx_chains_[0];
+    ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
+    if (!popped) {
+      starved = true;
+      break;
+    }
+    const uint64_t room = std::min<uint64_t>(
+        {chain.writable_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
+    rx_pieces_.clear();
+    AppendPayload(chain.writable, room, rx_pieces_);
+    const auto bytes = static_cast<uint32_t>(connection.Read(rx_pieces_, &parts));
+    if (bytes == 0) {
+      rx.Rewind(1);
+      result = Connection::IoResult::kFailed;
+      break;
+    }
+    PacketHeader& header = step.headers[step.used.size()];
+    header = HeaderFor(connection, kOpReadWrite, bytes, 0);
+    AppendCopies(chain.writable, &header, sizeof(header), parts);
+    step.used.push_back({chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + bytes});
+    step.bytes += bytes;
+    connection.NoteSent(bytes);
+  }
+  moved += step.bytes;
+  if (!step.used.empty()) {
+    counters_->packets_to_guest.Add(step.used.size());
+    counters_->bytes_to_guest.Add(step.bytes);
+    BeginCopies(to_guest_, connection);
+    EndCopies(to_guest_, rx);
+  }
+  if (result == Connection::IoResult::kFailed) ResetConnection(connection);
+  return starved ? TurnResult::kStarved : TurnResult::kIdle;
 }
 
 int Muxer::TakeTime(std::chrono::steady_clock::time_point now) {
@@ -588,6 +750,7 @@ void Muxer::Unqueue(Connection& connection) {
 }
 
 void Muxer::Remove(Connection& connection) {
+  SettleCopies();
   Unqueue(connection);
   if (!connection.detached) by_ports_.erase(connection.ports());
   windows_granted_ -= connection.window_bytes();

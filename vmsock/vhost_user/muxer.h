@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // vmsock/vhost_user/muxer.h: virtio-vsock packets to and from the connections of one VM.
 //
-// Owned by the device's thread. Holds no chain and no pointer into guest memory between two calls,
-// so the memory map may change between them. Nothing that a guest sends is fatal: a packet that
-// breaks the protocol resets its connection, is counted, and the next one is looked at. Fairness:
-// connections with something to send stand in one queue and each has a bounded turn. Source:
-// virtio 1.2, section 5.10.6 (Socket Device, Device Operation).
+// Owned by the device's thread. Bytes of conduits are copied while it goes on (copy_line.h):
+// between two calls it holds chains, and pointers into guest memory are used, only while copying(),
+// so the memory map changes after FinishCopies or Reset. Nothing that a guest sends is fatal: a
+// packet that breaks the protocol resets its connection, is counted, and the next one is looked at.
+// Fairness: connections with something to send stand in one queue and each has a bounded turn.
+// Source: virtio 1.2, section 5.10.6 (Socket Device, Device Operation).
 #ifndef CONSORT_VMSOCK_VHOST_USER_MUXER_H_
 #define CONSORT_VMSOCK_VHOST_USER_MUXER_H_
 
@@ -28,6 +29,7 @@
 #include "base/units.h"
 #include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/connection.h"
+#include "vmsock/vhost_user/copy_line.h"
 #include "vmsock/vhost_user/counters.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
@@ -52,7 +54,8 @@ class Muxer {
   struct PumpResult {
     bool interrupt_rx = false;
     bool interrupt_tx = false;
-    bool more = false;  // call again without waiting
+    bool more = false;   // call again without waiting
+    bool moved = false;  // packets were taken or sent, or copies of some have ended
   };
 
   // All pointers and the handler are borrowed for the object's life.
@@ -62,6 +65,7 @@ class Muxer {
   Muxer(const Muxer&) = delete;
   Muxer& operator=(const Muxer&) = delete;
 
+  // While nothing is being copied.
   MuxerState Save() const;
   // Goes on with what was saved, before anything else is called. `state` fits its bounds.
   // kInternal: a descriptor is not what it must be.
@@ -71,12 +75,19 @@ class Muxer {
   // again before the guest notifies of packets, which it is asked for. kDataLoss: one of the rings
   // is broken.
   absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx, bool rests);
+  // Copies are on their way; Pump ends those that are done.
+  bool copying() const { return !to_host_.empty() || !to_guest_.empty(); }
+  // Copies a share of what waits to be copied, if anything does.
+  void HelpCopying();
+  // Returns when nothing is being copied, and all that was copied is with the guest and the hosts.
+  PumpResult FinishCopies(Virtqueue& rx, Virtqueue& tx);
   // An edge of connection `id`'s host descriptor; ids of connections that have gone are ignored.
   void TakeHostEvents(uint64_t id, uint32_t events);
   // Asks again for credit where that is due. Returns when to call next, in ms from now, or -1 for
   // never.
   int TakeTime(std::chrono::steady_clock::time_point now);
-  // The guest has started anew: ends all connections without a word to it.
+  // The guest has started anew: ends all connections without a word to it, and copies, whose chains
+  // it gets no more.
   void Reset();
 
  private:
@@ -107,12 +118,25 @@ class Muxer {
   absl::Status FillRx(Virtqueue& rx, bool& more, bool& starved);
   absl::StatusOr<TurnResult> TakeTurn(Virtqueue& rx, Connection& connection);
   absl::StatusOr<TurnResult> SendData(Virtqueue& rx, Connection& connection, uint64_t& moved);
+  absl::StatusOr<TurnResult> SendFromConduit(Virtqueue& rx, Connection& connection,
+                                             uint64_t& moved);
   absl::StatusOr<bool> SendControl(Virtqueue& rx, Connection& connection, uint16_t op,
                                    uint32_t flags);
   // Takes an rx buffer with room for a header and at least one byte.
   absl::StatusOr<bool> PopRx(Virtqueue& rx, Chain& chain);
   PacketHeader HeaderFor(Connection& connection, uint16_t op, uint32_t len, uint32_t flags) const;
   void PutHeader(Virtqueue& rx, const Chain& chain, const PacketHeader& header);
+
+  // copies
+  // Begins those of the step that `line` has made, of bytes of `connection`.
+  void BeginCopies(CopyLine& line, Connection& connection);
+  // Ends what is done, up to the first that is not. True: something was.
+  bool EndCopies(CopyLine& line, Virtqueue& ring);
+  // Waits for all copies and tells connections; then no conduit is used. Chains stay for EndCopies.
+  void SettleCopies();
+  void TellCopied(const CopyLine& line, Connection& connection, uint64_t bytes);
+  // Returns a chain to the guest behind those of `line`.
+  static void GiveBack(CopyLine& line, Virtqueue& ring, const UsedChain& chain);
 
   // connections
   // Checks that the host's descriptor is what the rest relies on, and watches it.
@@ -147,6 +171,9 @@ class Muxer {
   std::deque<Connection*> ready_;
   std::vector<Connection*> stalled_;
   std::chrono::steady_clock::time_point stalled_deadline_{};
+
+  CopyLine to_host_;
+  CopyLine to_guest_;
 
   // Scratch of one call, kept for its storage.
   Batch batch_;

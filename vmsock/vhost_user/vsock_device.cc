@@ -189,7 +189,10 @@ absl::Status VsockDevice::Run() {
       if (absl::IsUnavailable(status)) PumpQueues();
       if (!status.ok()) RETURN_IF_ERROR(DropFrontend(status));
     }
-    if (stop) return absl::OkStatus();
+    if (stop) {
+      FinishCopies();
+      return absl::OkStatus();
+    }
   }
 }
 
@@ -238,6 +241,8 @@ absl::Status VsockDevice::ServeMessages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     ASSIGN_OR_RETURN(std::optional<Message> message, frontend_->socket.Receive());
     if (!message.has_value()) return absl::OkStatus();
+    // It may change memory or stop a queue.
+    FinishCopies();
     ASSIGN_OR_RETURN(const std::vector<std::byte> reply,
                      frontend_->backend.Handle(*std::move(message)));
     if (!reply.empty()) RETURN_IF_ERROR(frontend_->socket.Send(reply));
@@ -260,9 +265,22 @@ bool VsockDevice::PumpOnce(bool rests) {
     if (backend.TakeReset()) frontend_->muxer.Reset();
     return false;
   }
-  if (result->interrupt_rx) backend.Interrupt(kRxQueue);
-  if (result->interrupt_tx) backend.Interrupt(kTxQueue);
+  Interrupt(*result);
+  // With nothing else to do. A share, not more: then there may be.
+  if (!result->moved) frontend_->muxer.HelpCopying();
   return result->more;
+}
+
+void VsockDevice::Interrupt(const Muxer::PumpResult& result) {
+  if (result.interrupt_rx) frontend_->backend.Interrupt(kRxQueue);
+  if (result.interrupt_tx) frontend_->backend.Interrupt(kTxQueue);
+}
+
+void VsockDevice::FinishCopies() {
+  if (frontend_ == nullptr || !frontend_->muxer.copying()) return;
+  // Queues that do not run have no copies: what stops them comes here first.
+  CHECK(frontend_->backend.running());
+  Interrupt(frontend_->muxer.FinishCopies(frontend_->backend.rx(), frontend_->backend.tx()));
 }
 
 void VsockDevice::PumpQueues() {
@@ -273,9 +291,13 @@ void VsockDevice::PumpQueues() {
     return counters_.packets_from_guest.Get() + counters_.packets_to_guest.Get();
   };
   const uint64_t before = packets();
-  pump_again_ = PumpOnce(/*rests=*/false);
-  if (!backend.running()) return;
-  if (attention_.LookOn(packets() != before, MonotonicNow())) {
+  for (int pumps = 0; pumps < kPumpsPerRound; ++pumps) {
+    pump_again_ = PumpOnce(/*rests=*/false);
+    if (!backend.running()) return;
+    if (!frontend_->muxer.copying()) break;
+  }
+  const bool came = packets() != before || frontend_->muxer.copying();
+  if (attention_.LookOn(came, MonotonicNow())) {
     pump_again_ = true;
   } else if (!pump_again_) {
     pump_again_ = PumpOnce(/*rests=*/true);

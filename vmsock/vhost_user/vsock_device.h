@@ -48,8 +48,8 @@ struct VsockDeviceOptions {
   // Refuse guest RAM that the VMM could still shrink, which would end this process with SIGBUS.
   // memory-backend-memfd is sealed unless told otherwise; memory-backend-file cannot be.
   bool require_sealed_memory = false;
-  // That helps with large copies between guest and conduits; borrowed for the device's life. Null:
-  // the device's thread copies alone.
+  // That copies between guest and conduits; borrowed for the device's life. Null: the device's
+  // thread does.
   CopyCrew* copy_crew = nullptr;
 };
 
@@ -123,6 +123,9 @@ class VsockDevice {
   void PumpQueues();
   // Whether there is more. `rests`: as of Muxer::Pump.
   bool PumpOnce(bool rests);
+  void Interrupt(const Muxer::PumpResult& result);
+  // Ends all copies into and out of guest memory.
+  void FinishCopies();
 
   const VsockDeviceOptions options_;
   const ConnectHandler handler_;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// vmsock/vhost_user/copy_line.h: packets of one virtqueue whose bytes are being copied, in the
+// order in which they were taken from it.
+//
+// Owned by the device's thread. A crew (copy_crew.h) copies in any order; a guest gets its buffers
+// back, and a connection its bytes, in order: a step of the line is over when its copies and those
+// of all before it are done. While it is in the line its guest memory and its conduit stay mapped.
+// Bound: kCopyStepsMax.
+#ifndef CONSORT_VMSOCK_VHOST_USER_COPY_LINE_H_
+#define CONSORT_VMSOCK_VHOST_USER_COPY_LINE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "vmsock/copy_crew.h"
+#include "vmsock/vhost_user/limits.h"
+#include "vmsock/vhost_user/packet.h"
+
+namespace consort::vhost_user {
+
+class Connection;
+
+// A chain that goes back to the guest, and how much of it was written.
+struct UsedChain {
+  uint16_t head = 0;
+  uint32_t written_bytes = 0;
+};
+
+struct CopyStep {
+  CopyJob job;
+  // Which of its bytes are copied; null: none, or it has gone.
+  Connection* connection = nullptr;
+  uint64_t bytes = 0;
+  // What the guest gets back then.
+  std::vector<UsedChain> used;
+  // Sources of copies: headers of packets to the guest. Their share of the cache line that payload
+  // begins in is written by whoever writes that.
+  std::array<PacketHeader, kPacketsPerCopy> headers;
+};
+
+class CopyLine {
+ public:
+  bool empty() const { return begin_ == end_; }
+  // No more packets may be taken; a step of those that were taken still fits.
+  bool full() const { return end_ - begin_ >= kCopyStepsMax - 1; }
+
+  // A step without copies, that is not in the line yet.
+  CopyStep& Make() {
+    CHECK_LT(end_ - begin_, kCopyStepsMax);
+    CopyStep& step = *steps_[end_ % kCopyStepsMax];
+    step.job.parts().clear();
+    step.connection = nullptr;
+    step.bytes = 0;
+    step.used.clear();
+    return step;
+  }
+  // Puts what was made last there.
+  void Append() { ++end_; }
+  // While not empty.
+  CopyStep& first() { return *steps_[begin_ % kCopyStepsMax]; }
+  CopyStep& last() { return *steps_[(end_ - 1) % kCopyStepsMax]; }
+  void RemoveFirst() { ++begin_; }
+  // All their jobs are done.
+  void Clear() { begin_ = end_; }
+  // From the first to the last.
+  template <class Visit>
+  void ForEach(const Visit& visit) {
+    for (uint64_t i = begin_; i != end_; ++i) visit(*steps_[i % kCopyStepsMax]);
+  }
+
+  CopyLine() {
+    for (auto& step : steps_) step = std::make_unique<CopyStep>();
+  }
+  CopyLine(const CopyLine&) = delete;
+  CopyLine& operator=(const CopyLine&) = delete;
+
+ private:
+  std::array<std::unique_ptr<CopyStep>, kCopyStepsMax> steps_;
+  uint64_t begin_ = 0;
+  uint64_t end_ = 0;
+};
+
+}  // namespace consort::vhost_user
+
+#endif  // CONSORT_VMSOCK_VHOST_USER_COPY_LINE_H_
