@@ -3,12 +3,20 @@
 // machine's rings and a device, in one process: a guest that costs little (fast_guest.h), the vsock
 // device with and without its crew, a conduit, a session, the driver.
 //
-//   vm_front_bench [--device cpu|nvidia] [--threads N] [--mib N] [--seconds S]
+//   vm_front_bench [--device cpu|nvidia] [--threads N] [--share KIB] [--mib N] [--seconds S]
 //
 // For each kernel's shapes of buffers and each crew: copies of `--mib` to the device and back, for
 // `--seconds` each, beside plain copies of the same pieces by the driver between pinned memory and
 // the device. Frames are looked at as they come; at the end all of what the device has is read back
-// and compared, by sums of each piece that tell its place too.
+// and compared, by sums of each piece that tell its place too. `--share`: what a thread of the crew
+// takes at a time.
+//
+// Then copies of `--mib` as one between the device and pinned memory that a machine shares with its
+// host (consortd --vm-memory), which no CPU copies; and the driver's own copies of as much.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -28,11 +36,13 @@
 #include "host/limits.h"
 #include "host/session/session.h"
 #include "host/session/vm_machine_test_support.h"
+#include "vmsock/conduit.h"
 #include "vmsock/copy_crew.h"
 #include "vmsock/deadline.h"
 #include "vmsock/limits.h"
 #include "vmsock/listen.h"
 #include "vmsock/vhost_user/fast_guest.h"
+#include "vmsock/vm_memory.h"
 
 namespace consort::host {
 namespace {
@@ -46,6 +56,7 @@ constexpr Nanos kPatience = 60 * kSecond;
 struct Options {
   device::DriverKind kind = device::DriverKind::kCpu;
   uint32_t threads = CopyCrew::ThreadsFor(std::thread::hardware_concurrency());
+  Bytes share = CopyCrewOptions{}.share;
   Bytes bytes = 64 * kMiB;
   Nanos time = kSecond;
 };
@@ -73,6 +84,12 @@ class Front {
   void CopyToHost();
   // Copies to the device, back, and compares.
   void Check();
+  // The same, and one after the other, between the device and memory that the machine shares with
+  // its host, which AllocateShared has made.
+  void AllocateShared();
+  void CopySharedToDevice() { CopyRows(address_, shared_address_); }
+  void CopySharedToHost() { CopyRows(shared_address_, address_); }
+  void CheckShared();
   uint64_t address() const { return address_; }
 
  private:
@@ -87,6 +104,7 @@ class Front {
     while (replied_ != call) guest_->Step();
   }
   void Synchronize();
+  void CopyRows(uint64_t to, uint64_t from);
   // What has come of the stream.
   void Take(std::span<const std::byte> bytes);
   void TakeHead();
@@ -94,9 +112,14 @@ class Front {
   const Bytes bytes_;
   TestMachine machine_;
   std::unique_ptr<vhost_user::FastGuest> guest_;
-  UniqueFd host_end_;
+  // What consortd and the worker have of the machine's memory, and say to each other about it.
+  UniqueFd vm_memory_;
+  std::unique_ptr<ControlSocket> consortd_;
+  std::unique_ptr<ControlSocket> worker_;
+  std::unique_ptr<Session> session_;
   std::thread session_thread_;
   uint64_t address_ = 0;
+  uint64_t shared_address_ = 0;
   uint32_t next_call_ = 1;
   uint64_t next_transfer_ = 1;
 
@@ -130,8 +153,8 @@ Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, 
   hello.purpose = wire::kPurposeSession;
   SetText(hello.application, "vm_front_bench");
   guest_->Send(std::as_bytes(std::span(&hello, 1)));
-  host_end_ = machine_.TakeHostEnd();
-  const auto read = ReadHello(host_end_.get(), kPatience);
+  UniqueFd host_end = machine_.TakeHostEnd();
+  const auto read = ReadHello(host_end.get(), kPatience);
   CHECK(read.ok()) << read.status();
   static uint64_t sessions = 0;
   OpenSession open;
@@ -141,13 +164,24 @@ Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, 
   SetText(open.channel, kVhostUserDoor);
   open.window_base = kWindowBase + sessions++ % kWindowSlots * kWindowSlotBytes;
   open.window_bytes = kWindowSlotBytes;
-  session_thread_ = std::thread([this, host, open] {
+  open.shared_host_bytes = kWindowSharedHostBytes;
+  auto sockets = ControlSocket::MakePair();
+  CHECK(sockets.ok()) << sockets.status();
+  consortd_ = std::make_unique<ControlSocket>(std::move(sockets->first));
+  worker_ = std::make_unique<ControlSocket>(std::move(sockets->second));
+  vm_memory_.Reset(memfd_create("vm-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  PCHECK(ftruncate(vm_memory_.get(), static_cast<off_t>(kVmMemoryUnit + bytes)) == 0);
+  CHECK_EQ(host->device->MakeCurrent(), CUDA_SUCCESS);
+  session_ = std::make_unique<Session>(*host->device, &host->health, &host->scheduler, &host->rate,
+                                       host->broker.get(), open, std::move(host_end));
+  session_->LendVmMemoryBy(worker_.get());
+  session_->UseVmMemory(UniqueFd(fcntl(vm_memory_.get(), F_DUPFD_CLOEXEC, 0)));
+  session_thread_ = std::thread([this, host] {
     CHECK_EQ(host->device->MakeCurrent(), CUDA_SUCCESS);
-    Session session(*host->device, &host->health, &host->scheduler, &host->rate, host->broker.get(),
-                    open, std::move(host_end_));
     SessionEnded ended;
-    CHECK(session.Run(&ended)) << "its work did not end";
-    session.Release();
+    CHECK(session_->Run(&ended)) << "its work did not end";
+    session_->Release();
+    session_.reset();
   });
   while (!welcomed_) guest_->Step();
 
@@ -286,6 +320,55 @@ void Front::Check() {
   }
 }
 
+void Front::AllocateShared() {
+  wire::HostAllocRequest request;
+  request.bytes = bytes_;
+  const uint32_t call = next_call_++;
+  Send(request, call);
+  ControlPacket packet;
+  VmMemoryWanted wanted;
+  CHECK(consortd_->Receive(/*wait=*/true, &packet).ok());
+  CHECK(packet.As(&wanted));
+  VmMemoryLent lent;
+  lent.session = wanted.session;
+  lent.number = wanted.number;
+  lent.offset = kVmMemoryUnit;
+  lent.bytes = wanted.bytes;
+  session_->TakeVmMemory(lent);
+  Await(call);
+  wire::HostAllocReply reply;
+  wire::Decoder decoder(reply_);
+  CHECK(reply.Decode(decoder));
+  CHECK_EQ(reply.offset, kVmMemoryUnit);
+  shared_address_ = reply.address;
+}
+
+void Front::CopyRows(uint64_t to, uint64_t from) {
+  wire::CopyRowsRequest request;
+  request.stream = kStream;
+  request.dst = to;
+  request.src = from;
+  request.dst_pitch = request.src_pitch = request.width = bytes_;
+  request.rows = 1;
+  Send(request, 0);
+  Synchronize();
+}
+
+void Front::CheckShared() {
+  // As the guest has it.
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, vm_memory_.get(),
+                            static_cast<off_t>(kVmMemoryUnit));
+  PCHECK(mapped != MAP_FAILED);
+  auto* const words = static_cast<uint64_t*>(mapped);
+  const uint64_t count = bytes_ / sizeof(uint64_t);
+  for (uint64_t i = 0; i < count; ++i) words[i] = ~i;
+  CopySharedToDevice();
+  std::memset(mapped, 0, bytes_);
+  CopySharedToHost();
+  for (uint64_t i = 0; i < count; ++i) CHECK_EQ(words[i], ~i) << "word " << i;
+  munmap(mapped, bytes_);
+}
+
 // GB/s of `copy`, which copies options.bytes, after one time that does not count.
 double Rate(const Options& options, const std::function<void()>& copy) {
   copy();
@@ -300,14 +383,19 @@ double Rate(const Options& options, const std::function<void()>& copy) {
   return static_cast<double>(bytes) / static_cast<double>(taken);
 }
 
-// Pinned memory as large as a conduit's, so that caches see the same.
+// Copies of the driver alone, in pieces, of pinned memory of so many bytes, used in turn.
 class PlainCopies {
  public:
-  PlainCopies(const Host& host, uint64_t address, Bytes bytes)
-      : table_(host.device->driver()), address_(address), bytes_(bytes) {
+  PlainCopies(const Host& host, uint64_t address, Bytes bytes, Bytes piece_bytes,
+              Bytes pinned_bytes)
+      : table_(host.device->driver()),
+        address_(address),
+        bytes_(bytes),
+        piece_bytes_(piece_bytes),
+        pinned_bytes_(pinned_bytes) {
     CHECK_EQ(host.device->MakeCurrent(), CUDA_SUCCESS);
-    CHECK_EQ(table_.cuMemHostAlloc(&pinned_, kPinnedBytes, 0), CUDA_SUCCESS);
-    std::memset(pinned_, 1, kPinnedBytes);
+    CHECK_EQ(table_.cuMemHostAlloc(&pinned_, pinned_bytes_, 0), CUDA_SUCCESS);
+    std::memset(pinned_, 1, pinned_bytes_);
   }
   ~PlainCopies() { table_.cuMemFreeHost(pinned_); }
   PlainCopies(const PlainCopies&) = delete;
@@ -315,21 +403,20 @@ class PlainCopies {
 
   void ToDevice() {
     Run([this](uint64_t at, std::byte* pinned) {
-      return table_.cuMemcpyHtoDAsync_v2(address_ + at, pinned, kPieceBytes, nullptr);
+      return table_.cuMemcpyHtoDAsync_v2(address_ + at, pinned, piece_bytes_, nullptr);
     });
   }
   void ToHost() {
     Run([this](uint64_t at, std::byte* pinned) {
-      return table_.cuMemcpyDtoHAsync_v2(pinned, address_ + at, kPieceBytes, nullptr);
+      return table_.cuMemcpyDtoHAsync_v2(pinned, address_ + at, piece_bytes_, nullptr);
     });
   }
 
  private:
-  static constexpr Bytes kPinnedBytes = 8 * kMiB;
   template <class Copy>
   void Run(const Copy& copy) {
-    for (uint64_t at = 0; at < bytes_; at += kPieceBytes) {
-      CHECK_EQ(copy(at, static_cast<std::byte*>(pinned_) + at % kPinnedBytes), CUDA_SUCCESS);
+    for (uint64_t at = 0; at < bytes_; at += piece_bytes_) {
+      CHECK_EQ(copy(at, static_cast<std::byte*>(pinned_) + at % pinned_bytes_), CUDA_SUCCESS);
     }
     CHECK_EQ(table_.cuStreamSynchronize(nullptr), CUDA_SUCCESS);
   }
@@ -337,41 +424,64 @@ class PlainCopies {
   const device::DriverTable& table_;
   const uint64_t address_;
   const Bytes bytes_;
+  const Bytes piece_bytes_;
+  const Bytes pinned_bytes_;
   void* pinned_ = nullptr;
 };
 
+struct Rates {
+  double to_device = 0;
+  double to_host = 0;
+};
+
+void PrintRow(const std::string& what, const std::string& crew, const Rates& rates) {
+  printf("| %s | %s | %.2f | %.2f |\n", what.c_str(), crew.c_str(), rates.to_device, rates.to_host);
+  fflush(stdout);
+}
+
 void Measure(Host* host, const Options& options) {
-  double plain_to_device = 0;
-  double plain_to_host = 0;
+  const auto plain = [&](const Front& front, Bytes piece_bytes, Bytes pinned_bytes) {
+    PlainCopies copies(*host, front.address(), options.bytes, piece_bytes, pinned_bytes);
+    return Rates{Rate(options, [&] { copies.ToDevice(); }),
+                 Rate(options, [&] { copies.ToHost(); })};
+  };
+  Rates pieces, whole, shared;
   {
     Front front(host, nullptr, vhost_user::GuestKernels().front(), options.bytes);
-    PlainCopies plain(*host, front.address(), options.bytes);
-    plain_to_device = Rate(options, [&] { plain.ToDevice(); });
-    plain_to_host = Rate(options, [&] { plain.ToHost(); });
+    // As large as a conduit's, so that caches see the same.
+    pieces = plain(front, kPieceBytes, kConduitRequestBytes);
+    whole = plain(front, options.bytes, options.bytes);
+    front.AllocateShared();
+    shared.to_device = Rate(options, [&] { front.CopySharedToDevice(); });
+    shared.to_host = Rate(options, [&] { front.CopySharedToHost(); });
+    front.CheckShared();
   }
   std::vector<uint32_t> crews = {0};
   if (options.threads > 0) crews.push_back(options.threads);
   printf("vm_front_bench: %s, %" PRIu64 " MiB in pieces of %" PRIu64 " KiB, GB/s\n",
          host->driver.library.c_str(), options.bytes / kMiB, kPieceBytes / kKiB);
   printf("| kernel, its buffers | crew | to the device | to the host |\n|---|---|---|---|\n");
-  printf("| the driver alone, pinned memory | | %.2f | %.2f |\n", plain_to_device, plain_to_host);
+  PrintRow("the driver alone, pinned memory", "", pieces);
   for (const vhost_user::GuestKernel& kernel : vhost_user::GuestKernels()) {
     for (const uint32_t threads : crews) {
-      CopyCrew crew({.threads = threads});
+      CopyCrew crew({.threads = threads, .share = options.share});
       Front front(host, &crew, kernel, options.bytes);
-      const double to_device = Rate(options, [&] { front.CopyToDevice(); });
-      const double to_host = Rate(options, [&] { front.CopyToHost(); });
+      Rates rates;
+      rates.to_device = Rate(options, [&] { front.CopyToDevice(); });
+      rates.to_host = Rate(options, [&] { front.CopyToHost(); });
       front.Check();
-      printf("| %s, pieces of %u KiB | %u | %.2f | %.2f |\n", kernel.name.c_str(),
-             kernel.piece_bytes / 1024, threads, to_device, to_host);
-      fflush(stdout);
+      PrintRow(kernel.name + ", pieces of " + std::to_string(kernel.piece_bytes / kKiB) + " KiB",
+               std::to_string(threads), rates);
     }
   }
+  PrintRow("the driver alone, pinned memory, one copy", "", whole);
+  PrintRow("memory that the machine shares, one copy", "", shared);
 }
 
 int Usage() {
   fprintf(stderr,
-          "usage: vm_front_bench [--device cpu|nvidia] [--threads N] [--mib N] [--seconds S]\n");
+          "usage: vm_front_bench [--device cpu|nvidia] [--threads N] [--share KIB] [--mib N] "
+          "[--seconds S]\n");
   return 2;
 }
 
@@ -389,6 +499,8 @@ int Main(int argc, char** argv) {
       options.kind = *kind;
     } else if (word == "--threads" && number >= 0 && number <= kCopyCrewThreadsMax) {
       options.threads = static_cast<uint32_t>(number);
+    } else if (word == "--share" && number >= 1 && number <= 1024) {
+      options.share = static_cast<Bytes>(number) * kKiB;
     } else if (word == "--mib" && number >= 1 && number <= 16384) {
       options.bytes = static_cast<Bytes>(number) * kMiB;
     } else if (word == "--seconds" && number >= 0 && number <= 600) {

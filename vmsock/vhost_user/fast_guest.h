@@ -88,6 +88,7 @@ class FastGuest {
   std::byte* At(uint64_t ram_offset) { return frontend_->At(ram_offset); }
   uint16_t LoadIndex(uint64_t ram_offset);
   void StoreIndex(uint64_t ram_offset, uint16_t value);
+  GuestRing::Used UsedAt(const Ring& ring, uint16_t index);
   void SetDescriptor(uint64_t table, uint32_t index, const RawDescriptor& descriptor);
   // The entry is seen after Publish.
   void Offer(Ring& ring, uint16_t head);
