@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "vmsock/channel_test_support.h"
 #include "vmsock/conduit_channel.h"
 #include "vmsock/copy_crew.h"
 #include "vmsock/listen.h"
@@ -45,8 +47,15 @@ std::vector<std::byte> MakeFrame(uint32_t call, uint32_t body_bytes) {
   return frame;
 }
 
-// With the device's thread alone, and with a crew that has a part in every copy.
-class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInterface<uint32_t> {
+struct CrewCase {
+  std::string name;
+  CopyCrewOptions options;
+};
+
+// With the device's thread alone, with a crew that has a part in every copy, and with one whose
+// thread nothing wakes: then the device's thread copies some bytes a time, when it has nothing else
+// to do, and nearly everything happens while copies are on their way.
+class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInterface<CrewCase> {
  protected:
   VsockDeviceConduit() { options_.copy_crew = &crew_; }
 
@@ -95,7 +104,19 @@ class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInte
     return worker.Flush() == ChannelStatus::kOk;
   }
 
-  CopyCrew crew_{{.threads = GetParam(), .shared_from = 1, .share = 4000, .wakes_from = 1}};
+  // Every chain that the device has taken is back with the guest.
+  void ExpectAllReturned(const std::array<uint16_t, kQueueCount>& bases) {
+    for (uint32_t i = 0; i < kQueueCount; ++i) {
+      uint16_t used = 0;
+      std::memcpy(&used,
+                  frontend_->At(FakeFrontend::kRingsOffset + i * FakeFrontend::kRingStride +
+                                FakeFrontend::kUsedOffset + 2),
+                  sizeof(used));
+      EXPECT_EQ(used, bases[i]) << "queue " << i;
+    }
+  }
+
+  CopyCrew crew_{GetParam().options};
 
   // The worker's memory, mapped once more, to write nonsense.
   static ConduitControl* MapControl(const ConduitChannel& worker) {
@@ -375,6 +396,140 @@ TEST_P(VsockDeviceConduit, NonsenseOfAWorkerEndsItsStreamAlone) {
   munmap(control, kConduitBytes);
 }
 
+// Random frames both ways on several streams, one of which goes through a socket, without waiting
+// for any before the window is full.
+TEST_P(VsockDeviceConduit, KeepsTheOrderOfEachStream) {
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("CONSORT_TEST_SEED=", seed));
+  std::mt19937 random(seed);
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  constexpr uint32_t kStreams = 3;
+  std::vector<Ends> ends;
+  for (uint32_t i = 0; i < kStreams; ++i) ends.push_back(ConnectWorker(1000 + i));
+  auto [plain, plain_host] = Connect(2000, kGuestBufferBytes);
+  for (int round = 0; round < 12; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    std::vector<std::vector<uint32_t>> to_host(kStreams);
+    std::vector<std::vector<std::byte>> to_guest(kStreams);
+    std::vector<std::byte> plain_bytes;
+    for (int i = 0; i < 20; ++i) {
+      const uint32_t stream = random() % kStreams;
+      const uint32_t size = 8 * (random() % (random() % 3 == 0 ? 10000 : 100));
+      if (random() % 2 == 0) {
+        to_host[stream].push_back(size);
+        const auto call = static_cast<uint32_t>(to_host[stream].size());
+        ASSERT_TRUE(ends[stream].guest->SendAll(MakeFrame(call, size)));
+      } else {
+        const auto frame = MakeFrame(i, size);
+        ASSERT_TRUE(SendFrame(*ends[stream].worker, frame));
+        to_guest[stream].insert(to_guest[stream].end(), frame.begin(), frame.end());
+      }
+      const auto some = Pattern(random() % 1000, i);
+      ASSERT_TRUE(plain->SendAll(some));
+      plain_bytes.insert(plain_bytes.end(), some.begin(), some.end());
+    }
+    for (uint32_t i = 0; i < kStreams; ++i) {
+      for (uint32_t k = 0; k < to_host[i].size(); ++k) {
+        const Frame frame = Next(*ends[i].worker);
+        ASSERT_NO_FATAL_FAILURE(ExpectFrame(frame, k + 1, to_host[i][k]));
+        ends[i].worker->Release(frame);
+      }
+      ASSERT_TRUE(Receive(*ends[i].guest, to_guest[i].size()) == to_guest[i]) << "stream " << i;
+    }
+    ASSERT_TRUE(ReadUpTo(plain_host.get(), plain_bytes.size()) == plain_bytes);
+  }
+}
+
+TEST_P(VsockDeviceConduit, QueuesStopWithAllThatWasTakenReturned) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  Ends ends = ConnectWorker(1000);
+  for (uint32_t call = 1; call <= 20; ++call) {
+    const auto frame = MakeFrame(call, 300000 + 8 * call);
+    ASSERT_TRUE(ends.guest->SendAll(frame));
+    ASSERT_TRUE(SendFrame(*ends.worker, frame));
+    const auto bases = frontend_->StopQueues();
+    ExpectAllReturned(bases);
+    frontend_->StartQueues(bases);
+    const Frame received = Next(*ends.worker);
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 300000 + 8 * call));
+    ends.worker->Release(received);
+    EXPECT_TRUE(Receive(*ends.guest, frame.size()) == frame);
+  }
+  EXPECT_EQ(device_->stats().device_resets, 2u) << "one a queue, at its first start";
+}
+
+TEST_P(VsockDeviceConduit, MemoryIsMappedAnewWhileMuchIsOnItsWay) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  Ends ends = ConnectWorker(1000);
+  const auto whole = FakeFrontend::DefaultRegions();
+  // The same memory in other pieces: no mapping stays.
+  std::vector<MemoryRegionSpec> halves;
+  for (MemoryRegionSpec half : whole) {
+    half.bytes /= 2;
+    halves.push_back(half);
+    half.guest_addr += half.bytes;
+    half.user_addr += half.bytes;
+    half.mmap_offset += half.bytes;
+    halves.push_back(half);
+  }
+  for (uint32_t call = 1; call <= 20; ++call) {
+    const auto frame = MakeFrame(call, 300000 + 8 * call);
+    ASSERT_TRUE(ends.guest->SendAll(frame));
+    ASSERT_TRUE(SendFrame(*ends.worker, frame));
+    ASSERT_EQ(call % 2 == 1 ? frontend_->SendMemTable(halves) : frontend_->SendMemTable(whole), 0u);
+    const Frame received = Next(*ends.worker);
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 300000 + 8 * call));
+    ends.worker->Release(received);
+    EXPECT_TRUE(Receive(*ends.guest, frame.size()) == frame);
+  }
+}
+
+TEST_P(VsockDeviceConduit, WhatAGuestSentBeforeItsResetOrEndArrives) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  for (uint32_t call = 1; call <= 6; ++call) {
+    Ends ends = ConnectWorker(1000 + call);
+    const auto frame = MakeFrame(call, 500000);
+    ASSERT_TRUE(ends.guest->SendAll(frame));
+    ASSERT_TRUE(SendFrame(*ends.worker, frame));
+    if (call % 2 == 1) {
+      ASSERT_TRUE(guest_->Send(ends.guest->Header(kOpReset), {}));
+    } else {
+      // The whole machine, all at once.
+      ends.guest.reset();
+      guest_.reset();
+      frontend_.reset();
+    }
+    const Frame received = Next(*ends.worker);
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 500000));
+    ends.worker->Release(received);
+    Frame none;
+    ChannelStatus status;
+    while ((status = ends.worker->TryReceive(&none)) == ChannelStatus::kAgain) {
+      ASSERT_NE(ends.worker->Wait(Channel::kReadable, 0, kPatience), ChannelStatus::kAgain);
+    }
+    EXPECT_EQ(status, ChannelStatus::kClosed);
+    if (frontend_ == nullptr) {
+      ASSERT_NO_FATAL_FAILURE(StartAll());
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectWorks(2000 + call));
+  }
+}
+
+TEST_P(VsockDeviceConduit, ABrokenRingForgetsPacketsOfTheSamePass) {
+  ASSERT_NO_FATAL_FAILURE(StartAll());
+  Ends ends = ConnectWorker(1000);
+  Halt();
+  // Taken in one pass when the device goes on.
+  ASSERT_TRUE(ends.guest->SendAll(MakeFrame(1, 1000)));
+  guest_->tx().JumpIndex(1000);
+  Run(std::move(device_));
+  EXPECT_TRUE(frontend_->TakeError(kTxQueue, FakeGuest::kTimeoutMs));
+  frontend_->StopQueues();
+  guest_->Start();
+  frontend_->StartQueues();
+  ASSERT_NO_FATAL_FAILURE(ExpectWorks(1001));
+}
+
 TEST_P(VsockDeviceConduit, DescriptorsOfOtherServicesStayWithoutEffect) {
   ASSERT_NO_FATAL_FAILURE(StartAll());
   auto [guest, host] = Connect(1000);
@@ -475,8 +630,15 @@ TEST(ConduitChannel, DoesNotBelieveTheDevice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(CrewOf, VsockDeviceConduit, testing::Values(0, 1, 3),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    CrewOf, VsockDeviceConduit,
+    testing::Values(
+        CrewCase{"nobody", {}},
+        CrewCase{"one", {.threads = 1, .shared_from = 1, .share = 4000, .wakes_from = 1}},
+        CrewCase{"three", {.threads = 3, .shared_from = 1, .share = 4000, .wakes_from = 1}},
+        CrewCase{"one_asleep",
+                 {.threads = 1, .shared_from = 1, .share = 512, .wakes_from = UINT64_MAX}}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace consort::vhost_user
