@@ -102,9 +102,7 @@ void CopyCrew::Begin(CopyJob* job) {
   // It changes nothing, and stands before a thread's change or behind it: then that thread sees the
   // shares, or is seen here.
   if (sleepers_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  const uint64_t waiting =
-      end_.load(std::memory_order_relaxed) - first_.load(std::memory_order_relaxed);
-  if (waiting * options_.share >= options_.wakes_from) Wake();
+  if (waiting() * options_.share >= options_.wakes_from) Wake();
 }
 
 bool CopyCrew::Append(CopyJob* job, uint32_t share) {
@@ -142,6 +140,11 @@ bool CopyCrew::Help() {
       return true;
     }
   }
+}
+
+void CopyCrew::HelpIfBehind() {
+  const uint64_t awake = threads_.size() - sleepers_.load(std::memory_order_relaxed);
+  if (waiting() > awake) Help();
 }
 
 bool CopyCrew::HasShares() const {

@@ -103,6 +103,9 @@ class CopyCrew {
   void Begin(CopyJob* job);
   // Copies the share that stands first in line, of any job. False: there is none.
   bool Help();
+  // The same, for who has nothing else to do just now but may soon: only if more shares wait than
+  // the threads that are awake will take next.
+  void HelpIfBehind();
   // Returns when the job is done, and helps meanwhile.
   void Finish(const CopyJob& job);
 
@@ -120,6 +123,11 @@ class CopyCrew {
   // False: the line is full.
   bool Append(CopyJob* job, uint32_t share);
   bool HasShares() const;
+  // How many wait, about.
+  uint64_t waiting() const {
+    const uint64_t first = first_.load(std::memory_order_relaxed);
+    return end_.load(std::memory_order_relaxed) - first;
+  }
   void Wake();
   // Of each of the crew's threads.
   void Run();

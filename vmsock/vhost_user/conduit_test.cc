@@ -489,10 +489,12 @@ TEST_P(VsockDeviceConduit, WhatAGuestSentBeforeItsResetOrEndArrives) {
   for (uint32_t call = 1; call <= 6; ++call) {
     Ends ends = ConnectWorker(1000 + call);
     const auto frame = MakeFrame(call, 500000);
-    ASSERT_TRUE(ends.guest->SendAll(frame));
     ASSERT_TRUE(SendFrame(*ends.worker, frame));
-    if (call % 2 == 1) {
+    ASSERT_TRUE(ends.guest->SendAll(frame));
+    if (call % 3 == 1) {
       ASSERT_TRUE(guest_->Send(ends.guest->Header(kOpReset), {}));
+    } else if (call % 3 == 2) {
+      ends.guest->Shutdown(kShutdownSend);
     } else {
       // The whole machine, all at once.
       ends.guest.reset();
@@ -521,13 +523,14 @@ TEST_P(VsockDeviceConduit, ABrokenRingForgetsPacketsOfTheSamePass) {
   Halt();
   // Taken in one pass when the device goes on.
   ASSERT_TRUE(ends.guest->SendAll(MakeFrame(1, 1000)));
-  guest_->tx().JumpIndex(1000);
+  guest_->tx().Offer(FakeFrontend::kRingEntries);
   Run(std::move(device_));
   EXPECT_TRUE(frontend_->TakeError(kTxQueue, FakeGuest::kTimeoutMs));
   frontend_->StopQueues();
   guest_->Start();
   frontend_->StartQueues();
   ASSERT_NO_FATAL_FAILURE(ExpectWorks(1001));
+  ExpectAllReturned(frontend_->StopQueues());
 }
 
 TEST_P(VsockDeviceConduit, DescriptorsOfOtherServicesStayWithoutEffect) {

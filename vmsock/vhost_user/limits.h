@@ -104,6 +104,9 @@ inline constexpr size_t kCopyStepsMax = 64;
 // Rounds of the queues before the control socket is looked at again, while copies are on their way:
 // a round takes microseconds then, about as long as that look.
 inline constexpr int kPumpsPerRound = 16;
+// Rounds in a row with nothing to do but wait for copies, after which the device's thread copies
+// itself, whatever the crew does: it has had the time of a share.
+inline constexpr uint32_t kIdlePumps = 16;
 // What the guess of the rx buffers that a connection will fill is at most for another image of the
 // process, which may be an older one that fills no more at once.
 inline constexpr uint32_t kReadChainsSavedMax = 18;

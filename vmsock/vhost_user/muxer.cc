@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -182,8 +183,14 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool
   return result;
 }
 
-void Muxer::HelpCopying() {
-  if (options_.crew != nullptr && copying()) options_.crew->Help();
+void Muxer::HelpCopying(bool idle) {
+  if (options_.crew == nullptr || !copying()) return;
+  if (!idle) {
+    options_.crew->HelpIfBehind();
+  } else if (!options_.crew->Help()) {
+    // Whoever copies may want it.
+    std::this_thread::yield();
+  }
 }
 
 Muxer::PumpResult Muxer::FinishCopies(Virtqueue& rx, Virtqueue& tx) {

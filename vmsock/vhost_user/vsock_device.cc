@@ -266,8 +266,8 @@ bool VsockDevice::PumpOnce(bool rests) {
     return false;
   }
   Interrupt(*result);
-  // With nothing else to do. A share, not more: then there may be.
-  if (!result->moved) frontend_->muxer.HelpCopying();
+  idle_pumps_ = result->moved ? 0 : idle_pumps_ + 1;
+  if (idle_pumps_ > 0) frontend_->muxer.HelpCopying(/*idle=*/idle_pumps_ >= kIdlePumps);
   return result->more;
 }
 

@@ -138,6 +138,7 @@ class VsockDevice {
   EventSet::Watch listener_watch_;  // only while there is no frontend
   std::unique_ptr<Frontend> frontend_;
   bool pump_again_ = false;
+  uint32_t idle_pumps_ = 0;  // in a row, that moved nothing
   Attention attention_;
 };
 
