@@ -207,8 +207,8 @@ void AddDoors(CLI::App* app, Said* said) {
                   return "";
                 });
   group.Checked("--vm-copy-threads", "N",
-                "that help all VMs' devices with large copies (default: none\n"
-                "below 8 processors, else a quarter of them, at most 6)",
+                "that copy for all VMs' devices (default: none below 8\n"
+                "processors, else three of eight of them, at most 6)",
                 [=](const std::string& value) -> std::string {
                   uint32_t number = 0;
                   if (!absl::SimpleAtoi(value, &number) || number > kCopyCrewThreadsMax)

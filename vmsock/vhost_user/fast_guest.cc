@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "vmsock/deadline.h"
+#include "vmsock/spin.h"
 #include "vmsock/vhost_user/limits.h"
 
 namespace consort::vhost_user {
@@ -189,6 +190,8 @@ void FastGuest::Step() {
   for (const Nanos until = MonotonicNow() + kLook;;) {
     for (int look = 0; look < kLooksPerClock; ++look) {
       if (Look()) return;
+      // Others may share the core, as they do where a guest's processor waits.
+      Pause();
     }
     if (MonotonicNow() >= until) break;
   }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "vmsock/spin.h"
 
 namespace consort::vhost_user {
 namespace {
@@ -187,6 +188,7 @@ void Muxer::HelpCopying(bool idle) {
   if (options_.crew == nullptr || !copying()) return;
   if (!idle) {
     options_.crew->HelpIfBehind();
+    Pause();
   } else if (!options_.crew->Help()) {
     // Whoever copies may want it.
     std::this_thread::yield();
