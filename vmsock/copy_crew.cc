@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "vmsock/deadline.h"
+#include "vmsock/prefetch.h"
 #include "vmsock/spin.h"
 
 namespace consort {
@@ -16,6 +17,8 @@ namespace {
 // Between two looks at the clock, and before a caller lets another thread have its processor: about
 // a microsecond.
 constexpr int kPausesAtOnce = 32;
+// Places in line that are asked for at a time: a processor has about as many misses at once.
+constexpr uint32_t kSlotsAhead = 8;
 
 void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return;  // memcpy takes no null pointers, not even then
@@ -29,6 +32,12 @@ void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
 
 void CopyJob::CopyAlone() const {
   for (const CopyPart& part : parts_) CopyPiece(part, 0, part.bytes);
+}
+
+void CopyJob::PrefetchForNext() const {
+  PrefetchForWrite(parts_.data(), parts_.capacity() * sizeof(CopyPart));
+  PrefetchForWrite(places_.data(), places_.capacity() * sizeof(Place));
+  PrefetchForWrite(&left_, sizeof(left_));
 }
 
 void CopyJob::Divide(uint64_t share_bytes) {
@@ -98,6 +107,11 @@ void CopyCrew::Begin(CopyJob* job) {
     if (Append(job, share)) continue;
     job->CopyShare(share, options_.share);
     job->left_.fetch_sub(1, std::memory_order_release);
+  }
+  // The next job's places, which threads of the crew have left.
+  const uint64_t end = end_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < std::min(shares, kSlotsAhead); ++i) {
+    PrefetchForWrite(&slots_[(end + i) % slots_.size()], sizeof(Slot));
   }
   // It changes nothing, and stands before a thread's change or behind it: then that thread sees the
   // shares, or is seen here.

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "vmsock/copy_crew.h"
+#include "vmsock/prefetch.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/packet.h"
 
@@ -59,7 +60,13 @@ class CopyLine {
     return step;
   }
   // Puts what was made last there.
-  void Append() { ++end_; }
+  void Append() {
+    ++end_;
+    // The crew has read what the next one had.
+    const CopyStep& next = *steps_[end_ % kCopyStepsMax];
+    next.job.PrefetchForNext();
+    PrefetchForWrite(next.headers.data(), sizeof(next.headers));
+  }
   // While not empty.
   CopyStep& first() { return *steps_[begin_ % kCopyStepsMax]; }
   CopyStep& last() { return *steps_[(end_ - 1) % kCopyStepsMax]; }

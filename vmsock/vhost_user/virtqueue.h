@@ -99,6 +99,9 @@ class Virtqueue {
 
   uint16_t AvailableIndex() const;
   absl::Status Walk(uint16_t head, Chain& chain) const;
+  // Asks for what the next chains will read, of those that are `waiting`. What is found there is
+  // believed no further.
+  void PrefetchBehind(uint16_t waiting) const;
   // Entry `index` of the table at `table`, copied.
   static Descriptor ReadDescriptor(const std::byte* table, uint32_t index);
 
