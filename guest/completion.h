@@ -28,8 +28,8 @@
 
 namespace consort::guest {
 
-// A wait for a word that lasts longer than this asks the host, which knows of errors: a reply wakes a
-// sleeper some 200 us after the end, which is little then.
+// A wait for a word that lasts longer than this asks the host, which knows of errors: a reply wakes
+// a sleeper some 200 us after the end, which is little then.
 inline constexpr int64_t kWordWaitNanos = 50'000'000;
 
 class Completion {

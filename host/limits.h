@@ -257,8 +257,8 @@ inline constexpr Bytes kHeldBytesPerSession = 1 * kGiB;
 inline constexpr uint32_t kPendingPerSession = 4096;
 
 // Graphs for chains of launches in one session (host/session/launch_chain.h): with the longest ones
-// 2048 launches in flight, or fewer and several sequences of kernels. Beyond that launches go one by
-// one, which costs no time while the device is that far behind.
+// 2048 launches in flight, or fewer and several sequences of kernels. Beyond that launches go one
+// by one, which costs no time while the device is that far behind.
 inline constexpr size_t kChainsPerSession = 32;
 // Launches with more arguments go alone.
 inline constexpr size_t kChainedArgumentBytesMax = 512;

@@ -12,8 +12,9 @@
 // A speed follows from what the interval would have taken alone, less what it got done while no
 // other owner had any: so it is known at its end. Of one that is charged before, what the owner's
 // intervals of late did beside others is taken. What intervals would take alone is corrected by how
-// long the owner's did take that had the device to themselves. Pure; thread compatible. A boundary is O(log
-// boundaries ahead of the horizon), an interval O(boundaries within it), Advance O(running) more.
+// long the owner's did take that had the device to themselves. Pure; thread compatible. A boundary
+// is O(log boundaries ahead of the horizon), an interval O(boundaries within it), Advance
+// O(running) more.
 #ifndef CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 #define CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 

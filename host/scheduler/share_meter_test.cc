@@ -112,7 +112,7 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   meter.End(first, 300, 150);
   meter.End(second, 300, 75);
   meter.Advance(400, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 200}, {2, 100, 100}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
 }
 
 TEST(ShareMeter, WaitsNoLongerThanItsPatience) {

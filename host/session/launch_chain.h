@@ -10,11 +10,11 @@
 //
 // An executable graph is used again only when what it last launched has ended: driver 580 changes
 // it faster then, and a graph that still runs in one stream would hold up another. So there are
-// several of each length, made one by one as the session has shown to need them. One whose nodes have
-// the same kernels already goes first: other arguments cost the driver nothing to speak of, another
-// kernel a third of a launch. So what a program launches again and again finds its own graphs,
-// wherever its launches are cut into chains. Nodes have the priority of their stream. Owned by the
-// session loop; calls need the worker's context.
+// several of each length, made one by one as the session has shown to need them. One whose nodes
+// have the same kernels already goes first: other arguments cost the driver nothing to speak of,
+// another kernel a third of a launch. So what a program launches again and again finds its own
+// graphs, wherever its launches are cut into chains. Nodes have the priority of their stream. Owned
+// by the session loop; calls need the worker's context.
 // Source: CUDA driver API, Graph Management.
 #ifndef CONSORT_HOST_SESSION_LAUNCH_CHAIN_H_
 #define CONSORT_HOST_SESSION_LAUNCH_CHAIN_H_

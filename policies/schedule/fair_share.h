@@ -3,9 +3,9 @@
 //
 // Each tenant has a clock that advances by service / weight: device time (TFS), or the time that
 // its work would have taken alone (slowdown), for which what lies between a tenant's pieces of work
-// counts too, as far as it would be there alone (kTurnaround). The latter slows all down alike where
-// work overlaps that leaves parts of the device to others; of those that fill the device both are
-// the same. Among
+// counts too, as far as it would be there alone (kTurnaround). The latter slows all down alike
+// where work overlaps that leaves parts of the device to others; of those that fill the device both
+// are the same. Among
 // tenants that compete (have a batch waiting or in flight) the one whose clock is most behind goes
 // first, and one may start work only while it is at most `lead` of service ahead of the one most
 // behind. So over any time in which a set of tenants competes without break, their services stand
