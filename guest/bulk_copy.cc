@@ -3,12 +3,12 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "guest/patience.h"
 #include "guest/pool.h"
 #include "guest/processors.h"
 #include "guest/shared_memory.h"
@@ -21,11 +21,6 @@ constexpr int kThreadsMax = 4;
 // What a thread must have to do to be worth starting.
 constexpr uint64_t kBytesPerThread = 2 << 20;
 constexpr size_t kStackBytes = 256 << 10;
-
-// A slot's copy takes some 40 us; what takes longer waits for other work of the stream.
-constexpr int kSpins = 2000;
-constexpr long kSleepFirstNanos = 20'000;
-constexpr long kSleepLastNanos = 500'000;
 
 int ThreadsFor(uint64_t bytes) {
   const int count = std::min(ProcessorCount(), kThreadsMax);
@@ -131,6 +126,13 @@ struct BulkCopy::Job {
            !Failed(owner->completion_->Signal(stream.context, stream.id, slot.word, &number));
   }
 
+  CUresult AskForStream() {
+    wire::StreamSynchronizeRequest request;
+    request.stream = stream.id;
+    wire::EmptyReply reply;
+    return owner->session_->Ask(stream.context->wire_id, request, &reply);
+  }
+
   // Waits until the slot's word shows `value`. False: the session has failed.
   bool Await(const Slot& slot, uint64_t value) {
     const auto there = [&] {
@@ -139,18 +141,13 @@ struct BulkCopy::Job {
         error_seen.store(true, std::memory_order_relaxed);
       return state != Completion::State::kPending;
     };
-    for (int i = 0; i < kSpins; ++i) {
-      if (there()) return true;
-      __builtin_ia32_pause();
-    }
-    long nanos = kSleepFirstNanos;
-    while (!there()) {
+    for (Patience patience(WaitsAsleep(stream.context)); !there(); patience.Pause()) {
+      if (!patience.naps()) continue;
       owner->session_->HelpReceive();
       if (Failed(owner->session_->failure())) return false;
       if (failure.load(std::memory_order_relaxed) != CUDA_SUCCESS) return false;
-      const timespec time = {0, nanos};
-      nanosleep(&time, nullptr);
-      nanos = nanos * 2 < kSleepLastNanos ? nanos * 2 : kSleepLastNanos;
+      // What has broken the device may be known to nobody yet, and then the word never comes.
+      if (patience.waited() > kWordWaitNanos && Failed(AskForStream())) return false;
     }
     return true;
   }

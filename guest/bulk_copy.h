@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/bulk_copy.h: large copies between the program's own memory and the device, where the
+// guest/bulk_copy.h: copies between the program's own memory and the device, where the
 // session shares memory with the host.
 //
 //   program's memory  ◄─ several threads ─►  slots of shared host memory  ◄─ the device ─►  device
@@ -8,7 +8,7 @@
 // only as long as one copy. The device reaches a slot by its address, so nothing of the data
 // crosses the channel. After each slot's copy the device writes its completion word
 // (guest/completion.h), by which the threads see without a round trip that the slot may be used.
-// Made by a session's first large copy. One copy at a time; whoever finds it in use goes the
+// Made by a session's first such copy. One copy at a time; whoever finds it in use goes the
 // ordinary way, so that no copy waits for another one's stream.
 #ifndef CONSORT_GUEST_BULK_COPY_H_
 #define CONSORT_GUEST_BULK_COPY_H_
@@ -24,9 +24,9 @@
 
 namespace consort::guest {
 
-// Shorter copies cost less as frames, which need no answer on their way to the device (H200).
+// Shorter copies to the device cost less as frames, which need no answer (H200). To the host all go
+// this way: a word is seen sooner than a frame.
 inline constexpr uint64_t kBulkToDeviceBytesMin = 2 << 20;
-inline constexpr uint64_t kBulkToHostBytesMin = 16 << 10;
 
 class BulkCopy {
  public:

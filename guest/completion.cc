@@ -1,52 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest/completion.h"
 
-#include <time.h>
-
 #include "guest/call.h"
-#include "guest/processors.h"
+#include "guest/patience.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
 
 namespace consort::guest {
 namespace {
 
-// What a wait may last to end here; longer ones ask, and sleep. Where cores are spare, waiting as
-// the driver does it, which spins for good: a sleeper sees the end some 100 us late.
-constexpr int64_t kSpinNanos = 20'000;
-constexpr int64_t kLongSpinNanos = 1'000'000;
-constexpr int kLongSpinCores = 4;
-constexpr int kLooksBetweenClocks = 32;
 // Every so many queries in a row that find nothing, the host is asked: it knows of errors.
 constexpr uint32_t kQueriesBetweenAsks = 16;
 
 uint32_t IndexOf(uint64_t handle) { return static_cast<uint32_t>(handle); }
 
-int64_t NanosNow() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
-bool Sleeps(const Context* context) {
-  const unsigned flags = context->flags.load(std::memory_order_relaxed);
-  return (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
-}
-
-// Whether the word shows the number in time, and no error beside it. `sleeps`: the program has said
-// that its threads sleep while they wait.
-bool Await(const Completion& completion, uint32_t word, uint64_t number, bool sleeps) {
-  const int64_t spin_nanos =
-      !sleeps && ProcessorCount() >= kLongSpinCores ? kLongSpinNanos : kSpinNanos;
-  const int64_t begin = NanosNow();
-  while (true) {
-    for (int i = 0; i < kLooksBetweenClocks; ++i) {
-      const Completion::State state = completion.Look(word, number);
-      if (state != Completion::State::kPending) return state == Completion::State::kReached;
-      __builtin_ia32_pause();
-    }
-    if (NanosNow() - begin > spin_nanos) return false;
+// Whether the word shows the number in time, and no error beside it.
+bool Await(Session* session, const Completion& completion, uint32_t word, uint64_t number,
+           bool asleep) {
+  for (Patience patience(asleep); patience.waited() < kWordWaitNanos; patience.Pause()) {
+    const Completion::State state = completion.Look(word, number);
+    if (state != Completion::State::kPending) return state == Completion::State::kReached;
+    if (!patience.naps()) continue;
+    session->HelpReceive();  // the device may have failed meanwhile
+    if (session->failure() != CUDA_SUCCESS) return false;
   }
+  return false;
 }
 
 void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
@@ -129,6 +107,11 @@ uint32_t Completion::WordOfBulk(uint32_t index) {
   return kContextWords + kStreamWords + kEventWords + index;
 }
 
+bool WaitsAsleep(const Context* context) {
+  const unsigned flags = context->flags.load(std::memory_order_relaxed);
+  return (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
 CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t word,
                             uint64_t* number) {
   wire::StreamSignalRequest request;
@@ -171,7 +154,7 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
   }
   uint64_t number = 0;
   *result = completion->Signal(context, request.stream, word, &number);
-  return *result != CUDA_SUCCESS || Await(*completion, word, number, Sleeps(context));
+  return *result != CUDA_SUCCESS || Await(session, *completion, word, number, WaitsAsleep(context));
 }
 
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
@@ -180,9 +163,9 @@ bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& reque
   const uint64_t number = event != nullptr ? __atomic_load_n(&event->signal, __ATOMIC_ACQUIRE) : 0;
   if (number == 0 || !Completion::TellsAll(context)) return false;
   *result = CUDA_SUCCESS;
-  const bool sleeps = Sleeps(context) || (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
-  return Await(*Completion::Of(context->device), Completion::WordOfEvent(request.event), number,
-               sleeps);
+  const bool asleep = WaitsAsleep(context) || (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
+  return Await(context->device->session, *Completion::Of(context->device),
+               Completion::WordOfEvent(request.event), number, asleep);
 }
 
 bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result) {

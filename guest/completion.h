@@ -28,6 +28,10 @@
 
 namespace consort::guest {
 
+// A wait for a word that lasts longer than this asks the host, which knows of errors: a reply wakes
+// a sleeper some 200 us after the end, which is little then.
+inline constexpr int64_t kWordWaitNanos = 50'000'000;
+
 class Completion {
  public:
   enum class State : uint8_t {
@@ -76,6 +80,9 @@ class Completion {
   const bool may_combine_;
   std::atomic<uint64_t> issued_[kWords] = {};
 };
+
+// Whether the program has said that its threads sleep while they wait for this context.
+bool WaitsAsleep(const Context* context);
 
 // Hooks of Post and Ask in guest/call.h, by the type of the request.
 

@@ -257,9 +257,9 @@ inline constexpr Bytes kHeldBytesPerSession = 1 * kGiB;
 inline constexpr uint32_t kPendingPerSession = 4096;
 
 // Graphs for chains of launches in one session (host/session/launch_chain.h): with the longest ones
-// 1024 launches in flight. Beyond that launches go one by one, which costs no time while the device
-// is that far behind.
-inline constexpr size_t kChainsPerSession = 16;
+// 2048 launches in flight, or fewer and several sequences of kernels. Beyond that launches go one
+// by one, which costs no time while the device is that far behind.
+inline constexpr size_t kChainsPerSession = 32;
 // Launches with more arguments go alone.
 inline constexpr size_t kChainedArgumentBytesMax = 512;
 
@@ -270,7 +270,7 @@ inline constexpr uint32_t kRequestsPerTurn = 64;
 // has taken already, which is what a sleep may add to it, between the least and the most. 20 us is
 // two launch-and-synchronise times on an H200.
 inline constexpr Nanos kPollSpin = 50 * kMicrosecond;
-inline constexpr Nanos kPollSleepPart = 50;
+inline constexpr Nanos kPollSleepPart = 100;
 // The same for tenants of high priority, and for their next request: someone who acts some fifty
 // times a second finds the session awake.
 inline constexpr Nanos kPollSpinUrgent = 20 * kMillisecond;

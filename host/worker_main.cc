@@ -200,12 +200,11 @@ int Run(const WorkerMainOptions& options) {
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
-  // Off unless asked for: no GPU has run this yet. The CPU driver gains nothing.
+  // The CPU driver gains nothing.
   if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_chains_launches();
 
   // What is swapped is not always there to be reached.
-  // NVIDIA's only on demand: no GPU has run this yet.
-  if (store == nullptr && AskedFor(options.peer_access, driver->cpu)) {
+  if (store == nullptr && AskedFor(options.peer_access, true)) {
     ready.reaches = (*device)->reaches();
     ready.reaches_atomically = (*device)->reaches_atomically();
   }

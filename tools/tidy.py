@@ -41,7 +41,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users)/\w")
 # Who may sleep outside base/, and why.
 SLEEPERS = {
     "device/cpu/driver/stream_api.cc": "a stream waits for a word of memory, and nothing tells when it is written",
-    "guest/bulk_copy.cc": "a copy waits for a word of memory that the device writes, and nothing tells when it has",
+    "guest/patience.cc": "threads wait for a word of memory that the device writes, and nothing tells when it has",
     "guest/session_leaving.cc": "a thread that leaves what arrives to those who wait for it; and hosts are asked again",
     "host/ctl/move_commands.cc": "consortd answers at once, and is asked again until an application has moved",
     "host/ctl/qmp_monitor.cc": "QEMU does a job, and is asked again until it is done",

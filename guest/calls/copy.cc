@@ -193,7 +193,7 @@ CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const
   // "For transfers from device memory to pageable host memory, the function will return only once
   // the copy has completed" (API synchronization behavior), asynchronous or not.
   const bool waits = synchronous || to.pageable;
-  if (const uint64_t bulk = waits ? BulkBytes(to, from, rows, kBulkToHostBytesMin) : 0; bulk != 0) {
+  if (const uint64_t bulk = waits ? BulkBytes(to, from, rows, 1) : 0; bulk != 0) {
     CUresult result = CUDA_SUCCESS;
     if (BulkCopy::ToHost(stream, reinterpret_cast<std::byte*>(to.address), from.address, bulk,
                          &result)) {

@@ -301,11 +301,11 @@ void AddMemory(CLI::App* app, Said* said) {
                 OnOffAuto(&options->keep_memory));
   group.Checked("--launch-chains", "on|off|auto",
                 "whether many launches that wait go to the driver as one\n"
-                "(default off); auto is on for NVIDIA's devices",
+                "(default auto: on for NVIDIA's devices)",
                 OnOffAuto(&options->launch_chains));
   group.Checked("--peer-access", "on|off|auto",
                 "whether a program's vGPUs reach each other's memory,\n"
-                "where the driver can (default auto: on for CPU devices)",
+                "where the driver can (default auto: on)",
                 OnOffAuto(&options->peer_access));
 }
 

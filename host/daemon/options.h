@@ -83,8 +83,8 @@ struct DaemonOptions {
   std::string keep_memory = "off";
   // Whether many launches that wait go to the driver as one: on, off, or auto, which is on for
   // NVIDIA's driver.
-  std::string launch_chains = "off";
-  // Whether vGPUs reach each other's memory: on, off, or auto, which is on for the CPU driver.
+  std::string launch_chains = "auto";
+  // Whether vGPUs reach each other's memory, where the driver can: on, off, or auto, which is on.
   std::string peer_access = "auto";
   std::string tenants_path;   // that need not be there
   std::string trace_folder;   // of the schedulers' traces

@@ -9,12 +9,13 @@ namespace {
 // However slow its work is beside others', an owner is charged for that much of it.
 constexpr double kSpeedLeast = 1.0 / 64;
 
-// Work overlaps if all speeds add up to more than this: what is taken for the time alone is off by
-// several parts of a hundred.
-constexpr double kOverlapLeast = 1.15;
-
 // Time beside others after which half of what was known of an owner's speed is forgotten.
 constexpr double kSpeedHalf = 2.0 * kMillisecond;
+
+// Time by itself after which half of what was known of how far its estimates are off is forgotten,
+// and the most that they are taken to be off.
+constexpr double kCorrectionHalf = 5.0 * kMillisecond;
+constexpr double kCorrectionMost = 1.5;
 
 // Of what took `beside` beside others and would have taken `alone` by itself.
 double SpeedOf(double alone, double beside) { return std::clamp(alone / beside, kSpeedLeast, 1.0); }
@@ -42,12 +43,13 @@ void ShareMeter::MoveTo(Nanos time) {
   if (!running_.empty()) {
     const auto passed = static_cast<double>(time - horizon_);
     clock_ += passed / speeds_;
-    alone_clock_ += passed / std::min(speeds_, kOverlapLeast);
     OwnerState& owner = owners_[running_.begin()->second.owner];
-    if (owner.running == running_.size()) {
+    const bool solo = owner.running == running_.size();
+    if (solo) {
       owner.solo.time += passed;
       owner.solo.work += passed / owner.running;
     }
+    alone_clock_ += solo ? passed / speeds_ : passed;
   }
   horizon_ = time;
 }
@@ -83,7 +85,10 @@ void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
   if (told.end.has_value() && told.alone.has_value()) {
     const Solo solo = SoloAhead(told);
     const double beside = static_cast<double>(*told.end - horizon_) - solo.time;
-    if (beside >= 1) speed = SpeedOf(static_cast<double>(*told.alone) - solo.work, beside);
+    if (beside >= 1) {
+      const double alone = static_cast<double>(*told.alone) * owners_[told.owner].correction;
+      speed = SpeedOf(alone - solo.work, beside);
+    }
   }
   OwnerState& owner = owners_[told.owner];
   running_[interval] = {told.owner, speed, clock_, alone_clock_, horizon_, owner.solo};
@@ -96,10 +101,16 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   OwnerState& owner = owners_[ended.owner];
   const double beside =
       static_cast<double>(horizon_ - ended.begin) - (owner.solo.time - ended.solo_from.time);
-  if (told.alone.has_value() && beside >= 1) {
+  if (told.alone.has_value()) {
+    const auto alone = static_cast<double>(*told.alone);
     const double work = owner.solo.work - ended.solo_from.work;
-    const double seen = SpeedOf(static_cast<double>(*told.alone) - work, beside);
-    owner.speed += (seen - owner.speed) * beside / (beside + kSpeedHalf);
+    if (beside >= 1) {
+      const double seen = SpeedOf(alone * owner.correction - work, beside);
+      owner.speed += (seen - owner.speed) * beside / (beside + kSpeedHalf);
+    } else if (work >= 1) {
+      const double seen = std::clamp(work / alone, 1 / kCorrectionMost, kCorrectionMost);
+      owner.correction += (seen - owner.correction) * work / (work + kCorrectionHalf);
+    }
   }
   --owner.running;
   speeds_ -= ended.speed;

@@ -6,13 +6,15 @@
 // every moment is split between the intervals that cover it, by their speeds: how fast each went on
 // beside the others, as part of how fast it goes on alone. So what an owner pays is what it got,
 // whatever its work waited for, and all charged time adds up to that in which anything ran. Each
-// charge says too how long that would have taken alone: no less than what it pays, and where it is
-// more somewhat less (kOverlapLeast), as estimates are no better.
+// charge says too how long that would have taken alone, by its own speed whatever the others' are:
+// more than it pays where work overlaps, less where it is in each other's way.
 //
 // A speed follows from what the interval would have taken alone, less what it got done while no
 // other owner had any: so it is known at its end. Of one that is charged before, what the owner's
-// intervals of late did beside others is taken. Pure; thread compatible. A boundary is O(log
-// boundaries ahead of the horizon), an interval O(boundaries within it), Advance O(running) more.
+// intervals of late did beside others is taken. What intervals would take alone is corrected by how
+// long the owner's did take that had the device to themselves. Pure; thread compatible. A boundary
+// is O(log boundaries ahead of the horizon), an interval O(boundaries within it), Advance
+// O(running) more.
 #ifndef CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 #define CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 
@@ -76,7 +78,8 @@ class ShareMeter {
   struct OwnerState {
     uint32_t running = 0;
     Solo solo;
-    double speed = 1;  // beside others, of late
+    double speed = 1;       // beside others, of late
+    double correction = 1;  // what its work takes by itself, in parts of what End was told
   };
   struct Boundary {
     Interval interval;
@@ -99,7 +102,7 @@ class ShareMeter {
   double speeds_ = 0;  // of all that run
   // What one interval of speed 1 that ran all the time would have been charged.
   double clock_ = 0;
-  // Likewise, of what it would have taken alone.
+  // Likewise, of what it would have taken alone: time beside others, clock_ otherwise.
   double alone_clock_ = 0;
 };
 

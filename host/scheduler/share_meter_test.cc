@@ -112,7 +112,7 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   meter.End(first, 300, 150);
   meter.End(second, 300, 75);
   meter.Advance(400, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 200}, {2, 100, 100}}));
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
 }
 
 TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
@@ -129,17 +129,45 @@ TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
 
 TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
   ShareMeter meter;
-  // They hinder each other little: 1.65 s of work a second, of which a tenth of one may be a
-  // mistake.
+  // They hinder each other little: 1.65 s of work a second.
   meter.End(meter.Begin(1, 0), 690, 690);
   meter.End(meter.Begin(2, 0), 690, 897 / 2);
   ShareMeter::Charges charges;
   meter.Advance(690, &charges);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), 690 / 1.65, 2);
-  EXPECT_NEAR(static_cast<double>(charges[0].alone), 690 / 1.15, 2);
+  EXPECT_NEAR(static_cast<double>(charges[0].alone), 690, 2);
   EXPECT_NEAR(static_cast<double>(charges[1].time), 690 * 0.65 / 1.65, 2);
-  EXPECT_NEAR(static_cast<double>(charges[1].alone), 690 * 0.65 / 1.15, 2);
+  EXPECT_NEAR(static_cast<double>(charges[1].alone), 690 * 0.65, 2);
+}
+
+TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
+  ShareMeter meter;
+  // 0.8 s of work a second: they pay for the whole second, and did a part of it.
+  meter.End(meter.Begin(1, 0), 1000, 400);
+  meter.End(meter.Begin(2, 0), 1000, 400);
+  ShareMeter::Charges charges;
+  meter.Advance(1000, &charges);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
+}
+
+TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {
+  ShareMeter meter;
+  ShareMeter::Charges charges;
+  // Alone what is said to take 1 ms takes 1.25 ms.
+  Nanos now = 0;
+  for (int i = 0; i < 200; ++i, now += 1250 * kMicrosecond) {
+    meter.End(meter.Begin(1, now), now + 1250 * kMicrosecond, kMillisecond);
+    meter.Advance(now + 1250 * kMicrosecond, &charges);
+  }
+  charges.clear();
+  // Beside another one it takes twice that, and the other one as long as its own.
+  meter.End(meter.Begin(1, now), now + 2500 * kMicrosecond, kMillisecond);
+  meter.End(meter.Begin(2, now), now + 2500 * kMicrosecond, 1250 * kMicrosecond);
+  meter.Advance(now + 2500 * kMicrosecond, &charges);
+  ASSERT_EQ(charges.size(), 2u);
+  EXPECT_NEAR(static_cast<double>(charges[0].time), static_cast<double>(charges[1].time), 1e3);
+  EXPECT_NEAR(static_cast<double>(charges[0].alone), 1250e3, 2e3);
 }
 
 TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {

@@ -64,18 +64,28 @@ bool LaunchChains::InFlight(Chain* chain) {
   return false;
 }
 
-LaunchChains::Chain* LaunchChains::FindFree(int priority, size_t length) {
-  // The one that was used longest ago is the likeliest; each look at one in flight costs a call.
-  constexpr uint32_t kLooks = 2;
-  uint32_t looks = 0;
-  for (size_t i = 0; i < chains_.size() && looks < kLooks; ++i) {
-    Chain* const chain = chains_[next_ % chains_.size()].get();
-    ++next_;
-    if (chain->priority != priority || chain->nodes.size() != length) continue;
-    if (!InFlight(chain)) return chain;
-    ++looks;
+uint64_t LaunchChains::HashOf(std::span<const Item> items) {
+  uint64_t hash = 0;
+  for (const Item& item : items) {
+    // A multiplier of Steele and Vigna, "Computationally Easy, Spectrally Good Multipliers for
+    // Congruential Pseudorandom Number Generators" (2021).
+    hash = (hash ^ reinterpret_cast<uint64_t>(item.kernel)) * 0xd1342543de82ef95;
+    hash ^= hash >> 32;
   }
-  return nullptr;
+  return hash;
+}
+
+LaunchChains::Chain* LaunchChains::FindFree(int priority, size_t length, uint64_t kernels) {
+  // Those that were used longest ago are the likeliest; each look at one in flight costs a call.
+  Chain* alike = nullptr;
+  Chain* other = nullptr;
+  for (const auto& chain : chains_) {
+    if (chain->priority != priority || chain->nodes.size() != length) continue;
+    Chain*& oldest = chain->kernels == kernels ? alike : other;
+    if (oldest == nullptr || chain->used < oldest->used) oldest = chain.get();
+  }
+  if (alike != nullptr && !InFlight(alike)) return alike;
+  return other != nullptr && !InFlight(other) ? other : nullptr;
 }
 
 CUresult LaunchChains::AddNode(const Chain& chain, CUgraphNode before, const Item& item,
@@ -117,15 +127,20 @@ std::unique_ptr<LaunchChains::Chain> LaunchChains::Make(int priority, std::span<
 }
 
 bool LaunchChains::Prepare(int priority, std::span<const Item> items) {
-  prepared_ = FindFree(priority, items.size());
-  if (prepared_ == nullptr) {
-    if (++misses_ < kMissesPerGraph || chains_.size() >= kChainsPerSession) return false;
-    misses_ = 0;
-    std::unique_ptr<Chain> made = Make(priority, items);
-    if (made == nullptr) return false;
-    prepared_ = chains_.emplace_back(std::move(made)).get();
-    return true;
+  const uint64_t kernels = HashOf(items);
+  prepared_ = FindFree(priority, items.size(), kernels);
+  if (prepared_ == nullptr || prepared_->kernels != kernels) {
+    if (++misses_ >= kMissesPerGraph && chains_.size() < kChainsPerSession) {
+      misses_ = 0;
+      std::unique_ptr<Chain> made = Make(priority, items);
+      if (made == nullptr) return false;
+      made->kernels = kernels;
+      prepared_ = chains_.emplace_back(std::move(made)).get();
+      return true;
+    }
+    if (prepared_ == nullptr) return false;
   }
+  prepared_->kernels = kernels;
   for (size_t i = 0; i < items.size(); ++i) {
     Node& node = prepared_->nodes[i];
     if (node.Has(items[i])) continue;
@@ -140,6 +155,7 @@ bool LaunchChains::Prepare(int priority, std::span<const Item> items) {
       continue;
     }
     refused_.insert(std::exchange(node.kernel, nullptr));
+    prepared_->kernels = 0;
     return false;
   }
   return true;
@@ -151,6 +167,7 @@ CUresult LaunchChains::Launch(CUstream stream) {
     broken_ = true;
     return result;
   }
+  prepared_->used = ++uses_;
   // Without an event nobody knows when it may be used again.
   if (events_->Take(&prepared_->ended) != CUDA_SUCCESS ||
       driver_.cuEventRecord(prepared_->ended, stream) != CUDA_SUCCESS) {

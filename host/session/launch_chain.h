@@ -10,8 +10,11 @@
 //
 // An executable graph is used again only when what it last launched has ended: driver 580 changes
 // it faster then, and a graph that still runs in one stream would hold up another. So there are
-// several of each length, made one by one as the session has shown to need them. Nodes have the
-// priority of their stream. Owned by the session loop; calls need the worker's context.
+// several of each length, made one by one as the session has shown to need them. One whose nodes
+// have the same kernels already goes first: other arguments cost the driver nothing to speak of,
+// another kernel a third of a launch. So what a program launches again and again finds its own
+// graphs, wherever its launches are cut into chains. Nodes have the priority of their stream. Owned
+// by the session loop; calls need the worker's context.
 // Source: CUDA driver API, Graph Management.
 #ifndef CONSORT_HOST_SESSION_LAUNCH_CHAIN_H_
 #define CONSORT_HOST_SESSION_LAUNCH_CHAIN_H_
@@ -36,8 +39,8 @@ class LaunchChains {
   static constexpr std::array<uint32_t, 2> kLengths = {64, 16};
   static constexpr uint32_t kLengthLeast = kLengths.back();
   static constexpr uint32_t kLengthMost = kLengths.front();
-  // A graph is made once a chain could have been used so often since the one before was made:
-  // making it takes the driver as long as some 70 to 150 launches.
+  // A graph is made once one with the right kernels could have been used so often since the one
+  // before was made: making it takes the driver as long as some 70 to 150 launches.
   static constexpr uint32_t kMissesPerGraph = 4;
 
   // A launch without attributes. Its arguments, at most kChainedArgumentBytesMax, may lie in memory
@@ -96,10 +99,14 @@ class LaunchChains {
     CUgraphExec exec = nullptr;
     CUevent ended = nullptr;  // behind its last launch; null: there is none in flight
     std::vector<Node> nodes;
+    uint64_t kernels = 0;  // HashOf what the nodes have
+    uint64_t used = 0;     // at its last launch, of uses_
   };
 
-  // One that is not in flight, or null.
-  Chain* FindFree(int priority, size_t length);
+  // Of the kernels in their order; nothing hangs on it but speed.
+  static uint64_t HashOf(std::span<const Item> items);
+  // One that is not in flight, best one that has those kernels, or null. Looks at two at most.
+  Chain* FindFree(int priority, size_t length, uint64_t kernels);
   bool InFlight(Chain* chain);
   // Null: the driver refused.
   std::unique_ptr<Chain> Make(int priority, std::span<const Item> items);
@@ -111,7 +118,7 @@ class LaunchChains {
   const CUcontext context_;
   EventPool* const events_;
   std::vector<std::unique_ptr<Chain>> chains_;  // at most kChainsPerSession
-  size_t next_ = 0;                             // of chains_, to be looked at first
+  uint64_t uses_ = 0;
   Chain* prepared_ = nullptr;
   uint32_t misses_ = 0;
   absl::flat_hash_set<CUkernel> refused_;

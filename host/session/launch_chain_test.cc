@@ -242,6 +242,34 @@ TEST_F(LaunchChainTest, WhatANodeHasIsNotSetAgain) {
   EXPECT_GE(calls.changed_nodes, 10u);
 }
 
+TEST_F(LaunchChainTest, WhatIsRepeatedFindsItsGraphsWhereverItIsCut) {
+  // Two kernels in turns, an odd number each time: what began with the one begins with the other.
+  constexpr uint32_t kLaunches = 97;
+  uint32_t next = 0;
+  const auto rounds = [&](int count) {
+    for (int round = 0; round < count; ++round) {
+      calls.held = true;
+      for (uint32_t i = 0; i < kLaunches; ++i) {
+        if (++next % 2 == 0) {
+          Add(5);
+        } else {
+          Scale(3, 1);
+        }
+      }
+      calls.held = false;
+      ASSERT_EQ(peer_->Synchronize(), CUDA_SUCCESS);
+    }
+  };
+  rounds(60);
+  const uint32_t before = calls.changed_nodes;
+  const uint32_t chains = calls.chains;
+  rounds(20);
+  ExpectWords();
+  EXPECT_GE(calls.chains, chains + 20);
+  // Each node of each chain, if any graph would do.
+  EXPECT_LE(calls.changed_nodes - before, 20 * kLaunches / 4);
+}
+
 TEST_F(LaunchChainTest, StreamsKeepTheirOrder) {
   // Blocking streams and the default stream, each for some launches at a time.
   const uint64_t streams[] = {kLegacy, 16, kLegacy, 17};

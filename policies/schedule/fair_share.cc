@@ -26,6 +26,9 @@ void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
       const Clock oldest = floor_ - static_cast<Clock>(kept) /
                                         static_cast<Clock>(competing_weight_ + tenant->weight);
       tenant->clock = std::max(tenant->clock, std::min(tenant->clock + forgone, oldest));
+      if (shared_ == Shared::kAloneTime) {
+        tenant->clock += static_cast<Clock>(std::min(idle, kTurnaround)) / tenant->weight;
+      }
     }
     competing_weight_ += tenant->weight;
     competing_.insert({tenant->clock, id});

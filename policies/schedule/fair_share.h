@@ -2,8 +2,10 @@
 // policies/schedule/fair_share.h: TFS and slowdown, weighted fair shares of tenants, with history.
 //
 // Each tenant has a clock that advances by service / weight: device time (TFS), or the time that
-// its work would have taken alone (slowdown). The latter slows all down alike where work overlaps
-// that leaves parts of the device to others; of those that fill the device both are the same. Among
+// its work would have taken alone (slowdown), for which what lies between a tenant's pieces of work
+// counts too, as far as it would be there alone (kTurnaround). The latter slows all down alike
+// where work overlaps that leaves parts of the device to others; of those that fill the device both
+// are the same. Among
 // tenants that compete (have a batch waiting or in flight) the one whose clock is most behind goes
 // first, and one may start work only while it is at most `lead` of service ahead of the one most
 // behind. So over any time in which a set of tenants competes without break, their services stand
@@ -48,6 +50,9 @@ class FairShare final : public Policy {
 
  private:
   static constexpr int kPausesKept = 10;
+  // From the end of a kernel that a program waits for to the beginning of its next one, with the
+  // device to itself: launch and synchronise without the kernel's own time (H200, driver 580).
+  static constexpr Nanos kTurnaround = 8 * kMicrosecond;
 
   // Service over weight. A double holds it to a nanosecond for 100 days.
   using Clock = double;

@@ -232,6 +232,32 @@ TEST(FairShare, OneThatWasIdleComesFirstButHoardsNothing) {
   EXPECT_LE(first, options.memory / kMs + 1);
 }
 
+TEST(FairShare, WhatLiesBetweenPiecesOfWorkCountsForTheTimeAlone) {
+  for (const FairShare::Shared shared :
+       {FairShare::Shared::kDeviceTime, FairShare::Shared::kAloneTime}) {
+    FairShare policy{Options{}, shared};
+    policy.Join({0, 0, 1}, 0);
+    policy.Join({1, 1, 1}, 0);
+    policy.Wait(1, {}, 0);
+    Nanos now = 0;
+    for (int i = 0; i < 10; ++i, now += 100 * kMicrosecond) {
+      policy.Wait(0, {}, now);
+      policy.Start(0, now);
+      now += 60 * kMicrosecond;
+      policy.Charge(0, ServedAlone(60 * kMicrosecond), now);
+      policy.Finish(0, now);
+    }
+    policy.Start(1, now);
+    now += 650 * kMicrosecond;
+    policy.Charge(1, ServedAlone(650 * kMicrosecond), now);
+    policy.Finish(1, now);
+    policy.Wait(0, {}, now);
+    policy.Wait(1, {}, now);
+    // 600 us of work and ten times the 8 us in which its program launched again.
+    EXPECT_EQ(policy.Choose(now, false), shared == FairShare::Shared::kAloneTime ? 1u : 0u);
+  }
+}
+
 TEST(FairShare, OneAheadMayOverlapWithinItsLeadOnly) {
   Options options;
   options.lead = 4 * kMs;

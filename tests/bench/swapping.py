@@ -80,9 +80,9 @@ class Bench:
         return {way: tuple(metric_sum(text, f"consort_swap_{way}_{what}_total") for what in ("bytes", "seconds")) for way in ("out", "in")}
 
     def pinned(self):
-        """{direction: GB/s}"""
+        """{direction, or both at once: GB/s}"""
         said = self._run("working_set", "rate", min(1024, self._options.mib))
-        return {way: float(re.search(rf"pinned {way} ([\d.]+) GB/s", said).group(1)) for way in ("out", "in")}
+        return {way: float(re.search(rf"pinned {way} ([\d.]+) GB/s", said).group(1)) for way in ("out", "in", "both")}
 
     def chain(self, socket):
         """(matrices, MiB of each, what it says)"""
@@ -133,6 +133,7 @@ def measure(options, device):
         rate = size / seconds / 1e9 if seconds else 0.0
         lines.append(f"| {way} | {size / 2**30:.2f} | {rate:.1f} | {rates[way]:.1f} | {rate / rates[way]:.2f} |")
         numbers |= {f"swap {way}, GB/s": rate, f"pinned {way}, GB/s": rates[way]}
+    lines.append(f"| pinned copies both ways at once | | | {rates['both']:.1f} | |")
     lines += ["", f"matrix_chain, {count} matrices of {gib(mib)}: {said.splitlines()[0]}; swapped "
               + ", ".join(f"{way} {size / 2**30:.2f} GiB" for way, size in chain_moved.items())]
     return lines, numbers

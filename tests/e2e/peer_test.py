@@ -36,7 +36,8 @@ class Peers(wanderers.TestCase):
         return done.stdout
 
     def workers(self):
-        return [device["worker_pid"] for device in self.status()["devices"]]
+        """A process a device; None where one has died and the next is not there yet."""
+        return [device.get("worker_pid") for device in self.status()["devices"]]
 
     def test_two_devices_work_on_each_others_memory(self):
         self.start()
