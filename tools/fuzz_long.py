@@ -37,6 +37,7 @@ RSS_MIB_MAX = 4096
 ROUND_SECONDS = 3600
 # From the end of the time until a process is killed: libFuzzer looks at the clock between two inputs.
 GRACE_SECONDS = 20
+LOOK_SECONDS = 0.1
 # Frames of a report that say whether two crashes are the same. The first ones are the sanitizer's and abort()'s.
 FRAMES = 14
 
@@ -56,7 +57,7 @@ class Fuzzer:
         self.processes = 0
         self.executions = 0
         self.coverage = 0  # edges, the most that one process saw
-        self.busy_seconds = 0.0
+        self.cpu_seconds = 0.0
         self.crashes = {}  # how many, by place
         self._program = options.build / "fuzz" / name
         self._inputs = inputs
@@ -81,18 +82,17 @@ class Fuzzer:
         """One process after the other until `end` (of the monotonic clock) or `stop` is set."""
         while not stop.is_set() and (left := end - time.monotonic()) >= 1:
             log_path = self._logs / f"{self.name}-{index}.log"
-            begun = time.monotonic()
             with open(log_path, "wb") as log:
                 process = subprocess.Popen(self._command(int(min(left, ROUND_SECONDS))), stdin=subprocess.DEVNULL,
                                            stdout=log, stderr=log, start_new_session=True)
-                status = wait(process, end, stop)
-            self._read(log_path.read_text("utf-8", "replace"), status, time.monotonic() - begun)
+                status, cpu_seconds = wait(process, end, stop)
+            self._read(log_path.read_text("utf-8", "replace"), status, cpu_seconds)
 
-    def _read(self, log, status, seconds):
+    def _read(self, log, status, cpu_seconds):
         executions = re.search(r"stat::number_of_executed_units:\s*(\d+)", log)
         pulses = re.findall(r"^#(\d+)\t.* cov: (\d+) ", log, re.MULTILINE)
         with self._lock:
-            self.busy_seconds += seconds
+            self.cpu_seconds += cpu_seconds
             self.executions += int(executions.group(1)) if executions else int(pulses[-1][0]) if pulses else 0
             self.coverage = max([self.coverage, *(int(covered) for _, covered in pulses)])
             if status == 0:
@@ -116,22 +116,27 @@ def without_random_addresses():
 
 
 def wait(process, end, stop):
-    """The exit status; 0, too, where the process had to be ended because the time was over."""
-    while True:
-        try:
-            return process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            pass
-        if stop.is_set() or time.monotonic() > end + GRACE_SECONDS:
-            break
+    """The exit status, which is 0, too, where the process had to be ended because the time was over, and seconds of a processor."""
+    def ended(within):
+        """Seconds of a processor; None: it has not ended."""
+        until = time.monotonic() + within
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid != 0:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                return usage.ru_utime + usage.ru_stime
+            if time.monotonic() > until:
+                return None
+            time.sleep(LOOK_SECONDS)
+
+    while not stop.is_set() and time.monotonic() <= end + GRACE_SECONDS:
+        if (used := ended(1)) is not None:
+            return process.returncode, used
     for how in (signal.SIGINT, signal.SIGKILL):
         os.killpg(process.pid, how)
-        try:
-            process.wait(timeout=GRACE_SECONDS)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-    return 0
+        if (used := ended(GRACE_SECONDS)) is not None:
+            return 0, used
+    return 0, 0.0
 
 
 def share_out(jobs, shares):
@@ -153,10 +158,10 @@ def read_shares(words):
 
 
 def summary(fuzzers, seconds):
-    hours = sum(fuzzer.busy_seconds for fuzzer in fuzzers) / 3600
+    hours = sum(fuzzer.cpu_seconds for fuzzer in fuzzers) / 3600
     print(f"{'fuzzer':20} processes core-hours executions     edges  new inputs  crashes (places)")
     for fuzzer in fuzzers:
-        print(f"{fuzzer.name:20} {fuzzer.processes:9} {fuzzer.busy_seconds / 3600:10.2f} {fuzzer.executions:10} {fuzzer.coverage:9} "
+        print(f"{fuzzer.name:20} {fuzzer.processes:9} {fuzzer.cpu_seconds / 3600:10.2f} {fuzzer.executions:10} {fuzzer.coverage:9} "
               f"{fuzzer.found():11}  {sum(fuzzer.crashes.values())} ({len(fuzzer.crashes)})")
     print(f"{seconds:.0f} s, {hours:.2f} core-hours, {sum(fuzzer.executions for fuzzer in fuzzers)} executions, "
           f"{sum(len(fuzzer.crashes) for fuzzer in fuzzers)} places that crash", flush=True)
