@@ -188,12 +188,17 @@ BulkCopy* BulkCopy::Take(const StreamRef& stream, uint64_t pieces) {
   }
   if (!made->mutex_.TryLock()) return nullptr;
   made->usable_count_ = 0;
+  const bool asks = made->asks_after_ == 0;
+  if (!asks) --made->asks_after_;
   for (uint32_t i = 0; i < kSlots && made->usable_count_ < pieces; ++i) {
     Slot& slot = made->slots_[i];
     if (slot.memory == nullptr) {
+      if (!asks) break;  // nor are there later ones
       uint64_t address = 0;
-      if (AllocateSharedMemory(made->session_, kSlotBytes, 0, &address, nullptr) != CUDA_SUCCESS)
+      if (AllocateSharedMemory(made->session_, kSlotBytes, 0, &address, nullptr) != CUDA_SUCCESS) {
+        made->asks_after_ = kCopiesBetweenAsks;
         break;
+      }
       slot.memory = reinterpret_cast<std::byte*>(address);
       slot.word = Completion::WordOfBulk(i);
     }

@@ -43,6 +43,9 @@ class BulkCopy {
   static constexpr uint64_t kSlotBytes = 1 << 20;
   static constexpr uint64_t kPieceBytesMin = 128 << 10;
   static constexpr uint32_t kSlots = 24;
+  // Copies that go without a further slot where there was no memory for one: asking is a round
+  // trip.
+  static constexpr uint32_t kCopiesBetweenAsks = 1000;
 
   struct Slot {
     std::byte* memory = nullptr;  // null until first needed
@@ -64,6 +67,7 @@ class BulkCopy {
   Slot slots_[kSlots];
   uint32_t usable_[kSlots];
   uint32_t usable_count_ = 0;
+  uint32_t asks_after_ = 0;  // copies, for another slot
 };
 
 }  // namespace consort::guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/programs/big_copy.cu [MiB]: large copies both ways, pageable and pinned, with checksums on
-// both sides. Default 64 MiB.
+// both sides, and single words that are read back. Default 64 MiB.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -32,6 +32,7 @@ uint32_t ChecksumOnCpu(const uint32_t* words, size_t count, uint32_t mask) {
 }
 
 constexpr int kGrid = 32, kThreads = 128;
+constexpr size_t kWordsRead = 200;
 
 void Run(uint32_t* source, uint32_t* result, size_t count, uint32_t* device, uint32_t* device_sums,
          const char* what) {
@@ -75,6 +76,15 @@ void Run(uint32_t* source, uint32_t* result, size_t count, uint32_t* device, uin
   std::fflush(stdout);
 }
 
+// As programs look at results: one here, one there.
+void ReadWords(const uint32_t* device, const uint32_t* expected, size_t count) {
+  for (size_t i = 0; i < count; i += count / kWordsRead) {
+    uint32_t word = 0;
+    CUDA_OK(cudaMemcpy(&word, device + i, sizeof word, cudaMemcpyDeviceToHost));
+    EXPECT(word == expected[i], "word %zu is %#x, expected %#x", i, word, expected[i]);
+  }
+}
+
 int main(int argc, char** argv) {
   const long mebibytes = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 64;
   if (mebibytes < 1 || mebibytes > 65536) {
@@ -94,6 +104,7 @@ int main(int argc, char** argv) {
   CUDA_OK(cudaMallocHost(&source, count * sizeof(uint32_t)));
   CUDA_OK(cudaMallocHost(&result, count * sizeof(uint32_t)));
   Run(source, result, count, device, device_sums, "pinned");
+  ReadWords(device, result, count);
   CUDA_OK(cudaFreeHost(source));
   CUDA_OK(cudaFreeHost(result));
   CUDA_OK(cudaFree(device));
