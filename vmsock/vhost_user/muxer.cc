@@ -170,7 +170,8 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool
   // Buffers that the guest has back it may post again, before the next are looked for.
   result.moved = EndCopies(to_guest_, rx);
   RETURN_IF_ERROR(FillRx(rx, result.more, starved));
-  result.moved |= EndCopies(to_host_, tx) | EndCopies(to_guest_, rx);
+  result.moved |= EndCopies(to_host_, tx);
+  result.moved |= EndCopies(to_guest_, rx);
   result.moved |= packets() != packets_before;
   result.more |= copying();
   // Only where they are all that is missing do rx buffers interest us.
