@@ -269,8 +269,9 @@ CUresult Session::FindStream(uint32_t context, uint64_t id, CUstream* stream, bo
   const CUresult result = streams_.Observe(context, id, &found);
   if (result == CUDA_SUCCESS) {
     *stream = found->driver;
-    // After a synchronisation the scheduler's events may still be on their way.
-    *idle = !found->busy();
+    // After a synchronisation the scheduler's events may still be on their way; and so may be the
+    // driver's notice of the work that wrote a word which the guest has waited for.
+    *idle = !found->busy() || HasSignalledLast(*found);
   }
   return result;
 }
@@ -293,6 +294,15 @@ CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
   if (bytes != 0 && !Reachable(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   NoteWrite(address, bytes);
   return CUDA_SUCCESS;
+}
+
+bool Session::HasSignalledLast(const Stream& stream) const {
+  if (stream.signal_work != stream.work || shared_host_ == nullptr ||
+      !shared_host_->Keeps(stream.signal_address, sizeof(uint64_t))) {
+    return false;
+  }
+  const auto* word = reinterpret_cast<const uint64_t*>(stream.signal_address);
+  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ~wire::kSignalError) >= stream.signal_number;
 }
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
@@ -329,12 +339,18 @@ CUresult Session::StreamSignal(const wire::FrameHeader& header,
       !shared_host_->Covers(request.address, sizeof(uint64_t))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  CUstream stream = nullptr;
-  const CUresult result = UseStream(header.value, request.stream, &stream);
+  Stream* stream = nullptr;
+  CUresult result = streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   signalled_ = true;
   const uint64_t error = deferred_error_ != CUDA_SUCCESS ? wire::kSignalError : 0;
-  return driver_.cuStreamWriteValue64_v2(stream, request.address, request.number | error, 0);
+  result = driver_.cuStreamWriteValue64_v2(stream->driver, request.address, request.number | error,
+                                           0);
+  if (result != CUDA_SUCCESS) return result;
+  stream->signal_work = stream->work;
+  stream->signal_address = request.address;
+  stream->signal_number = request.number;
+  return CUDA_SUCCESS;
 }
 
 CUresult Session::EventCreate(const wire::FrameHeader& header,

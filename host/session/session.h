@@ -375,6 +375,8 @@ class Session final : private Handlers, private PendingSink {
 
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
   CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) override;
+  // Whether all its work is known to have finished by the word that it was to write last.
+  bool HasSignalledLast(const Stream& stream) const;
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
   CUresult FindEvent(uint64_t id, CUevent* event) override;
   CUresult CheckRange(uint64_t address, uint64_t bytes) override;

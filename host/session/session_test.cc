@@ -730,6 +730,59 @@ TEST_P(SessionTest, SignalsAreWrittenInStreamOrderAndTellOfErrors) {
   munmap(mapped, 4096);
 }
 
+// A driver may notice a moment later than the guest that the work before a word has finished.
+TEST_P(SessionTest, AStreamThatHasWrittenItsLastSignalIsReady) {
+  SessionPeer peer(Options());
+  wire::HostAllocRequest allocate;
+  allocate.bytes = 4096;
+  wire::HostAllocReply reply;
+  ASSERT_EQ(peer.Ask(allocate, &reply), CUDA_SUCCESS);
+  const UniqueFd memory(peer.channel()->ReceiveDescriptor(kSecond));
+  void* mapped = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* words = static_cast<uint64_t*>(mapped);
+  const UniqueFd file = GuestFile(4096, 0);
+  wire::HostAdoptRequest adopt;
+  adopt.bytes = 4096;
+  wire::HostAdoptReply adopted;
+  ASSERT_TRUE(peer.channel()->SendDescriptor(file.get()));
+  ASSERT_EQ(peer.Ask(adopt, &adopted), CUDA_SUCCESS);
+  wire::StreamCreateRequest create;
+  create.stream = GuestId(kStreamKind, 1);
+  peer.Post(create);
+
+  // The stream stays at word 0, then at word 2.
+  wire::cuStreamWaitValue64_v2Request wait;
+  wait.stream = create.stream;
+  wait.addr = reply.address;
+  wait.value = 1;
+  peer.Post(wait);
+  wire::StreamSignalRequest signal;
+  signal.stream = create.stream;
+  signal.address = reply.address + 8;
+  signal.number = 5;
+  peer.Post(signal);
+  wire::cuStreamQueryRequest query;
+  query.hStream = create.stream;
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
+  __atomic_store_n(&words[1], 5, __ATOMIC_RELEASE);
+  EXPECT_EQ(peer.Ask(query), CUDA_SUCCESS);
+  wait.addr = reply.address + 16;
+  peer.Post(wait);
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
+  // Memory that the guest could take away is not looked at.
+  signal.address = adopted.address;
+  peer.Post(signal);
+  const uint64_t number = 5;
+  ASSERT_EQ(pwrite(file.get(), &number, sizeof(number), 0), ssize_t{sizeof(number)});
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
+  __atomic_store_n(&words[0], 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&words[2], 1, __ATOMIC_RELEASE);
+  EXPECT_EQ(peer.Synchronize(create.stream), CUDA_SUCCESS);
+  EXPECT_EQ(peer.Ask(query), CUDA_SUCCESS);
+  munmap(mapped, 4096);
+}
+
 TEST_P(SessionTest, SaysOnceThatTheDeviceIsBrokenBeforeAnyReplyDoes) {
   SessionPeer peer(Options());
   ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);

@@ -184,12 +184,26 @@ void SharedHost::Unmap(uint64_t address, Bytes bytes) {
   pages_.Return((address - base_) / kPageBytes, bytes / kPageBytes);
 }
 
-bool SharedHost::Covers(uint64_t address, Bytes bytes) const {
+const SharedHost::Allocation* SharedHost::Holder(uint64_t address, Bytes bytes) const {
   auto it = allocations_.upper_bound(address);
-  if (it == allocations_.begin()) return false;
+  if (it == allocations_.begin()) return nullptr;
   --it;
   const Bytes offset = address - it->first;
-  return offset < it->second.bytes && bytes <= it->second.bytes - offset;
+  const bool holds = offset < it->second.bytes && bytes <= it->second.bytes - offset;
+  return holds ? &it->second : nullptr;
+}
+
+bool SharedHost::Covers(uint64_t address, Bytes bytes) const {
+  return Holder(address, bytes) != nullptr;
+}
+
+bool SharedHost::Keeps(uint64_t address, Bytes bytes) const {
+  const Allocation* const holder = Holder(address, bytes);
+  if (holder == nullptr) return false;
+  if (holder->lent) return true;
+  // What the guest gave is a file of its own.
+  const int seals = fcntl(holder->memory.get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
 CUresult SharedHost::Free(uint64_t address) {

@@ -56,6 +56,8 @@ class SharedHost {
   }
   // Whether one allocation holds all of these bytes, as opposed to the addresses being ours.
   bool Covers(uint64_t address, Bytes bytes) const;
+  // Whether, besides, the guest cannot take these bytes away, so that this process may touch them.
+  bool Keeps(uint64_t address, Bytes bytes) const;
   // An allocation as another worker needs it to give the same memory the same place.
   struct Share {
     uint64_t address = 0;
@@ -84,6 +86,8 @@ class SharedHost {
     bool lent = false;
   };
   SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
+  // The allocation that holds all of these bytes; null if none does.
+  const Allocation* Holder(uint64_t address, Bytes bytes) const;
   // Whole pages of a file.
   struct Piece {
     int memory = -1;  // borrowed

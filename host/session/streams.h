@@ -42,6 +42,10 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t work = 0;                // pieces of work submitted
   uint64_t work_finished = 0;       // at least so many of them have finished
   uint64_t unfinished_in_pass = 0;  // PendingList's: the last pass that found it unfinished
+  // The latest word that the guest sees it write: the piece of work, where, what.
+  uint64_t signal_work = 0;
+  uint64_t signal_address = 0;
+  uint64_t signal_number = 0;
 
   bool busy() const { return work != work_finished; }
 };
