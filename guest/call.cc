@@ -171,7 +171,8 @@ void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& re
 }
 
 void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&,
-                      const Session::Sent&) {
+                      const Session::Sent& before) {
+  context->device->session->SetQuiet(context->wire_id, kLegacyStreamId, before);
   PoolsAfterSynchronise(context, kAllStreams);
 }
 

@@ -27,6 +27,25 @@ bool Await(Session* session, const Completion& completion, uint32_t word, uint64
   return false;
 }
 
+// As AnsweredAtHome, of the wait for one stream.
+bool AwaitStream(Context* context, uint64_t stream_id, CUresult* result) {
+  Session* session = context->device->session;
+  // Programs wait for a stream after copies that waited already.
+  if (session->IsIdle(context->wire_id, stream_id) && Completion::TellsAll(context)) {
+    session->HelpReceive();  // the device may have failed meanwhile
+    *result = session->failure();
+    return true;
+  }
+  Completion* completion = Completion::Of(context->device);
+  const uint32_t word = Completion::WordOfStream(context, stream_id);
+  if (completion == nullptr || word == Completion::kNone || !Completion::TellsAll(context)) {
+    return false;
+  }
+  uint64_t number = 0;
+  *result = completion->Signal(context, stream_id, word, &number);
+  return *result != CUDA_SUCCESS || Await(session, *completion, word, number, WaitsAsleep(context));
+}
+
 void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
   Event* event = GetRuntime()->events.Find(event_id);
   if (event == nullptr || !__atomic_load_n(&event->polled, __ATOMIC_RELAXED)) return;
@@ -130,6 +149,10 @@ void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& req
   SignalEvent(context, request.hEvent, request.hStream);
 }
 
+void BeforePost(Context* context, const wire::StreamCreateRequest&) {
+  context->has_had_streams.store(true, std::memory_order_relaxed);
+}
+
 bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTimeRequest& request) {
   return HasCompleted(context, request.hStart) && HasCompleted(context, request.hEnd);
 }
@@ -140,21 +163,14 @@ bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTime_v2Request
 
 bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
                     CUresult* result) {
-  Session* session = context->device->session;
-  // Programs wait for a stream after copies that waited already.
-  if (session->IsIdle(context->wire_id, request.stream) && Completion::TellsAll(context)) {
-    session->HelpReceive();  // the device may have failed meanwhile
-    *result = session->failure();
-    return true;
-  }
-  Completion* completion = Completion::Of(context->device);
-  const uint32_t word = Completion::WordOfStream(context, request.stream);
-  if (completion == nullptr || word == Completion::kNone || !Completion::TellsAll(context)) {
-    return false;
-  }
-  uint64_t number = 0;
-  *result = completion->Signal(context, request.stream, word, &number);
-  return *result != CUDA_SUCCESS || Await(session, *completion, word, number, WaitsAsleep(context));
+  return AwaitStream(context, request.stream, result);
+}
+
+bool AnsweredAtHome(Context* context, const wire::ContextSynchronizeRequest&, CUresult* result) {
+  // With others a word of the default stream would say nothing of those that do not block, and hold
+  // up those that do.
+  if (context->has_had_streams.load(std::memory_order_relaxed)) return false;
+  return AwaitStream(context, kLegacyStreamId, result);
 }
 
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,

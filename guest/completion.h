@@ -91,6 +91,7 @@ template <class Request>
 void BeforePost(Context*, const Request&) {}
 void BeforePost(Context* context, const wire::cuEventRecordRequest& request);
 void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
+void BeforePost(Context* context, const wire::StreamCreateRequest& request);
 
 // Before a question is sent. True: `*result` is the answer.
 template <class Request>
@@ -98,6 +99,8 @@ bool AnsweredAtHome(Context*, const Request&, CUresult*) {
   return false;
 }
 bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& request,
+                    CUresult* result);
+bool AnsweredAtHome(Context* context, const wire::ContextSynchronizeRequest& request,
                     CUresult* result);
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
                     CUresult* result);

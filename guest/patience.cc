@@ -12,10 +12,15 @@
 namespace consort::guest {
 namespace {
 
-constexpr int64_t kSpinNanos = 20'000;
-constexpr int64_t kLongSpinNanos = 10'000'000;
+struct Spin {
+  int64_t nanos;         // in all
+  int64_t yields_after;  // nanoseconds
+};
+constexpr Spin kLong = {10'000'000, 1'000'000};
 constexpr int kLongSpinCores = 4;
-constexpr int64_t kYieldsAfterNanos = 1'000'000;
+// With few cores the worker may need this one.
+constexpr Spin kFewCores = {100'000, 0};
+constexpr Spin kAsleep = {20'000, 0};
 constexpr int kLooksBetweenClocks = 32;
 constexpr int64_t kNapPart = 100;
 constexpr int64_t kNapLeast = 20'000;
@@ -41,17 +46,20 @@ void Nap(int64_t nanos) {
 
 }  // namespace
 
-Patience::Patience(bool sleeps)
-    : spin_nanos_(!sleeps && ProcessorCount() >= kLongSpinCores ? kLongSpinNanos : kSpinNanos),
-      begin_(NanosNow()) {}
+Patience::Patience(bool sleeps) : begin_(NanosNow()) {
+  const Spin spin = sleeps ? kAsleep : ProcessorCount() >= kLongSpinCores ? kLong : kFewCores;
+  spin_nanos_ = spin.nanos;
+  yields_after_ = spin.yields_after;
+}
 
 void Patience::Pause() {
   if (naps()) {
     Nap(std::clamp(waited_ / kNapPart, kNapLeast, kNapMost));
+  } else if (waited_ >= yields_after_) {
+    sched_yield();
   } else {
     __builtin_ia32_pause();
     if (++looks_ % kLooksBetweenClocks != 0) return;
-    if (waited_ > kYieldsAfterNanos) sched_yield();
   }
   waited_ = NanosNow() - begin_;
 }

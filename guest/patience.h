@@ -4,7 +4,8 @@
 //
 // It spins first. Where cores are spare that is for long, as the driver itself waits, which spins
 // for good: on a virtual machine's processors even a sleep of 20 us ends some 60 us late. After a
-// while it lets others have the processor who want it, and then it naps.
+// while, or where there are few cores from the beginning, it lets others have the processor who
+// want it, and then it naps.
 #ifndef CONSORT_GUEST_PATIENCE_H_
 #define CONSORT_GUEST_PATIENCE_H_
 
@@ -27,8 +28,9 @@ class Patience {
   bool naps() const { return waited_ >= spin_nanos_; }
 
  private:
-  const int64_t spin_nanos_;
   const int64_t begin_;
+  int64_t spin_nanos_;
+  int64_t yields_after_;
   int64_t waited_ = 0;
   int looks_ = 0;
 };

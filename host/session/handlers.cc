@@ -344,8 +344,8 @@ CUresult Session::StreamSignal(const wire::FrameHeader& header,
   if (result != CUDA_SUCCESS) return result;
   signalled_ = true;
   const uint64_t error = deferred_error_ != CUDA_SUCCESS ? wire::kSignalError : 0;
-  result = driver_.cuStreamWriteValue64_v2(stream->driver, request.address, request.number | error,
-                                           0);
+  result =
+      driver_.cuStreamWriteValue64_v2(stream->driver, request.address, request.number | error, 0);
   if (result != CUDA_SUCCESS) return result;
   stream->signal_work = stream->work;
   stream->signal_address = request.address;

@@ -58,6 +58,17 @@ class Programs(unittest.TestCase):
         self.assertEqual(launches > 0, name not in ONLY_CALLS, sessions)
 
 
+    def test_who_waits_for_the_whole_device_asks_nobody(self):
+        synchronisations = 2000
+        done = subprocess.run([stack.PROGRAMS / "many_launches", "1", str(synchronisations)], env=self.daemon.local_environment(),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
+        sessions = [session for session in self.daemon.wait_for_account(
+            lambda all: any(session["kernel_launches"] == synchronisations for session in all))
+                    if session["kernel_launches"] == synchronisations]
+        # What a word did not tell in time was asked for.
+        self.assertLess(sum(session["round_trips"] for session in sessions), synchronisations / 4, sessions)
+
     def test_six_with_callbacks_at_once(self):
         running = [subprocess.Popen([stack.PROGRAMS / "callbacks"], env=self.daemon.local_environment(), stdin=subprocess.DEVNULL,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(6)]
