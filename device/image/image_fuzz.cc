@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/image/image_fuzz.cc: every function of image.h and printing.h over arbitrary bytes.
+// device/image/image_fuzz.cc: every function of image.h, managed.h and printing.h over arbitrary
+// bytes.
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/log.h"
 #include "device/image/image.h"
+#include "device/image/managed.h"
 #include "device/image/printing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -17,7 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const image::Target target{.machine_code = machine_code, .prefer_portable = machine_code};
     image::FindPrinting(bytes, target);
     const auto texts = image::SelectPtx(bytes, target);
-    if (texts.ok()) CHECK(!texts->empty());
+    if (texts.ok()) {
+      CHECK(!texts->empty());
+      for (const std::string& text : *texts) {
+        const auto managed = image::ManagedPtx::Parse(text);
+        if (!managed.ok()) continue;
+        const auto placed = image::ManagedPtx::Parse(managed->At(4096));
+        CHECK(placed.ok() && placed->variables().empty());
+      }
+    }
     const auto binaries = image::ParseFatBinaries(bytes);
     if (!binaries.ok()) continue;
     for (const image::FatBinary& binary : *binaries) {

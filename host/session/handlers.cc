@@ -705,7 +705,8 @@ CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
   ManagedVariables managed(device_.set_managed_memory(), shared_host_.get(), request.managed);
-  const CUresult result = modules_.Load(header.value, residency_->swaps(), request, reply);
+  const CUresult result =
+      modules_.Load(header.value, residency_->swaps(), request, &managed, reply);
   if (result != CUDA_SUCCESS) return result;
   wire::LibraryLoadRequest loaded = request;
   loaded.managed = managed.Keep();

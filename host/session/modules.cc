@@ -120,8 +120,22 @@ CUresult Modules::TakeImage(uint64_t id, std::vector<std::byte>* data) {
   return CUDA_SUCCESS;
 }
 
+CUresult Modules::LoadCode(const void* code, bool at_once, CUlibrary* library) {
+  CUresult result =
+      driver_.cuLibraryLoadData(library, code, jit_options_->options(), jit_options_->values(),
+                                jit_options_->count(), nullptr, nullptr, 0);
+  // The driver compiles when the library's module is first asked for; and only then it writes the
+  // logs, into memory that must be there still.
+  if (result == CUDA_SUCCESS && (at_once || jit_options_->has_logs())) {
+    CUmodule module = nullptr;
+    result = driver_.cuLibraryGetModule(&module, *library);
+    if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(*library);
+  }
+  return result;
+}
+
 CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
-                       wire::LibraryLoadReply* reply) {
+                       ManagedVariables* managed, wire::LibraryLoadReply* reply) {
   std::vector<std::byte> image;
   if (const CUresult taken = TakeImage(request.image, &image); taken != CUDA_SUCCESS) return taken;
   absl::StatusOr<DriverImage> checked = DriverImage::Check(image);
@@ -137,15 +151,20 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
   Library library;
   library.context = context;
   const Nanos began = MonotonicNow();
-  CUresult result =
-      driver_.cuLibraryLoadData(&library.handle, checked->get(), jit_options_->options(),
-                                jit_options_->values(), jit_options_->count(), nullptr, nullptr, 0);
-  // The driver compiles when the library's module is first asked for; and only then it writes the
-  // logs, into memory that must be there still.
-  if (result == CUDA_SUCCESS && (request.at_once != 0 || jit_options_->has_logs())) {
-    CUmodule module = nullptr;
-    result = driver_.cuLibraryGetModule(&module, library.handle);
-    if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(library.handle);
+  const std::optional<std::string> placed = managed->PlaceIn(image, capability_);
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  if (placed.has_value()) {
+    result = LoadCode(placed->c_str(), true, &library.handle);
+    if (result != CUDA_SUCCESS) {
+      LOG(WARNING) << "managed variables stay the driver's, which does not take them as placed: "
+                   << device::ResultName(driver_, result);
+      managed->Drop();
+    }
+  }
+  if (result == CUDA_SUCCESS) {
+    library.managed_places = managed->TakePlaces();
+  } else {
+    result = LoadCode(checked->get(), request.at_once != 0, &library.handle);
   }
   reply->wall_milliseconds =
       static_cast<float>(MonotonicNow() - began) / static_cast<float>(kMillisecond);
@@ -315,9 +334,15 @@ CUresult Modules::FindVariable(uint64_t library, const std::string& name,
   if (found == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
   CUdeviceptr address = 0;
   size_t bytes = 0;
-  const CUresult result =
-      driver_.cuLibraryGetGlobal(&address, &bytes, found->second.handle, name.c_str());
-  if (result != CUDA_SUCCESS) return result;
+  const auto placed = found->second.managed_places.find(name);
+  if (placed != found->second.managed_places.end()) {
+    address = placed->second.address;
+    bytes = placed->second.bytes;
+  } else if (const CUresult result =
+                 driver_.cuLibraryGetGlobal(&address, &bytes, found->second.handle, name.c_str());
+             result != CUDA_SUCCESS) {
+    return result;
+  }
   variable->library = library;
   variable->name = name;
   variable->address = address;

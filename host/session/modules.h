@@ -28,6 +28,7 @@
 #include "host/session/device_time.h"
 #include "host/session/image_store.h"
 #include "host/session/jit_options.h"
+#include "host/session/managed_variables.h"
 
 namespace consort::host {
 
@@ -60,9 +61,9 @@ class Modules {
   // Takes out an image that has arrived whole. CUDA_ERROR_INVALID_VALUE: there is none of that
   // name. CUDA_ERROR_INVALID_IMAGE: it has not.
   CUresult TakeImage(uint64_t id, std::vector<std::byte>* data);
-  // `reach`: look at what its kernels can reach.
+  // `reach`: look at what its kernels can reach. `managed`: where its managed variables go.
   CUresult Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
-                wire::LibraryLoadReply* reply);
+                ManagedVariables* managed, wire::LibraryLoadReply* reply);
   // Takes the library's and its kernels' names away; the caller gives `library` to the driver when
   // the device is done with it. CUDA_ERROR_INVALID_HANDLE.
   CUresult Remove(uint64_t id, CUlibrary* library);
@@ -136,12 +137,15 @@ class Modules {
     std::optional<KeptImage> image;
     uint64_t managed = 0;  // where its managed variables lie; 0: it has none
     Bytes managed_bytes = 0;
+    ManagedVariables::Places managed_places;      // that the driver knows nothing of
     std::vector<uint64_t> kernels;                // names of kernels in it
     std::vector<uint64_t> globals;                // keys of globals_
     std::set<std::string> direct;                 // names of direct kernels
     std::optional<std::set<std::string>> copied;  // MayBeCopied; nothing: not looked for yet
     image::Printing printing;
   };
+  // Gives code to the driver. `at_once`: compiles it, too.
+  CUresult LoadCode(const void* code, bool at_once, CUlibrary* library);
   void Forget(const Library& library);
   const Kernel* Look(uint64_t id) const;
   std::span<const std::byte> ReadAttributes(CUkernel kernel);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "host/limits.h"
 #include "host/session/session_test_support.h"
 #include "policies/schedule/policy.h"
@@ -224,6 +225,83 @@ TEST_P(SessionTest, ReadsAndWritesModuleVariables) {
   wire::KernelNamesReply reply;
   ASSERT_EQ(peer.Ask(names, &reply), CUDA_SUCCESS);
   EXPECT_EQ(reply.names.size(), 4u);
+}
+
+// A driver that would keep managed variables for itself, as NVIDIA's does.
+const WorkerDevice& DeviceThatAsksForNoMemory() {
+  static const WorkerDevice* const device = [] {
+    device::LoadedDriver driver = CpuDriver();
+    driver.set_managed_memory = nullptr;
+    auto opened = WorkerDevice::Open(driver, 0);
+    CHECK(opened.ok()) << opened.status();
+    return opened->release();
+  }();
+  return *device;
+}
+
+constexpr char kManaged[] = R"(
+.visible .global .attribute(.managed) .align 4 .u32 counter = 5;
+.visible .global .attribute(.managed) .align 8 .b8 pair[16] = {1, 2, 3};
+.visible .entry bump(.param .u64 to, .param .u32 by)
+{
+  .reg .b32 %r<3>;
+  .reg .b64 %rd<2>;
+  ld.param.u32 %r1, [by];
+  atom.global.add.u32 %r2, [counter], %r1;
+  mov.u64 %rd1, pair;
+  st.global.u64 [pair+8], %rd1;
+  ret;
+}
+)";
+
+TEST_P(SessionTest, ManagedVariablesOfAnyDriverAreTheGuestsToo) {
+  for (const WorkerDevice* device : {&CpuDevice(), &DeviceThatAsksForNoMemory()}) {
+    PeerOptions options = Options();
+    options.device = device;
+    SessionPeer peer(options);
+    LoadLibrary(&peer, kManaged, {"bump"});
+    wire::GlobalGetRequest get;
+    get.library = GuestId(kLibraryKind, 1);
+    get.name = TextBytes("pair");
+    wire::GlobalGetReply pair;
+    ASSERT_EQ(peer.Ask(get, &pair), CUDA_SUCCESS);
+    EXPECT_EQ(pair.bytes, 16u);
+    get.name = TextBytes("counter");
+    wire::GlobalGetReply counter;
+    ASSERT_EQ(peer.Ask(get, &counter), CUDA_SUCCESS);
+    EXPECT_EQ(counter.bytes, 4u);
+    wire::ManagedShareRequest share;
+    share.library = get.library;
+    wire::ManagedShareReply shared;
+    ASSERT_EQ(peer.Ask(share, &shared), CUDA_SUCCESS);
+    ASSERT_GE(shared.address, peer.welcome().shared_host_base);
+    const UniqueFd memory(peer.channel()->ReceiveDescriptor(kSecond));
+    void* mapped = mmap(nullptr, shared.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    const auto here = [&](uint64_t address) {
+      return static_cast<std::byte*>(mapped) + (address - shared.address);
+    };
+    auto* count = reinterpret_cast<uint32_t*>(here(counter.address));
+    EXPECT_EQ(*count, 5u);
+    EXPECT_EQ(*reinterpret_cast<uint32_t*>(here(pair.address)), 0x030201u);
+    struct {
+      uint64_t to = 0;
+      uint32_t by = 3;
+    } params;
+    wire::LaunchRequest launch = AddLaunch({});
+    launch.kernel = GuestId(kKernelKind, 2);
+    launch.params = std::as_bytes(std::span(&params, 1)).first(12);
+    launch.grid_x = 2;
+    peer.Post(launch);
+    ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(*count, 5 + 3 * 256u);
+    EXPECT_EQ(*reinterpret_cast<uint64_t*>(here(pair.address + 8)), pair.address);
+    *count = 100;
+    peer.Post(launch);
+    ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(*count, 100 + 3 * 256u);
+    munmap(mapped, shared.bytes);
+  }
 }
 
 // Where it would go with the session. Its memory is free when its library is gone.

@@ -21,9 +21,6 @@ ONLY_CALLS = {"copies", "device_query"}
 ONLY_ON_A_GPU = {"cublas_sgemm"}
 
 HAS_GPU = pathlib.Path("/dev/nvidia0").exists()
-if HAS_GPU:
-    # It says that host and device do not use memory at the same time, and does no more.
-    ONLY_CALLS.add("managed_variables")
 
 # Need two devices: peer_test.py.
 ELSEWHERE = {"peer_access", "peer_mappings"}

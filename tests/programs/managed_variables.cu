@@ -35,9 +35,9 @@ __global__ void Walk() {
 __global__ void Add(const int* from, unsigned* to) { *to += *from; }
 
 int main() {
-  int at_once = 0;
-  CUDA_OK(cudaDeviceGetAttribute(&at_once, cudaDevAttrConcurrentManagedAccess, 0));
-  if (at_once == 0) {
+  int managed = 0;
+  CUDA_OK(cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0));
+  if (managed == 0) {
     std::printf("managed_variables: host and device do not share memory here\n");
     return programs::Pass();
   }
