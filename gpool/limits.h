@@ -65,6 +65,10 @@ inline constexpr int kLinkProbes = 4;
 // Each direction of a relay: two of the largest frames, so that one is written while the next is
 // read.
 inline constexpr size_t kRelayBufferBytes = 2 * 513 * kKiB;
+// Of each direction of a link: what goes to its socket, or comes from it, at a time. A record has
+// 16 KiB; with a system call for each relays took a third more of a processor's time
+// (gpool_link_bench).
+inline constexpr size_t kLinkBufferBytes = 256 * kKiB;
 // How long a relay looks for more before it sleeps: longer than a busy program is silent between
 // two launches, and than a short kernel takes.
 inline constexpr Nanos kRelaySpin = 100 * kMicrosecond;

@@ -132,17 +132,18 @@ absl::StatusOr<std::unique_ptr<TlsStream>> DialLink(const TlsContext& tls,
                                                              stream.status().message()));
   }
   std::span<const std::byte> left = std::as_bytes(std::span(&hello, 1));
-  while (!left.empty()) {
+  while (true) {
     size_t count = 0;
-    const TlsStream::Result result = (*stream)->Write(left, &count);
+    const TlsStream::Result result =
+        left.empty() ? (*stream)->Flush() : (*stream)->Write(left, &count);
     if (result == TlsStream::Result::kDone) {
+      if (left.empty()) return stream;
       left = left.subspan(count);
     } else if (result == TlsStream::Result::kEnded ||
                !AwaitSocket((*stream)->fd(), result, deadline)) {
       return unreachable(ECONNRESET);
     }
   }
-  return stream;
 }
 
 absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Listen(const TlsContext* tls,

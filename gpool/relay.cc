@@ -77,7 +77,7 @@ class Pump {
     WritePlain();
     if (link_ended_ && to_plain_.empty()) return false;
     if (broken_) return false;
-    if (plain_ended_ && to_link_.empty() && !told_end_) {
+    if (plain_ended_ && to_link_.empty() && !link_holds_ && !told_end_) {
       // The peer ends its side when it has taken everything; until then the connection must stay,
       // since closing it with bytes unread would throw away what the peer has not taken.
       link_->EndWriting();
@@ -110,13 +110,22 @@ class Pump {
       const Result result = link_->Write(to_link_.Held(), &count);
       if (result == Result::kDone) {
         to_link_.Take(count);
+        link_holds_ = true;
         continue;
       }
-      if (result == Result::kEnded) broken_ = true;
-      write_wants_ = result == Result::kWantsRead ? POLLIN : POLLOUT;
+      NoteWriteWants(result);
       break;
     }
     to_link_.Pack();
+    if (!link_holds_ || write_wants_ != 0) return;
+    const Result result = link_->Flush();
+    link_holds_ = result != Result::kDone;
+    if (link_holds_) NoteWriteWants(result);
+  }
+
+  void NoteWriteWants(Result result) {
+    if (result == Result::kEnded) broken_ = true;
+    write_wants_ = result == Result::kWantsRead ? POLLIN : POLLOUT;
   }
 
   void ReadLink() {
@@ -212,6 +221,7 @@ class Pump {
   bool link_ended_ = false;
   bool broken_ = false;  // nothing can be written to the link any more
   bool told_end_ = false;
+  bool link_holds_ = false;  // written, and not at its socket yet
   bool plain_full_ = false;
   int read_wants_ = 0;
   int write_wants_ = 0;

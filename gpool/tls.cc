@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "gpool/limits.h"
 
 namespace consort::gpool {
 namespace {
@@ -110,6 +111,13 @@ TlsStream::Result TlsStream::Write(std::span<const std::byte> from, size_t* coun
   return returned == 1 ? Result::kDone : After(returned);
 }
 
+TlsStream::Result TlsStream::Flush() {
+  ERR_clear_error();
+  BIO* const writing = SSL_get_wbio(ssl_);
+  if (BIO_flush(writing) > 0) return Result::kDone;
+  return BIO_should_retry(writing) ? Result::kWantsWrite : Result::kEnded;
+}
+
 void TlsStream::EndWriting() {
   ERR_clear_error();
   SSL_shutdown(ssl_);  // one message; where there is no room for it the peer sees the end anyway
@@ -163,6 +171,7 @@ absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& fil
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(raw, 0);
   SSL_CTX_set_read_ahead(raw, 1);
+  SSL_CTX_set_default_read_buffer_len(raw, kLinkBufferBytes);
   ERR_clear_error();
   if (SSL_CTX_load_verify_file(raw, files.authority.c_str()) != 1) {
     return absl::InvalidArgumentError(absl::StrCat(files.authority, ": ", Errors()));
@@ -190,7 +199,16 @@ absl::StatusOr<std::unique_ptr<TlsStream>> TlsContext::Start(UniqueFd fd) const 
   SSL* ssl = SSL_new(context_);
   if (ssl == nullptr) return absl::ResourceExhaustedError(Errors());
   std::unique_ptr<TlsStream> stream(new TlsStream(std::move(fd), ssl));
-  if (SSL_set_fd(ssl, stream->fd()) != 1) return absl::ResourceExhaustedError(Errors());
+  BIO* const socket = BIO_new_socket(stream->fd(), BIO_NOCLOSE);
+  BIO* const buffer = BIO_new(BIO_f_buffer());
+  if (socket == nullptr || buffer == nullptr ||
+      BIO_set_write_buffer_size(buffer, kLinkBufferBytes) != 1 || BIO_up_ref(socket) != 1) {
+    BIO_free(socket);
+    BIO_free(buffer);
+    return absl::ResourceExhaustedError(Errors());
+  }
+  SSL_set0_rbio(ssl, socket);
+  SSL_set0_wbio(ssl, BIO_push(buffer, socket));
   return stream;
 }
 

@@ -58,6 +58,9 @@ class TlsStream {
   // bytes when the socket is ready for that. kEnded: the peer has ended the stream, or it broke.
   Result Read(std::span<std::byte> to, size_t* count);
   Result Write(std::span<const std::byte> from, size_t* count);
+  // What was written waits in a buffer until that is full, so that the socket takes many records at
+  // a time, or until this is called. Not kWantsRead.
+  Result Flush();
   // Tells the peer that nothing follows; what was written before still arrives.
   void EndWriting();
 
