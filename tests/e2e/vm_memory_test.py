@@ -49,11 +49,15 @@ class SharedMemory(vm_test.VmCase):
 
     def test_programs_use_it(self):
         self.start(device="cpu")
-        guest = self.start_sharing(vm_test.commands(PROGRAMS), PROGRAMS)
-        self.expect_success(guest, PROGRAMS)
-        sessions = self.daemon.wait_for_account(
-            lambda all: {session["application"] for session in all} >= set(PROGRAMS))
+        # It goes on until its input ends.
+        managed = vm.Command("managed_variables", ("sh", "-c", "/usr/bin/managed_variables </dev/null"))
+        names = (*PROGRAMS, "managed_variables")
+        guest = self.start_sharing([*vm_test.commands(PROGRAMS), managed], names)
+        self.expect_success(guest, names)
+        sessions = self.daemon.wait_for_account(lambda all: {session["application"] for session in all} >= set(names))
         self.assertEqual({session["channel"] for session in sessions}, {"vhost-user+rings"}, self.text(guest))
+        managed = next(session for session in sessions if session["application"] == "managed_variables")
+        self.assertGreater(managed["kernel_launches"], 0, "a machine has managed memory then")
 
     def test_launches_do_not_leave_the_machine(self):
         """A kick makes a virtual CPU exit: beyond those of the program's start and end there is one where the worker
