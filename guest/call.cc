@@ -172,7 +172,7 @@ void AfterSynchronise(Context* context, const wire::StreamSynchronizeRequest& re
 
 void AfterSynchronise(Context* context, const wire::ContextSynchronizeRequest&,
                       const Session::Sent& before) {
-  context->device->session->SetQuiet(context->wire_id, kLegacyStreamId, before);
+  context->device->session->SetQuiet(context->wire_id, kAllStreams, before);
   PoolsAfterSynchronise(context, kAllStreams);
 }
 

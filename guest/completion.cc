@@ -27,20 +27,19 @@ bool Await(Session* session, const Completion& completion, uint32_t word, uint64
   return false;
 }
 
-// As AnsweredAtHome, of the wait for one stream.
+// As AnsweredAtHome, of the wait for one stream, or for kAllStreams.
 bool AwaitStream(Context* context, uint64_t stream_id, CUresult* result) {
   Session* session = context->device->session;
+  if (!Completion::TellsAll(context)) return false;
   // Programs wait for a stream after copies that waited already.
-  if (session->IsIdle(context->wire_id, stream_id) && Completion::TellsAll(context)) {
+  if (session->IsIdle(context->wire_id, stream_id)) {
     session->HelpReceive();  // the device may have failed meanwhile
     *result = session->failure();
     return true;
   }
   Completion* completion = Completion::Of(context->device);
   const uint32_t word = Completion::WordOfStream(context, stream_id);
-  if (completion == nullptr || word == Completion::kNone || !Completion::TellsAll(context)) {
-    return false;
-  }
+  if (completion == nullptr || word == Completion::kNone) return false;
   uint64_t number = 0;
   *result = completion->Signal(context, stream_id, word, &number);
   return *result != CUDA_SUCCESS || Await(session, *completion, word, number, WaitsAsleep(context));
@@ -109,21 +108,22 @@ bool Completion::TellsAll(const Context* context) {
 }
 
 uint32_t Completion::WordOfStream(const Context* context, uint64_t stream_id) {
-  if (stream_id == kLegacyStreamId) {
+  if (stream_id == kAllStreams || stream_id == kLegacyStreamId) {
     const uint32_t index = IndexOf(context->id);
-    return index < kContextWords ? index : kNone;
+    if (index >= kContextWords) return kNone;
+    return stream_id == kAllStreams ? index : kContextWords + index;
   }
   const uint32_t index = IndexOf(stream_id);
-  return index < kStreamWords ? kContextWords + index : kNone;
+  return index < kStreamWords ? 2 * kContextWords + index : kNone;
 }
 
 uint32_t Completion::WordOfEvent(uint64_t event_id) {
   const uint32_t index = IndexOf(event_id);
-  return index < kEventWords ? kContextWords + kStreamWords + index : kNone;
+  return index < kEventWords ? 2 * kContextWords + kStreamWords + index : kNone;
 }
 
 uint32_t Completion::WordOfBulk(uint32_t index) {
-  return kContextWords + kStreamWords + kEventWords + index;
+  return 2 * kContextWords + kStreamWords + kEventWords + index;
 }
 
 bool WaitsAsleep(const Context* context) {
@@ -133,12 +133,18 @@ bool WaitsAsleep(const Context* context) {
 
 CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t word,
                             uint64_t* number) {
+  // Numbers are sent in their order.
+  MutexLock lock(&send_mutex_);
+  *number = ++issued_[word];
+  const auto signal = [&](auto request) {
+    request.address = reinterpret_cast<uint64_t>(words_ + word * kStride);
+    request.number = *number;
+    return context->device->session->Post(context->wire_id, request);
+  };
+  if (stream_id == kAllStreams) return signal(wire::ContextSignalRequest());
   wire::StreamSignalRequest request;
   request.stream = stream_id;
-  request.address = reinterpret_cast<uint64_t>(words_ + word * kStride);
-  request.number = issued_[word].fetch_add(1, std::memory_order_relaxed) + 1;
-  *number = request.number;
-  return context->device->session->Post(context->wire_id, request);
+  return signal(request);
 }
 
 void BeforePost(Context* context, const wire::cuEventRecordRequest& request) {
@@ -147,10 +153,6 @@ void BeforePost(Context* context, const wire::cuEventRecordRequest& request) {
 
 void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
   SignalEvent(context, request.hEvent, request.hStream);
-}
-
-void BeforePost(Context* context, const wire::StreamCreateRequest&) {
-  context->has_had_streams.store(true, std::memory_order_relaxed);
 }
 
 bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTimeRequest& request) {
@@ -167,10 +169,7 @@ bool AnsweredAtHome(Context* context, const wire::StreamSynchronizeRequest& requ
 }
 
 bool AnsweredAtHome(Context* context, const wire::ContextSynchronizeRequest&, CUresult* result) {
-  // With others a word of the default stream would say nothing of those that do not block, and hold
-  // up those that do.
-  if (context->has_had_streams.load(std::memory_order_relaxed)) return false;
-  return AwaitStream(context, kLegacyStreamId, result);
+  return AwaitStream(context, kAllStreams, result);
 }
 
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,

@@ -2,26 +2,26 @@
 // guest/completion.h: how far streams and events have come, seen without a round trip.
 //
 // A completion word is a word of shared host memory to which the device writes a number when a
-// stream gets there (request StreamSignal); the numbers of a word only grow. A thread that waits
-// for a short kernel so sees its end at once, while a reply would be two hops later; one that asks
-// whether an event has completed reads a word. Whatever a word does not tell (errors, long waits,
-// copies whose data crosses the channel) is asked of the host as before, so words are only ever a
-// short cut.
+// stream gets there, or all of a context (requests StreamSignal, ContextSignal); the numbers of a
+// word only grow. A thread that waits for a short kernel so sees its end at once, while a reply
+// would be two hops later; one that asks whether an event has completed reads a word. Whatever a
+// word does not tell (errors, long waits, copies whose data crosses the channel) is asked of the
+// host as before, so words are only ever a short cut.
 //
-// Words belong to contexts (for their legacy stream), streams and events, by the index in their
-// handles; objects beyond the table's end do without. An event gets its signals from the first time
-// on that the program has asked for its state, each before the record that it stands for: so who
-// knows of the record, by whatever way, finds the word written. Made by a device's first use;
-// thread safe.
+// Words belong to contexts (one for all their streams, one for the legacy one), streams and events,
+// by the index in their handles; objects beyond the table's end do without. An event gets its
+// signals from the first time on that the program has asked for its state, each before the record
+// that it stands for: so who knows of the record, by whatever way, finds the word written. Made by
+// a device's first use; thread safe.
 #ifndef CONSORT_GUEST_COMPLETION_H_
 #define CONSORT_GUEST_COMPLETION_H_
 
 #include <cuda.h>
 
-#include <atomic>
 #include <cstdint>
 
 #include "gen/wire/requests.h"
+#include "guest/mutex.h"
 #include "guest/objects.h"
 #include "vmsock/ring.h"
 #include "vmsock/wire/frame.h"
@@ -40,7 +40,7 @@ class Completion {
     kReachedAfterError,  // an earlier request has failed, which a reply will tell
   };
 
-  static constexpr uint32_t kContextWords = 64;
+  static constexpr uint32_t kContextWords = 32;  // and as many of their legacy streams
   static constexpr uint32_t kStreamWords = 448;
   static constexpr uint32_t kEventWords = 1536;
   static constexpr uint32_t kBulkWords = 64;  // of guest/bulk_copy.h
@@ -59,7 +59,8 @@ class Completion {
   // have printed what is to be shown then.
   static bool TellsAll(const Context* context);
 
-  // Lets the stream write the word's next number when it gets there.
+  // Lets the device write the word's next number when the stream, or kAllStreams of the context,
+  // gets there.
   CUresult Signal(const Context* context, uint64_t stream_id, uint32_t word, uint64_t* number);
   State Look(uint32_t word, uint64_t number) const {
     // Acquire: what the device did before is settled.
@@ -70,7 +71,7 @@ class Completion {
   }
 
  private:
-  static constexpr uint32_t kWords = kContextWords + kStreamWords + kEventWords + kBulkWords;
+  static constexpr uint32_t kWords = 2 * kContextWords + kStreamWords + kEventWords + kBulkWords;
   static constexpr uint32_t kStride = 8;  // a cache line each
 
   // `may_combine`: the words may be mapped write-combining, where acquire does not suffice.
@@ -78,7 +79,8 @@ class Completion {
 
   const uint64_t* const words_;
   const bool may_combine_;
-  std::atomic<uint64_t> issued_[kWords] = {};
+  Mutex send_mutex_;
+  uint64_t issued_[kWords] = {};  // guarded by it
 };
 
 // Whether the program has said that its threads sleep while they wait for this context.
@@ -91,7 +93,6 @@ template <class Request>
 void BeforePost(Context*, const Request&) {}
 void BeforePost(Context* context, const wire::cuEventRecordRequest& request);
 void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
-void BeforePost(Context* context, const wire::StreamCreateRequest& request);
 
 // Before a question is sent. True: `*result` is the answer.
 template <class Request>

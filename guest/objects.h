@@ -91,8 +91,6 @@ struct Context {
   // the whole context began that has ended. See Completion::TellsAll.
   std::atomic<uint64_t> printing_launches{0};
   std::atomic<uint64_t> printing_shown{0};
-  // Streams beside the default one were made in it, at any time.
-  std::atomic<bool> has_had_streams{false};
   uint32_t attach_count = 1;         // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
   std::vector<ContextLocal> locals;  // guarded by Runtime's locals mutex
 
@@ -100,7 +98,7 @@ struct Context {
   Context& operator=(const Context&) {  // a fresh slot is assigned Context()
     id = 0, wire_id = 0, device = nullptr, primary = false, green_id = 0;
     active = false, flags = 0;
-    printing_launches = 0, printing_shown = 0, has_had_streams = false, attach_count = 1;
+    printing_launches = 0, printing_shown = 0, attach_count = 1;
     locals.clear();
     for (KnownLimit& limit : limits) limit.result = KnownLimit::kUnknown;
     return *this;

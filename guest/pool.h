@@ -33,7 +33,6 @@ Pool* CurrentPool(Device* device);
 // A block of a pool that was taken out of the allocations: cuMemFree, which frees it on the host.
 void ReleasePoolBlock(Context* context, const Allocation& removed);
 // All work of one of the context's streams has finished, or of all of them (kAllStreams).
-inline constexpr uint64_t kAllStreams = 0;
 void PoolsAfterSynchronise(Context* context, uint64_t stream);
 
 }  // namespace consort::guest

@@ -73,6 +73,8 @@ inline constexpr bool kLeavesIdle = false;
 template <>
 inline constexpr bool kLeavesIdle<wire::StreamSignalRequest> = true;
 template <>
+inline constexpr bool kLeavesIdle<wire::ContextSignalRequest> = true;
+template <>
 inline constexpr bool kLeavesIdle<wire::StreamSynchronizeRequest> = true;
 template <>
 inline constexpr bool kLeavesIdle<wire::ContextSynchronizeRequest> = true;
@@ -80,6 +82,9 @@ template <>
 inline constexpr bool kLeavesIdle<wire::cuStreamQueryRequest> = true;
 template <>
 inline constexpr bool kLeavesIdle<wire::cuEventQueryRequest> = true;
+
+// In place of a stream of a context: all that it has.
+inline constexpr uint64_t kAllStreams = 0;
 
 class Session {
  public:
@@ -175,7 +180,8 @@ class Session {
     return {staged_sent_.load(std::memory_order_relaxed),
             work_sent_.load(std::memory_order_relaxed)};
   }
-  // Notes that the stream had nothing left to do at some time after `sent` was read.
+  // Notes that the stream, or kAllStreams of the context, had nothing left to do at some time after
+  // `sent` was read.
   void SetQuiet(uint32_t context, uint64_t stream, const Sent& sent);
   // Whether nothing but staged copies was sent, to any stream, since that stream was quiet.
   bool IsQuiet(uint32_t context, uint64_t stream);

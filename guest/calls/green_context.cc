@@ -361,7 +361,6 @@ CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice de
     request.flags = description->cut.flags;
     request.fewest = description->cut.fewest;
     request.parts = std::as_bytes(std::span(description->parts));
-    PrimaryOf(device)->has_had_streams.store(true, std::memory_order_relaxed);
     result = Ask(PrimaryOf(device), request, &reply);
   }
   if (result != CUDA_SUCCESS) {

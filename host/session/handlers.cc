@@ -333,23 +333,34 @@ void Session::StreamSynchronize(const wire::FrameHeader& header,
 
 CUresult Session::StreamSignal(const wire::FrameHeader& header,
                                const wire::StreamSignalRequest& request) {
-  // The device writes there, later: only where memory is, of the guest's own.
-  if (shared_host_ == nullptr || request.address % sizeof(uint64_t) != 0 ||
-      (request.number & wire::kSignalError) != 0 ||
-      !shared_host_->Covers(request.address, sizeof(uint64_t))) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!MaySignal(request.address, request.number)) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = nullptr;
-  CUresult result = streams_.Use(header.value, request.stream, &stream);
-  if (result != CUDA_SUCCESS) return result;
+  const CUresult result = streams_.Use(header.value, request.stream, &stream);
+  return result != CUDA_SUCCESS ? result : Signal(stream, request.address, request.number);
+}
+
+CUresult Session::ContextSignal(const wire::FrameHeader& header,
+                                const wire::ContextSignalRequest& request) {
+  if (!MaySignal(request.address, request.number)) return CUDA_ERROR_INVALID_VALUE;
+  Stream* stream = nullptr;
+  const CUresult result = streams_.UseAfterAll(header.value, &stream);
+  return result != CUDA_SUCCESS ? result : Signal(stream, request.address, request.number);
+}
+
+bool Session::MaySignal(uint64_t address, uint64_t number) const {
+  return shared_host_ != nullptr && address % sizeof(uint64_t) == 0 &&
+         (number & wire::kSignalError) == 0 && shared_host_->Covers(address, sizeof(uint64_t));
+}
+
+CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
   signalled_ = true;
   const uint64_t error = deferred_error_ != CUDA_SUCCESS ? wire::kSignalError : 0;
-  result =
-      driver_.cuStreamWriteValue64_v2(stream->driver, request.address, request.number | error, 0);
+  const CUresult result =
+      driver_.cuStreamWriteValue64_v2(stream->driver, address, number | error, 0);
   if (result != CUDA_SUCCESS) return result;
   stream->signal_work = stream->work;
-  stream->signal_address = request.address;
-  stream->signal_number = request.number;
+  stream->signal_address = address;
+  stream->signal_number = number;
   return CUDA_SUCCESS;
 }
 

@@ -375,6 +375,10 @@ class Session final : private Handlers, private PendingSink {
 
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc
   CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) override;
+  // Whether the device may write that there, later: where memory is, of the guest's own.
+  bool MaySignal(uint64_t address, uint64_t number) const;
+  // The device writes it when the stream gets there.
+  CUresult Signal(Stream* stream, uint64_t address, uint64_t number);
   // Whether all its work is known to have finished by the word that it was to write last.
   bool HasSignalledLast(const Stream& stream) const;
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
@@ -456,6 +460,8 @@ class Session final : private Handlers, private PendingSink {
                          const wire::StreamSynchronizeRequest& request) override;
   CUresult StreamSignal(const wire::FrameHeader& header,
                         const wire::StreamSignalRequest& request) override;
+  CUresult ContextSignal(const wire::FrameHeader& header,
+                         const wire::ContextSignalRequest& request) override;
   CUresult EventCreate(const wire::FrameHeader& header,
                        const wire::EventCreateRequest& request) override;
   CUresult EventDestroy(const wire::FrameHeader& header,

@@ -861,6 +861,74 @@ TEST_P(SessionTest, AStreamThatHasWrittenItsLastSignalIsReady) {
   munmap(mapped, 4096);
 }
 
+TEST_P(SessionTest, AContextsSignalComesAfterAllItsStreamsAndNoOthers) {
+  SessionPeer peer(Options());
+  wire::HostAllocRequest allocate;
+  allocate.bytes = 4096;
+  wire::HostAllocReply reply;
+  ASSERT_EQ(peer.Ask(allocate, &reply), CUDA_SUCCESS);
+  const UniqueFd memory(peer.channel()->ReceiveDescriptor(kSecond));
+  void* mapped = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* words = static_cast<uint64_t*>(mapped);
+  constexpr int kSignal = 10;
+  const auto signalled = [&] { return __atomic_load_n(&words[kSignal], __ATOMIC_ACQUIRE); };
+  const auto signal = [&](uint64_t number) {
+    wire::ContextSignalRequest request;
+    request.address = reply.address + 8 * kSignal;
+    request.number = number;
+    peer.Post(request);
+  };
+  const auto reaches = [&](uint64_t number) {
+    const Nanos deadline = MonotonicNow() + 60 * kSecond;
+    while (signalled() != number && MonotonicNow() < deadline) usleep(100);
+    return signalled() == number;
+  };
+  const auto stream = [](uint32_t index) { return GuestId(kStreamKind, index); };
+  // That stream stays until its word is 1.
+  const auto hold = [&](uint32_t index, uint32_t context) {
+    wire::cuStreamWaitValue64_v2Request wait;
+    wait.stream = stream(index);
+    wait.addr = reply.address + 8 * index;
+    wait.value = 1;
+    __atomic_store_n(&words[index], 0, __ATOMIC_RELEASE);
+    peer.Post(wait, context);
+  };
+  const auto let_go = [&](uint32_t index) { __atomic_store_n(&words[index], 1, __ATOMIC_RELEASE); };
+  for (const uint32_t index : {1u, 2u, 3u}) {
+    wire::StreamCreateRequest create;
+    create.stream = stream(index);
+    create.flags = index == 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+    peer.Post(create, index == 3 ? 2 : 1);
+  }
+  hold(3, 2);
+  signal(1);  // nothing to wait for
+  EXPECT_TRUE(reaches(1));
+  hold(1, 1);
+  hold(2, 1);
+  signal(2);
+  let_go(2);
+  EXPECT_EQ(peer.Synchronize(stream(2)), CUDA_SUCCESS);
+  EXPECT_EQ(signalled(), 1u);
+  let_go(1);
+  EXPECT_TRUE(reaches(2));
+  hold(2, 1);
+  signal(3);
+  EXPECT_EQ(peer.Synchronize(stream(1)), CUDA_SUCCESS);
+  EXPECT_EQ(signalled(), 2u);
+  let_go(2);
+  EXPECT_TRUE(reaches(3));
+  let_go(3);
+  EXPECT_EQ(peer.Synchronize(stream(3), 2), CUDA_SUCCESS);
+  // As a stream's: only where memory is.
+  wire::ContextSignalRequest wrong;
+  wrong.address = reply.address + 4096;
+  wrong.number = 1;
+  peer.Post(wrong);
+  EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
+  munmap(mapped, 4096);
+}
+
 TEST_P(SessionTest, SaysOnceThatTheDeviceIsBrokenBeforeAnyReplyDoes) {
   SessionPeer peer(Options());
   ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);

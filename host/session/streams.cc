@@ -194,6 +194,39 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
+CUresult Streams::UseAfterAll(uint32_t context, Stream** stream) {
+  const auto is_unfinished = [this](Stream* stream) {
+    if (!stream->busy()) return false;
+    if (driver_.cuStreamQuery(stream->driver) != CUDA_SUCCESS) return true;
+    stream->work_finished = stream->work;
+    return false;
+  };
+  unfinished_.clear();
+  for (const auto& each : all_) {
+    if (each->context == context && !each->recording && is_unfinished(each.get())) {
+      unfinished_.push_back(each.get());
+    }
+  }
+  Stream* chosen = nullptr;
+  // Not before what an earlier call has got.
+  if (unfinished_.size() == 1 && (joining_ == nullptr || !is_unfinished(joining_.get()))) {
+    chosen = unfinished_[0];
+  } else {
+    if (joining_ == nullptr) {
+      const CUresult made = NewStream(kNoContext, 0, {}, &joining_);
+      if (made != CUDA_SUCCESS) return made;
+    }
+    chosen = joining_.get();
+    for (Stream* awaited : unfinished_) {
+      const CUresult waited = WaitFor(chosen, awaited);
+      if (waited != CUDA_SUCCESS) return waited;
+    }
+  }
+  NoteWork(chosen);
+  *stream = chosen;
+  return CUDA_SUCCESS;
+}
+
 std::optional<HeldWork::StreamName> Streams::NameOf(uint32_t context, uint64_t id) const {
   if (id == 0 || id == kLegacyStreamId) return HeldWork::StreamName{context, 0, true};
   const auto it = by_id_.find(id);

@@ -27,6 +27,9 @@
 
 namespace consort::host {
 
+// Of a stream that belongs to no context of the guest's.
+inline constexpr uint32_t kNoContext = UINT32_MAX;
+
 // A driver stream. Shared by the table of names and by fences that outlast the name.
 struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t id = 0;       // the guest's; 0 for a context's default stream
@@ -136,6 +139,9 @@ class Streams {
     *stream = same;
     return CUDA_SUCCESS;
   }
+  // A stream for work that is to begin after all work so far of the context, and that nothing waits
+  // for: its only busy one, or one beside them. Orders nothing else. As Use, and the driver's.
+  CUresult UseAfterAll(uint32_t context, Stream** stream);
   // The same stream, for a question about it: orders nothing and counts as no work.
   CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
 
@@ -217,6 +223,7 @@ class Streams {
   std::map<uint32_t, Context> contexts_;
   std::map<uint64_t, Green> greens_;
   std::vector<std::shared_ptr<Stream>> all_;  // with default streams and those without a name
+  std::shared_ptr<Stream> joining_;           // UseAfterAll's, of no context; null until used
   std::vector<std::shared_ptr<Stream>> nameless_;
   // What Use was last asked for; a null stream: names have gone since.
   struct Latest {
@@ -226,6 +233,7 @@ class Streams {
   };
   Latest latest_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
+  std::vector<Stream*> unfinished_;         // scratch of UseAfterAll
   uint64_t work_ = 0;                       // submitted to any stream
   // The latest fence over all, given again while no work has been added.
   std::shared_ptr<Fence> fence_all_;
