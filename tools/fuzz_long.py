@@ -10,7 +10,8 @@ runs first: if its planted bug is not found, nothing else is run.
 
 All processes of a fuzzer begin with its committed inputs, those that the build made, and FOLDER/<NAME> of each
 --seeds; FOLDER is what fuzz_seeds wrote, or OUT/corpus of an earlier run. They share what they find. One that ends on
-an input is started again. Its input is kept, and it counts as a crash even if it ran out of memory or took too long.
+an input is started again. Its input is kept, and it counts as a crash even if it ran out of memory or took too long, by the time of
+a processor: an input that only waited for one while others had it is tried again by itself and not counted.
 
 OUT (default: <build>/long) gets corpus/<NAME>/, new inputs; crashes/, crashing ones, each with a report of the first
 that ended in the same place; logs/. SIGINT and SIGTERM end the run early, with its summary.
@@ -90,12 +91,13 @@ class Fuzzer:
 
     def _read(self, log, status, cpu_seconds):
         executions = re.search(r"stat::number_of_executed_units:\s*(\d+)", log)
+        had_no_processor = status != 0 and self._had_no_processor(log)
         pulses = re.findall(r"^#(\d+)\t.* cov: (\d+) ", log, re.MULTILINE)
         with self._lock:
             self.cpu_seconds += cpu_seconds
             self.executions += int(executions.group(1)) if executions else int(pulses[-1][0]) if pulses else 0
             self.coverage = max([self.coverage, *(int(covered) for _, covered in pulses)])
-            if status == 0:
+            if status == 0 or had_no_processor:
                 return
             place = crash_place(log)
             self.crashes[place] = self.crashes.get(place, 0) + 1
@@ -104,6 +106,23 @@ class Fuzzer:
             number = len(self.crashes)
         (self._crashes / f"{self.name}-{number}.report").write_text(log[-65536:], "utf-8")
         print(f"{self.name}: crash {number}: {' | '.join(place)[:1000]}", flush=True)
+
+    def _had_no_processor(self, log):
+        """Whether the log ends with an input that took too long by the clock, but takes not by itself; that is removed."""
+        told = re.search(r"^==\d+== ERROR: libFuzzer: timeout after", log, re.MULTILINE)
+        written = re.search(r"Test unit written to (\S+-timeout-\S+)", log)
+        if told is None or written is None:
+            return False
+        seconds = run_fuzz.INPUT_SECONDS_MAX
+        limited = ["sh", "-c", f'ulimit -t {seconds}; exec "$@"', "sh", *without_random_addresses(), str(self._program)]
+        try:
+            done = subprocess.run([*limited, f"-timeout={100 * seconds}", written.group(1)], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=100 * seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        if done.returncode == 0:
+            os.remove(written.group(1))
+        return done.returncode == 0
 
 
 def without_random_addresses():

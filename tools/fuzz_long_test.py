@@ -70,6 +70,23 @@ class FuzzLongTest(unittest.TestCase):
         self.assertIn("heap-use-after-free | Decode /a.cc:7", output)
         self.assertIn("Decode", (self.build / "long/crashes/one_fuzz-1.report").read_text())
 
+    def test_an_input_that_had_no_processor_is_no_crash(self):
+        script = """
+case "$*" in *-timeout-one) %s;; esac
+printf 'Test unit written to %s/long/crashes/%s-timeout-one\\n==1== ERROR: libFuzzer: timeout after 9 seconds\\n'
+touch %s/long/crashes/%s-timeout-one
+echo stat::number_of_executed_units: 1
+exit 70"""
+        for name, again in (("quick_fuzz", "exit 0"), ("endless_fuzz", "while :; do :; done")):
+            self.add(name, script % (again, self.build, name, self.build, name))
+        with mock.patch.object(fuzz_long.run_fuzz, "INPUT_SECONDS_MAX", 1):
+            status, output = self.run_all("quick_fuzz", "endless_fuzz", "--jobs", "2")
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"(?m)^quick_fuzz .* 0 \(0\)$")
+        self.assertRegex(output, r"(?m)^endless_fuzz .* [1-9]\d* \(1\)$")
+        self.assertFalse((self.build / "long/crashes/quick_fuzz-timeout-one").exists())
+        self.assertTrue((self.build / "long/crashes/endless_fuzz-timeout-one").exists())
+
     def test_gives_seeds_to_the_fuzzers_that_they_are_for(self):
         seeds = self.build / "seeds"
         (seeds / "one_fuzz").mkdir(parents=True)
