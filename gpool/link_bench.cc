@@ -2,13 +2,14 @@
 // How many bytes a second go from a socket of one node over a link to a socket of another, both
 // nodes in this process, over TCP on loopback; and what the two threads that relay them cost.
 #include <benchmark/benchmark.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
