@@ -10,6 +10,7 @@
 #include "gen/guest/calls.h"
 #include "guest/bulk_copy.h"
 #include "guest/call.h"
+#include "guest/copy.h"
 #include "guest/own_stream.h"
 #include "guest/peers.h"
 #include "guest/runtime.h"
@@ -57,6 +58,9 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       side->address = range.other_start + (side->address - range.start);
       side->addressable = true;
     }
+    // Where the device reaches registered memory there need be nothing of the program's.
+    if (range.kind == MemoryKind::kRegisteredView)
+      side->program_address = range.other_start + (side->address - range.start);
     if (side->addressable && GetRuntime()->device_count > 1) {
       side->device = DeviceOfAddress(side->address);
       // Variables of modules lie outside.
@@ -357,8 +361,8 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
 }
 
 // Makes the copy a node if its stream is captured. One that waits cannot be.
-CUresult Capture(const StreamRef& stream, const CUDA_MEMCPY3D& copy, bool synchronous,
-                 bool* captured) {
+CUresult CaptureCopy(const StreamRef& stream, const CUDA_MEMCPY3D& copy, bool synchronous,
+                     bool* captured) {
   if (synchronous) return RefuseInCapture(stream.context, stream.id);
   GraphWork work;
   work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
@@ -392,7 +396,7 @@ CUresult Linear(uint64_t dst, bool dst_device, uint64_t src, bool src_device, ui
     copy.WidthInBytes = bytes;
     copy.Height = copy.Depth = 1;
     bool captured = false;
-    const CUresult result = Capture(stream, copy, synchronous, &captured);
+    const CUresult result = CaptureCopy(stream, copy, synchronous, &captured);
     if (captured || result != CUDA_SUCCESS) return result;
   }
   return Copy(stream, to, from, rows, synchronous);
@@ -408,25 +412,6 @@ struct Box {
   uint64_t pitch;   // 0: rows are packed
   uint64_t height;  // rows of a slice; 0: as many as are copied
 };
-
-// Bytes of a channel in an array of that format; 0: one that is not of plain channels.
-uint64_t ChannelBytes(CUarray_format format) {
-  switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-      return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-      return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-      return 4;
-    default:
-      return 0;
-  }
-}
 
 bool Inside(uint64_t first, uint64_t count, uint64_t end) {
   return first <= end && count <= end - first;
@@ -646,7 +631,7 @@ CUresult Copy3D(const CUDA_MEMCPY3D* copy, CUstream handle, DefaultStream defaul
   if (CUresult result = PrepareBoxes(*copy, &boxes); result != CUDA_SUCCESS) return result;
   if (MaybeCapturing()) {
     bool captured = false;
-    const CUresult result = Capture(stream, *copy, synchronous, &captured);
+    const CUresult result = CaptureCopy(stream, *copy, synchronous, &captured);
     if (captured || result != CUDA_SUCCESS) return result;
   }
   return SendBoxes(stream, *copy, boxes, synchronous);
@@ -711,6 +696,24 @@ CUresult HostToArray(CUarray array, size_t offset, const void* host, size_t byte
 
 }  // namespace
 
+uint64_t ChannelBytes(CUarray_format format) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
 CUresult PrepareCopy(const CUDA_MEMCPY3D& copy) {
   Boxes boxes;
   return Empty(copy) ? CUDA_ERROR_INVALID_VALUE : PrepareBoxes(copy, &boxes);
@@ -733,6 +736,30 @@ CUresult SendCopy(const StreamRef& stream, const GraphWork& work) {
   // A launch does not wait, whatever memory its nodes copy to.
   boxes.to.pageable = false;
   return SendBoxes(stream, work.copy, boxes, false);
+}
+
+CUresult EnqueueCopy(const StreamRef& stream, const CUDA_MEMCPY3D& copy,
+                     CUmemcpySrcAccessOrder order) {
+  Boxes boxes;
+  if (CUresult result = PrepareBoxes(copy, &boxes); result != CUDA_SUCCESS) return result;
+  const bool during_call = order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  if (MaybeCapturing()) {
+    bool captured = false;
+    const CUresult result = CaptureCopy(stream, copy, during_call, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
+  if (!boxes.from.host || order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY) {
+    const CUresult result = SendBoxes(stream, copy, boxes, false);
+    return result == CUDA_SUCCESS && during_call ? Synchronise(stream) : result;
+  }
+  if (during_call) {
+    // Read here, whoever else could read it later.
+    boxes.from.address = boxes.from.program_address;
+    boxes.from.addressable = false;
+  }
+  // What counts as pageable is read at once; what does not waits for host functions before it.
+  boxes.from.pageable = during_call;
+  return SendBoxes(stream, copy, boxes, false);
 }
 
 namespace calls {
@@ -776,39 +803,6 @@ CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteC
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
                               CUstream hStream, DefaultStream default_stream) {
-  return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
-}
-
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                      CUcontext srcContext, size_t ByteCount, DefaultStream default_stream) {
-  // "Serialized with respect all pending and future asynchronous work in" the contexts.
-  for (CUcontext handle : {dstContext, srcContext}) {
-    Context* context = nullptr;
-    if (handle == nullptr || FindHome(handle, &context) != CUDA_SUCCESS ||
-        context->device->session == nullptr) {
-      continue;  // cuMemcpyPeerAsync says what is wrong
-    }
-    wire::ContextSynchronizeRequest request;
-    wire::EmptyReply reply;
-    if (CUresult waited = Ask(context, request, &reply); waited != CUDA_SUCCESS) return waited;
-  }
-  const CUresult result = cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-                                            nullptr, default_stream);
-  if (result != CUDA_SUCCESS) return result;
-  StreamRef stream;
-  if (CUresult found = FindStream(nullptr, default_stream, &stream); found != CUDA_SUCCESS)
-    return found;
-  return Synchronise(stream);
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                           CUcontext srcContext, size_t ByteCount, CUstream hStream,
-                           DefaultStream default_stream) {
-  Context* to = nullptr;
-  Context* from = nullptr;
-  if (dstContext == nullptr || srcContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (CUresult result = FindContext(dstContext, &to); result != CUDA_SUCCESS) return result;
-  if (CUresult result = FindContext(srcContext, &from); result != CUDA_SUCCESS) return result;
   return Linear(dstDevice, true, srcDevice, true, ByteCount, hStream, default_stream, false);
 }
 

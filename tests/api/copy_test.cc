@@ -484,6 +484,7 @@ API_TEST(Copy2DTest, UnknownMemoryTypeIsRefused) {
 API_TEST_ALONE(Copy2DTest, NullDescriptionIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy2D_v2(nullptr));
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy3D_v2(nullptr));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemcpy3DPeer(nullptr));
 }
 
 // ---- 3D ----
@@ -569,6 +570,58 @@ API_TEST(Copy3DTest, AsyncDeviceToHost) {
     const CUresult result = Drv().cuMemcpy3DAsync_v2(copy, stream);
     return result != CUDA_SUCCESS ? result : Drv().cuStreamSynchronize(stream);
   });
+}
+
+// The same copy as one that names a context for each side.
+CUDA_MEMCPY3D_PEER WithContexts(const CUDA_MEMCPY3D& copy, CUcontext dst, CUcontext src) {
+  CUDA_MEMCPY3D_PEER peer = {};
+  peer.srcXInBytes = copy.srcXInBytes, peer.srcY = copy.srcY, peer.srcZ = copy.srcZ;
+  peer.srcMemoryType = copy.srcMemoryType;
+  peer.srcHost = copy.srcHost, peer.srcDevice = copy.srcDevice;
+  peer.srcPitch = copy.srcPitch, peer.srcHeight = copy.srcHeight;
+  peer.srcContext = src;
+  peer.dstXInBytes = copy.dstXInBytes, peer.dstY = copy.dstY, peer.dstZ = copy.dstZ;
+  peer.dstMemoryType = copy.dstMemoryType;
+  peer.dstHost = copy.dstHost, peer.dstDevice = copy.dstDevice;
+  peer.dstPitch = copy.dstPitch, peer.dstHeight = copy.dstHeight;
+  peer.dstContext = dst;
+  peer.WidthInBytes = copy.WidthInBytes, peer.Height = copy.Height, peer.Depth = copy.Depth;
+  return peer;
+}
+
+API_TEST(Copy3DTest, ContextsOfOneDeviceMakeNoDifference) {
+  const CreatedContext second(device());
+  const Stream stream;
+  for (CUcontext dst : {context(), second.get()}) {
+    Check(CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE, [&](const CUDA_MEMCPY3D* copy) {
+      const CUDA_MEMCPY3D_PEER peer = WithContexts(*copy, dst, context());
+      return Drv().cuMemcpy3DPeer(&peer);
+    });
+    for (CUmemorytype from : {CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE}) {
+      for (CUmemorytype to : {CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE}) {
+        Check(from, to, [&](const CUDA_MEMCPY3D* copy) {
+          const CUDA_MEMCPY3D_PEER peer = WithContexts(*copy, dst, context());
+          const CUresult result = Drv().cuMemcpy3DPeerAsync(&peer, stream);
+          return result != CUDA_SUCCESS ? result : Drv().cuStreamSynchronize(stream);
+        });
+      }
+    }
+  }
+}
+
+API_TEST(Copy3DTest, ContextsOfPeerCopiesMustBeThere) {
+  const DeviceBuffer from(64), to(64);
+  CUDA_MEMCPY3D copy = {};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from, copy.dstDevice = to;
+  copy.WidthInBytes = 64;
+  copy.Height = copy.Depth = 1;
+  for (const auto& [dst, src] :
+       {std::pair<CUcontext, CUcontext>{nullptr, context()}, {context(), nullptr}}) {
+    const CUDA_MEMCPY3D_PEER peer = WithContexts(copy, dst, src);
+    EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuMemcpy3DPeer(&peer));
+    EXPECT_RESULT(CUDA_ERROR_INVALID_CONTEXT, Drv().cuMemcpy3DPeerAsync(&peer, nullptr));
+  }
 }
 
 API_TEST(Copy3DTest, HeightPastTheSliceIsRefused) {

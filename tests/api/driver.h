@@ -27,6 +27,8 @@
 #undef cuGraphAddDependencies
 #undef cuGraphGetEdges
 #undef cuMemAlloc
+#undef cuMemcpy3DBatchAsync
+#undef cuMemcpyBatchAsync
 
 namespace consort::tests::api {
 
@@ -209,6 +211,12 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemcpy2DAsync_v2)                                              \
   X(cuMemcpy3D_v2)                                                   \
   X(cuMemcpy3DAsync_v2)                                              \
+  X(cuMemcpy3DPeer)                                                  \
+  X(cuMemcpy3DPeerAsync)                                             \
+  Y(cuMemcpyBatchAsync, PFN_cuMemcpyBatchAsync_v12080)               \
+  X(cuMemcpyBatchAsync_v2)                                           \
+  Y(cuMemcpy3DBatchAsync, PFN_cuMemcpy3DBatchAsync_v12080)           \
+  X(cuMemcpy3DBatchAsync_v2)                                         \
   X(cuArray3DCreate_v2)                                              \
   X(cuArray3DGetDescriptor_v2)                                       \
   X(cuArrayDestroy)                                                  \

@@ -119,6 +119,77 @@ API_TEST(PeerTest, CopiesRowsWithGaps) {
   }
 }
 
+API_TEST(PeerTest, CopiesBoxesByTheContextsOfBothSides) {
+  constexpr size_t kWidth = 60, kHeight = 7, kDepth = 5;
+  constexpr size_t kPitchHere = 64, kRowsHere = 9, kPitchThere = 96, kRowsThere = 8;
+  const DeviceBuffer here(kPitchHere * kRowsHere * kDepth);
+  std::vector<unsigned char> bytes(here.bytes());
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * 11);
+  here.Write(bytes);
+  const size_t there_bytes = kPitchThere * kRowsThere * kDepth;
+  const CUdeviceptr there = AllocateOnOther(there_bytes);
+  for (const bool waits : {true, false}) {
+    OnOther([&] {
+      EXPECT_OK(Drv().cuMemsetD8_v2(there, 0xEE, there_bytes));
+      EXPECT_OK(Drv().cuCtxSynchronize());
+    });
+    CUDA_MEMCPY3D_PEER copy = {};
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = here;
+    copy.srcContext = context();
+    copy.srcPitch = kPitchHere, copy.srcHeight = kRowsHere;
+    copy.srcXInBytes = 2, copy.srcY = 1;
+    copy.dstDevice = there;
+    copy.dstContext = other();
+    copy.dstPitch = kPitchThere, copy.dstHeight = kRowsThere;
+    copy.dstXInBytes = 3;
+    copy.WidthInBytes = kWidth, copy.Height = kHeight, copy.Depth = kDepth;
+    if (waits) {
+      EXPECT_OK(Drv().cuMemcpy3DPeer(&copy));
+    } else {
+      const Stream stream;
+      EXPECT_OK(Drv().cuMemcpy3DPeerAsync(&copy, stream));
+      EXPECT_OK(Drv().cuStreamSynchronize(stream));
+    }
+    std::vector<unsigned char> got(there_bytes), wanted(there_bytes, 0xEE);
+    for (size_t z = 0; z < kDepth; ++z) {
+      for (size_t y = 0; y < kHeight; ++y) {
+        for (size_t x = 0; x < kWidth; ++x) {
+          wanted[(z * kRowsThere + y) * kPitchThere + 3 + x] =
+              bytes[(z * kRowsHere + 1 + y) * kPitchHere + 2 + x];
+        }
+      }
+    }
+    OnOther([&] { EXPECT_OK(Drv().cuMemcpyDtoH_v2(got.data(), there, there_bytes)); });
+    EXPECT_TRUE(got == wanted) << waits;
+  }
+  OnOther([&] { EXPECT_OK(Drv().cuMemFree_v2(there)); });
+}
+
+API_TEST(PeerTest, ABatchMayBeOfBothDevices) {
+  const DeviceBuffer here(kWords * sizeof(unsigned)), back(kWords * sizeof(unsigned));
+  const CUdeviceptr there = AllocateOnOther(kWords * sizeof(unsigned));
+  std::vector<unsigned> host = Iota(kWords, 5);
+  here.Write(Iota(kWords));
+  const size_t half = kWords / 2 * sizeof(unsigned);
+  const Stream stream;
+  const auto copy = [&](std::vector<CUdeviceptr> dsts, std::vector<CUdeviceptr> srcs) {
+    std::vector<size_t> sizes(dsts.size(), half);
+    CUmemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    size_t first = 0;
+    return Drv().cuMemcpyBatchAsync_v2(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
+                                       &attributes, &first, 1, stream);
+  };
+  EXPECT_OK(copy({there, there + half}, {here, reinterpret_cast<CUdeviceptr>(host.data())}));
+  EXPECT_OK(copy({back, back.get() + half}, {there + half, there}));
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  std::vector<unsigned> wanted = Iota(kWords / 2, 5);
+  for (unsigned word : Iota(kWords / 2)) wanted.push_back(word);
+  EXPECT_EQ(back.Read<unsigned>(kWords), wanted);
+  OnOther([&] { EXPECT_OK(Drv().cuMemFree_v2(there)); });
+}
+
 API_TEST(PeerTest, CopiesPinnedMemoryOfTheOtherDevicesContext) {
   const PinnedBuffer pinned(kWords * sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE);
   for (size_t i = 0; i < kWords; ++i) pinned.as<unsigned>()[i] = static_cast<unsigned>(i);
