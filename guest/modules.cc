@@ -359,7 +359,10 @@ void ForgetLibrary(Library* library) {
   while (runtime->allocations.RemoveIf(
       [&](const Allocation& range) { return range.library_id == id; }, &removed)) {
   }
-  if (library->managed != 0) UnmapSharedMemory(library->managed, library->managed_bytes);
+  if (library->managed != 0) {
+    runtime->managed_advice.Forget(library->managed, library->managed_bytes);
+    UnmapSharedMemory(library->managed, library->managed_bytes);
+  }
   runtime->libraries.Destroy(id);
 }
 

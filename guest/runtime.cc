@@ -385,8 +385,10 @@ CUresult EmptyContext(Context* context) {
       &removed)) {
     if (removed.kind == MemoryKind::kDevice && removed.pool_id != 0)
       ReleasePoolBlock(context, removed);
-    if (removed.kind == MemoryKind::kManaged)
+    if (removed.kind == MemoryKind::kManaged) {
+      state->managed_advice.Forget(removed.start, removed.bytes);
       FreeSharedMemory(context->device->session, removed.start, removed.bytes);
+    }
     if (removed.kind == MemoryKind::kOpened) ForgetOpened(context, removed.start);
   }
   PoolsAfterSynchronise(context, 0);

@@ -18,6 +18,7 @@
 #include "guest/graph.h"
 #include "guest/green_context.h"
 #include "guest/handle_table.h"
+#include "guest/managed_advice.h"
 #include "guest/objects.h"
 #include "guest/session.h"
 #include "guest/texture_objects.h"
@@ -73,7 +74,8 @@ struct Runtime {
   // Of all pools; so that a synchronisation need not look when there are none.
   std::atomic<uint64_t> pool_blocks{0};
 
-  Allocations allocations;  // thread safe
+  Allocations allocations;       // thread safe
+  ManagedAdvice managed_advice;  // likewise
   TextureObjects texture_objects;
 
   Mutex device_mutex;    // Device's mutable members, contexts' life

@@ -348,6 +348,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     if (owner == nullptr || owner->device->session == nullptr) owner = context;
     // The program's side ends at once, so what still uses it must be over.
     const CUresult result = SynchroniseContext(owner);
+    GetRuntime()->managed_advice.Forget(removed.start, removed.bytes);
     const CUresult freed = FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
     return result != CUDA_SUCCESS ? result : freed;
   }

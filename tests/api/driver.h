@@ -26,7 +26,9 @@
 #undef cuGetProcAddress
 #undef cuGraphAddDependencies
 #undef cuGraphGetEdges
+#undef cuMemAdvise
 #undef cuMemAlloc
+#undef cuMemPrefetchAsync
 #undef cuMemcpy3DBatchAsync
 #undef cuMemcpyBatchAsync
 
@@ -187,6 +189,13 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemAllocManaged)                                               \
   X(cuMemPrefetchAsync_v2)                                           \
   X(cuMemAdvise_v2)                                                  \
+  Y(cuMemPrefetchAsync, PFN_cuMemPrefetchAsync_v8000)                \
+  Y(cuMemAdvise, PFN_cuMemAdvise_v8000)                              \
+  X(cuMemPrefetchBatchAsync)                                         \
+  X(cuMemDiscardBatchAsync)                                          \
+  X(cuMemDiscardAndPrefetchBatchAsync)                               \
+  X(cuMemRangeGetAttribute)                                          \
+  X(cuMemRangeGetAttributes)                                         \
   X(cuStreamAttachMemAsync)                                          \
   X(cuMemAllocHost_v2)                                               \
   X(cuMemFreeHost)                                                   \
