@@ -325,6 +325,14 @@ CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) 
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinityType type) {
+  if (pExecAffinity == nullptr || type < 0 || type >= CU_EXEC_AFFINITY_TYPE_MAX)
+    return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+}
+
 CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {

@@ -81,6 +81,29 @@ Device* FindPoolDevice(CUdevice dev) {
   return dev >= 0 && dev < runtime->device_count ? &runtime->devices[dev] : nullptr;
 }
 
+// Whether a pool of that location and type may be asked for. CUDA_ERROR_NOT_SUPPORTED: there is
+// none, since pools are of devices' memory.
+CUresult CheckPoolPlace(const char* call, const CUmemLocation* location, CUmemAllocationType type) {
+  const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  if (location == nullptr || (type != CU_MEM_ALLOCATION_TYPE_PINNED && !managed))
+    return CUDA_ERROR_INVALID_VALUE;
+  switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      if (!managed) return CUDA_SUCCESS;
+      break;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      break;
+    case CU_MEM_LOCATION_TYPE_NONE:
+      if (managed) break;
+      return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  NoteUnsupported(call, "pools of memory of the host, and of managed memory");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 uint64_t CreatePool(Device* device, uint64_t bytes_max, CUmemAllocationHandleType handle_types,
@@ -488,6 +511,33 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return CUDA_ERROR_INVALID_VALUE;
   device->current_pool = found->id;
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = CheckPoolPlace("cuMemGetDefaultMemPool", location, type);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  return calls::cuDeviceGetDefaultMemPool(pool_out, location->id);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult result = CheckPoolPlace("cuMemGetMemPool", location, type); result != CUDA_SUCCESS)
+    return result;
+  return calls::cuDeviceGetMemPool(pool, location->id);
+}
+
+// "The location and allocation type specified must match those of the pool", which are all of
+// devices.
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  if (location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return calls::cuDeviceSetMemPool(location->id, pool);
 }
 
 }  // namespace calls

@@ -469,6 +469,14 @@ API_TEST(CurrentContextTest, PriorityRangeIsOrdered) {
   }
 }
 
+API_TEST(CurrentContextTest, HasNoAffinityWithoutMps) {
+  CUexecAffinityParam affinity = {};
+  EXPECT_RESULT(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY,
+                Drv().cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT));
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuCtxGetExecAffinity(nullptr, CU_EXEC_AFFINITY_TYPE_SM_COUNT));
+}
+
 API_TEST(CurrentContextTest, PriorityRangeTakesNullOutputs) {
   int least = -100;
   int greatest = 100;

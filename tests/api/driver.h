@@ -132,6 +132,7 @@ class Entry<CUresult (*)(Args...)> {
   X(cuCtxSetLimit)                                                   \
   X(cuCtxGetCacheConfig)                                             \
   X(cuCtxSetCacheConfig)                                             \
+  X(cuCtxGetExecAffinity)                                            \
   X(cuCtxGetStreamPriorityRange)                                     \
   X(cuModuleLoad)                                                    \
   X(cuModuleLoadData)                                                \
@@ -287,6 +288,9 @@ class Entry<CUresult (*)(Args...)> {
   X(cuDeviceGetDefaultMemPool)                                       \
   X(cuDeviceGetMemPool)                                              \
   X(cuDeviceSetMemPool)                                              \
+  X(cuMemGetDefaultMemPool)                                          \
+  X(cuMemGetMemPool)                                                 \
+  X(cuMemSetMemPool)                                                 \
   X(cuGraphCreate)                                                   \
   X(cuGraphDestroy)                                                  \
   X(cuGraphClone)                                                    \

@@ -143,6 +143,44 @@ API_TEST(PoolTest, TheDefaultPoolServesUntilAnotherIsSet) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemPoolDestroy(standard));
 }
 
+// Pools by location and type of memory: of a device's own memory they are the device's.
+API_TEST(PoolTest, LocationsNameTheDevicesPools) {
+  CUmemLocation location = Properties().location;
+  CUmemoryPool by_device = nullptr, by_location = nullptr;
+  ASSERT_OK(Drv().cuDeviceGetDefaultMemPool(&by_device, device()));
+  EXPECT_OK(Drv().cuMemGetDefaultMemPool(&by_location, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+  EXPECT_EQ(by_location, by_device);
+  {
+    const Pool pool(Properties());
+    EXPECT_OK(Drv().cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    EXPECT_OK(Drv().cuDeviceGetMemPool(&by_device, device()));
+    EXPECT_EQ(by_device, pool);
+    EXPECT_OK(Drv().cuMemGetMemPool(&by_location, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+    EXPECT_EQ(by_location, pool);
+    CUmemLocation host = {};
+    host.type = CU_MEM_LOCATION_TYPE_HOST;
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuMemSetMemPool(&host, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                  Drv().cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_MANAGED, pool));
+    ASSERT_OK(Drv().cuMemGetDefaultMemPool(&by_device, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+    ASSERT_OK(Drv().cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, by_device));
+  }
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_VALUE,
+      Drv().cuMemGetDefaultMemPool(&by_location, &location, CU_MEM_ALLOCATION_TYPE_INVALID));
+  CUmemLocation nowhere = {};
+  nowhere.type = CU_MEM_LOCATION_TYPE_NONE;
+  EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE,
+                Drv().cuMemGetMemPool(&by_location, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
+  int count = 0;
+  EXPECT_OK(Drv().cuDeviceGetCount(&count));
+  location.id = count;
+  EXPECT_RESULT(
+      CUDA_ERROR_INVALID_DEVICE,
+      Drv().cuMemGetDefaultMemPool(&by_location, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+}
+
 API_TEST(PoolTest, CountersFollowUse) {
   Pool pool(Properties());
   cuuint64_t keep_all = UINT64_MAX;
