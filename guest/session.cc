@@ -258,14 +258,16 @@ void Session::SetQuiet(uint32_t context, uint64_t stream, const Sent& sent) {
 
 bool Session::IsQuiet(uint32_t context, uint64_t stream) {
   MutexLock lock(&quiet_mutex_);
-  return quiet_at_.work == sent().work && quiet_context_ == context &&
-         (quiet_stream_ == stream || quiet_stream_ == kAllStreams);
+  return IsQuietHeld(context, stream);
 }
 
 bool Session::IsIdle(uint32_t context, uint64_t stream) {
-  const uint64_t staged = sent().staged;
   MutexLock lock(&quiet_mutex_);
-  return quiet_at_.work == sent().work && quiet_at_.staged == staged && quiet_context_ == context &&
+  return quiet_at_.staged == sent().staged && IsQuietHeld(context, stream);
+}
+
+bool Session::IsQuietHeld(uint32_t context, uint64_t stream) const {
+  return quiet_at_.work == sent().work && quiet_context_ == context &&
          (quiet_stream_ == stream || quiet_stream_ == kAllStreams);
 }
 

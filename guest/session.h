@@ -213,6 +213,8 @@ class Session {
     PrintedText printed;  // came before it was due
   };
 
+  // quiet_mutex_ held.
+  bool IsQuietHeld(uint32_t context, uint64_t stream) const;
   // send_mutex_ held.
   template <class Request>
   CUresult Send(uint32_t context, uint32_t call, const Request& request) {

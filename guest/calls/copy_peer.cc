@@ -24,16 +24,6 @@ CUresult AwaitContexts(CUcontext dst, CUcontext src) {
   return CUDA_SUCCESS;
 }
 
-CUresult AwaitDefaultStream(DefaultStream default_stream) {
-  StreamRef stream;
-  if (CUresult result = FindStream(nullptr, default_stream, &stream); result != CUDA_SUCCESS)
-    return result;
-  wire::StreamSynchronizeRequest request;
-  wire::EmptyReply reply;
-  request.stream = stream.id;
-  return Ask(stream.context, request, &reply);
-}
-
 CUresult CheckContext(CUcontext handle) {
   Context* context = nullptr;
   return handle == nullptr ? CUDA_ERROR_INVALID_CONTEXT : FindContext(handle, &context);
@@ -70,7 +60,7 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
     return result;
   const CUresult result = cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
                                             nullptr, default_stream);
-  return result == CUDA_SUCCESS ? AwaitDefaultStream(default_stream) : result;
+  return result == CUDA_SUCCESS ? calls::cuStreamSynchronize(nullptr, default_stream) : result;
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
@@ -91,7 +81,7 @@ CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* pCopy, DefaultStream default_s
     return result;
   }
   const CUresult result = cuMemcpy3DPeerAsync(pCopy, nullptr, default_stream);
-  return result == CUDA_SUCCESS ? AwaitDefaultStream(default_stream) : result;
+  return result == CUDA_SUCCESS ? calls::cuStreamSynchronize(nullptr, default_stream) : result;
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream,

@@ -18,7 +18,6 @@
 namespace consort::host {
 namespace {
 
-constexpr uint64_t kLegacy = 1;
 constexpr uint32_t kWords = 256;
 
 // words = words * factor + term, with other arguments than `add`.

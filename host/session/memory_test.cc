@@ -21,7 +21,6 @@
 namespace consort::host {
 namespace {
 
-constexpr uint64_t kLegacy = 1;
 constexpr Bytes kChunkBytes = 4 * kMiB;
 constexpr CUresult kOutOfMemory = CUDA_ERROR_OUT_OF_MEMORY;
 

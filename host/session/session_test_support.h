@@ -43,7 +43,12 @@ constexpr uint64_t GuestId(uint8_t kind, uint32_t index) {
   return uint64_t{kind} << 56 | uint64_t{1} << 32 | index;
 }
 
+// A context's default stream.
+inline constexpr uint64_t kLegacy = 1;
+
 // The first bytes of guest ids.
+inline constexpr uint8_t kStreamKind = 2;
+inline constexpr uint8_t kEventKind = 3;
 inline constexpr uint8_t kLibraryKind = 4;
 inline constexpr uint8_t kKernelKind = 5;
 

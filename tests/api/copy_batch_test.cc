@@ -94,6 +94,25 @@ std::vector<unsigned char> RandomBytes(size_t count, std::mt19937* random) {
   return bytes;
 }
 
+// One region of each place, random, and the bytes that it is to have.
+struct RandomRegions {
+  std::vector<Region> regions;
+  std::vector<std::vector<unsigned char>> bytes;
+
+  RandomRegions(size_t count, std::mt19937* random) {
+    for (Place place : kPlaces) {
+      regions.emplace_back(place, count);
+      bytes.push_back(RandomBytes(count, random));
+      regions.back().Set(bytes.back());
+    }
+  }
+  CUdeviceptr address(size_t place) const { return regions[place].address(); }
+  void Check() const {
+    for (size_t place = 0; place < std::size(kPlaces); ++place)
+      EXPECT_TRUE(regions[place].Get() == bytes[place]) << place;
+  }
+};
+
 class BatchTest : public ContextTest {
  protected:
   // Copies hundreds of pieces of random places and lengths, which do not touch where they go,
@@ -103,16 +122,7 @@ class BatchTest : public ContextTest {
     SCOPED_TRACE(seed);
     constexpr size_t kBytes = 300'000;
     std::mt19937 random(seed);
-    std::vector<Region> from, to;
-    std::vector<std::vector<unsigned char>> from_bytes, to_bytes;
-    for (Place place : kPlaces) {
-      from.emplace_back(place, kBytes);
-      to.emplace_back(place, kBytes);
-      from_bytes.push_back(RandomBytes(kBytes, &random));
-      to_bytes.push_back(RandomBytes(kBytes, &random));
-      from.back().Set(from_bytes.back());
-      to.back().Set(to_bytes.back());
-    }
+    RandomRegions from(kBytes, &random), to(kBytes, &random);
     Batch batch;
     batch.attributes.clear();
     batch.firsts.clear();
@@ -126,8 +136,8 @@ class BatchTest : public ContextTest {
           batch.firsts.push_back(index);
           batch.attributes.push_back(Attributes(orders[random() % orders.size()]));
         }
-        batch.Add(to[target].address() + at, from[source].address() + offset, bytes);
-        std::copy_n(from_bytes[source].begin() + offset, bytes, to_bytes[target].begin() + at);
+        batch.Add(to.address(target) + at, from.address(source) + offset, bytes);
+        std::copy_n(from.bytes[source].begin() + offset, bytes, to.bytes[target].begin() + at);
         at += bytes + random() % 100;
       }
     }
@@ -135,10 +145,8 @@ class BatchTest : public ContextTest {
     Stream stream;
     ASSERT_OK(batch.Copy(stream));
     ASSERT_OK(Drv().cuStreamSynchronize(stream));
-    for (size_t place = 0; place < std::size(kPlaces); ++place) {
-      EXPECT_TRUE(to[place].Get() == to_bytes[place]) << place;
-      EXPECT_TRUE(from[place].Get() == from_bytes[place]) << place;
-    }
+    to.Check();
+    from.Check();
   }
 };
 
@@ -503,16 +511,7 @@ API_TEST(BoxBatchTest, RandomBoxesBetweenPointersKeepTheirNeighbours) {
   for (unsigned seed : {11, 12, 13}) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    std::vector<Region> from, to;
-    std::vector<std::vector<unsigned char>> from_bytes, to_bytes;
-    for (Place place : kPlaces) {
-      from.emplace_back(place, kBytes);
-      to.emplace_back(place, kBytes);
-      from_bytes.push_back(RandomBytes(kBytes, &random));
-      to_bytes.push_back(RandomBytes(kBytes, &random));
-      from.back().Set(from_bytes.back());
-      to.back().Set(to_bytes.back());
-    }
+    RandomRegions from(kBytes, &random), to(kBytes, &random);
     const auto below = [&](size_t bound) { return random() % bound; };
     std::vector<CUDA_MEMCPY3D_BATCH_OP> operations;
     for (size_t target = 0; target < std::size(kPlaces); ++target) {
@@ -528,14 +527,14 @@ API_TEST(BoxBatchTest, RandomBoxesBetweenPointersKeepTheirNeighbours) {
           return (slice * kRows + row) * kWidth + column;
         };
         const CUmemcpySrcAccessOrder orders[] = {kStreamOrder, kDuringCall, kAnyOrder};
-        operations.push_back(Operation(
-            Pointer(to[target].address() + at(x, y, layer), kWidth, kRows),
-            Pointer(from[source].address() + at(from_x, from_y, from_layer), kWidth, kRows), extent,
-            orders[below(3)]));
+        operations.push_back(
+            Operation(Pointer(to.address(target) + at(x, y, layer), kWidth, kRows),
+                      Pointer(from.address(source) + at(from_x, from_y, from_layer), kWidth, kRows),
+                      extent, orders[below(3)]));
         for (size_t z = 0; z < extent.depth; ++z) {
           for (size_t row = 0; row < extent.height; ++row) {
-            std::copy_n(&from_bytes[source][at(from_x, from_y + row, from_layer + z)], extent.width,
-                        &to_bytes[target][at(x, y + row, layer + z)]);
+            std::copy_n(&from.bytes[source][at(from_x, from_y + row, from_layer + z)], extent.width,
+                        &to.bytes[target][at(x, y + row, layer + z)]);
           }
         }
         layer += extent.depth;
@@ -544,9 +543,8 @@ API_TEST(BoxBatchTest, RandomBoxesBetweenPointersKeepTheirNeighbours) {
     Stream stream;
     ASSERT_OK(CopyBoxes(operations, stream));
     ASSERT_OK(Drv().cuStreamSynchronize(stream));
-    for (size_t place = 0; place < std::size(kPlaces); ++place) {
-      EXPECT_TRUE(to[place].Get() == to_bytes[place]) << place;
-    }
+    to.Check();
+    from.Check();
   }
 }
 
