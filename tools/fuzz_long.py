@@ -236,8 +236,10 @@ def main():
         threads += [threading.Thread(target=fuzzer.run, args=(index, begun + options.seconds, stop)) for index in range(counts[name])]
     for thread in threads:
         thread.start()
+    # A signal that comes just before an unbounded wait for a thread would be heard after it.
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
     summary(fuzzers, time.monotonic() - begun)
     good = all(fuzzer.executions > 0 and not fuzzer.crashes for fuzzer in fuzzers)
     return 0 if good else 1

@@ -117,7 +117,7 @@ exit 70"""
             self.assertIn(message, output)
 
     def test_ends_early_when_asked_and_says_so_far(self):
-        self.add("one_fuzz", f"kill -TERM $PPID; trap 'echo stat::number_of_executed_units: 5; exit 0' INT; while :; do sleep 0.1; done")
+        self.add("one_fuzz", f"trap 'echo stat::number_of_executed_units: 5; exit 0' INT; kill -TERM $PPID; while :; do sleep 0.1; done")
         status, output = self.run_all("one_fuzz", "--jobs", "1", seconds=600)
         self.assertEqual(status, 0, output)
         self.assertRegex(output, r"(?m)^one_fuzz +1 +0.00 +5 ")

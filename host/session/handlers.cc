@@ -297,12 +297,12 @@ CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
 }
 
 bool Session::HasSignalledLast(const Stream& stream) const {
-  if (stream.signal_work != stream.work || shared_host_ == nullptr ||
-      !shared_host_->Keeps(stream.signal_address, sizeof(uint64_t))) {
+  if (stream.signal.work != stream.work || shared_host_ == nullptr ||
+      !shared_host_->Keeps(stream.signal.address, sizeof(uint64_t))) {
     return false;
   }
-  const auto* word = reinterpret_cast<const uint64_t*>(stream.signal_address);
-  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ~wire::kSignalError) >= stream.signal_number;
+  const auto* word = reinterpret_cast<const uint64_t*>(stream.signal.address);
+  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ~wire::kSignalError) >= stream.signal.number;
 }
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
@@ -343,8 +343,12 @@ CUresult Session::ContextSignal(const wire::FrameHeader& header,
                                 const wire::ContextSignalRequest& request) {
   if (!MaySignal(request.address, request.number)) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = nullptr;
-  const CUresult result = streams_.UseAfterAll(header.value, &stream);
-  return result != CUDA_SUCCESS ? result : Signal(stream, request.address, request.number);
+  std::span<Stream* const> before;
+  CUresult result = streams_.UseAfterAll(header.value, &stream, &before);
+  if (result == CUDA_SUCCESS) result = Signal(stream, request.address, request.number);
+  if (result != CUDA_SUCCESS) return result;
+  for (Stream* each : before) each->signal = {each->work, request.address, request.number};
+  return CUDA_SUCCESS;
 }
 
 bool Session::MaySignal(uint64_t address, uint64_t number) const {
@@ -358,9 +362,7 @@ CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
   const CUresult result =
       driver_.cuStreamWriteValue64_v2(stream->driver, address, number | error, 0);
   if (result != CUDA_SUCCESS) return result;
-  stream->signal_work = stream->work;
-  stream->signal_address = address;
-  stream->signal_number = number;
+  stream->signal = {stream->work, address, number};
   return CUDA_SUCCESS;
 }
 

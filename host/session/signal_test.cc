@@ -192,12 +192,33 @@ TEST_P(SignalTest, AContextsSignalComesAfterAllItsStreamsAndNoOthers) {
   EXPECT_EQ(signalled(), 1u);
   let_go(1);
   EXPECT_TRUE(reaches(2));
+  // Its word says of all of them that they are ready, whatever the driver says still.
+  hold(1, 1);
   hold(2, 1);
   signal(3);
-  EXPECT_EQ(peer.Synchronize(stream(1)), CUDA_SUCCESS);
-  EXPECT_EQ(signalled(), 2u);
+  const auto query = [&](uint32_t index) {
+    wire::cuStreamQueryRequest request;
+    request.hStream = stream(index);
+    return peer.Ask(request);
+  };
+  EXPECT_EQ(query(1), CUDA_ERROR_NOT_READY);
+  words.Set(kSignal, 3);
+  EXPECT_EQ(query(1), CUDA_SUCCESS);
+  EXPECT_EQ(query(2), CUDA_SUCCESS);
+  hold(1, 1);
+  EXPECT_EQ(query(1), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(query(2), CUDA_SUCCESS);
+  words.Set(kSignal, 2);
+  let_go(1);
   let_go(2);
   EXPECT_TRUE(reaches(3));
+  EXPECT_EQ(peer.Synchronize(stream(1)), CUDA_SUCCESS);
+  hold(2, 1);
+  signal(4);
+  EXPECT_EQ(peer.Synchronize(stream(1)), CUDA_SUCCESS);
+  EXPECT_EQ(signalled(), 3u);
+  let_go(2);
+  EXPECT_TRUE(reaches(4));
   let_go(3);
   EXPECT_EQ(peer.Synchronize(stream(3), 2), CUDA_SUCCESS);
   // As a stream's: only where memory is.

@@ -194,7 +194,7 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
-CUresult Streams::UseAfterAll(uint32_t context, Stream** stream) {
+CUresult Streams::UseAfterAll(uint32_t context, Stream** stream, std::span<Stream* const>* before) {
   const auto is_unfinished = [this](Stream* stream) {
     if (!stream->busy()) return false;
     if (driver_.cuStreamQuery(stream->driver) != CUDA_SUCCESS) return true;
@@ -224,6 +224,7 @@ CUresult Streams::UseAfterAll(uint32_t context, Stream** stream) {
   }
   NoteWork(chosen);
   *stream = chosen;
+  *before = unfinished_;
   return CUDA_SUCCESS;
 }
 

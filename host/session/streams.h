@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,10 +46,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t work = 0;                // pieces of work submitted
   uint64_t work_finished = 0;       // at least so many of them have finished
   uint64_t unfinished_in_pass = 0;  // PendingList's: the last pass that found it unfinished
-  // The latest word that the guest sees it write: the piece of work, where, what.
-  uint64_t signal_work = 0;
-  uint64_t signal_address = 0;
-  uint64_t signal_number = 0;
+  // The latest word that tells the guest of the end of its work: the last piece, where, what.
+  struct Signal {
+    uint64_t work = 0;
+    uint64_t address = 0;
+    uint64_t number = 0;
+  };
+  Signal signal;
 
   bool busy() const { return work != work_finished; }
 };
@@ -141,7 +145,8 @@ class Streams {
   }
   // A stream for work that is to begin after all work so far of the context, and that nothing waits
   // for: its only busy one, or one beside them. Orders nothing else. As Use, and the driver's.
-  CUresult UseAfterAll(uint32_t context, Stream** stream);
+  // `*before`: the streams whose work that is, until the next call.
+  CUresult UseAfterAll(uint32_t context, Stream** stream, std::span<Stream* const>* before);
   // The same stream, for a question about it: orders nothing and counts as no work.
   CUresult Observe(uint32_t context, uint64_t id, Stream** stream);
 
