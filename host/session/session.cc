@@ -595,12 +595,6 @@ bool Session::Drain() {
   return device_result() == CUDA_SUCCESS;
 }
 
-void Session::ReturnMemory() {
-  reaches_.clear();
-  virtual_memory_.reset();
-  window_.reset();
-}
-
 void Session::Release() {
   // The guest is gone: what was for it is dropped. Not an error of the device.
   if (outbox_ != nullptr) pending_.FailAll(CUDA_ERROR_NOT_READY);

@@ -115,10 +115,8 @@ class Session final : private Handlers, private PendingSink {
   // session's number. False: its work on the device did not end in time; the object must then not
   // be destroyed, since the device still uses its memory.
   bool Run(SessionEnded* ended);
-  // After a Run that gave true, on its thread: gives its device memory back. Waits for nobody.
-  void ReturnMemory();
-  // After that: lets go of the device. This and the destructor wait for all work of the context,
-  // the neighbours' too, and make the neighbours' calls wait with them.
+  // After a Run that gave true, on its thread: lets go of the device. Waits for all work of the
+  // context, the neighbours' too.
   void Release();
 
   // What was used so far, but for what the scheduler knows. Any thread, while Run runs.

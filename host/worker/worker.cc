@@ -335,8 +335,6 @@ void Worker::RunSession(Session* session, uint64_t id) {
   (void)control_->Send(report);
   Send(owned->TakeUnsupportedCalls());
   if (clean) {
-    owned->ReturnMemory();
-    Wake();
     owned->Release();
     owned.reset();
   } else {
