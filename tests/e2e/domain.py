@@ -10,7 +10,7 @@ _DEFINITION = """
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>{folder}/kernel</kernel>
     <initrd>{folder}/initramfs</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 consort.token={token}</cmdline>
+    <cmdline>console=ttyS0 quiet panic=-1 no_timer_check consort.token={token}</cmdline>
   </os>
   <cpu mode='maximum'>
     <feature name='erms' policy='disable'/>
