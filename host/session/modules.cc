@@ -233,29 +233,6 @@ std::span<const std::byte> Modules::ReadAttributes(CUkernel kernel) {
   return std::as_bytes(std::span(attributes_));
 }
 
-// The driver loads each kernel at its first launch, or when told to, and lets the device finish all
-// that it has been given first, whoever it is of; everybody's calls wait meanwhile ("Lazy Loading"
-// in the CUDA C++ Programming Guide; docs/PERFORMANCE.md). So one wait for all of a program's own.
-void Modules::LoadKernels(Library* library) {
-  if (std::exchange(library->loaded, true)) return;
-  unsigned int count = 0;
-  if (driver_.cuLibraryGetKernelCount(&count, library->handle) != CUDA_SUCCESS ||
-      count > kKernelsLoadedMax) {
-    return;
-  }
-  std::vector<CUkernel> kernels(count);
-  if (driver_.cuLibraryEnumerateKernels(kernels.data(), count, library->handle) != CUDA_SUCCESS) {
-    return;
-  }
-  for (const CUkernel kernel : kernels) {
-    // One that does not load says so when it is launched.
-    CUfunction function = nullptr;
-    if (driver_.cuKernelGetFunction(&function, kernel) == CUDA_SUCCESS) {
-      driver_.cuFuncLoad(function);
-    }
-  }
-}
-
 CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply) {
   const auto library = libraries_.find(request.library);
   if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
@@ -267,7 +244,6 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   const CUresult result =
       driver_.cuLibraryGetKernel(&kernel.handle, library->second.handle, name->c_str());
   if (result != CUDA_SUCCESS) return result;
-  LoadKernels(&library->second);
   kernel.library = request.library;
   kernel.prints = library->second.printing.May(*name);
   any_prints_ |= kernel.prints;

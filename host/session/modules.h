@@ -47,10 +47,6 @@ struct Kernel {
 
 class Modules {
  public:
-  // A library with at most so many kernels has all of them loaded with the first that is used: a
-  // program's own, not one of cuBLAS, which would take long and much of the device.
-  static constexpr size_t kKernelsLoadedMax = 64;
-
   // `capability` of the device: major * 10 + minor. `kept` gets the images of what is loaded. All
   // are borrowed for this object's life.
   Modules(const device::DriverTable& driver, CUdevice device, uint32_t capability, ImageStore* kept)
@@ -147,12 +143,9 @@ class Modules {
     std::set<std::string> direct;                 // names of direct kernels
     std::optional<std::set<std::string>> copied;  // MayBeCopied; nothing: not looked for yet
     image::Printing printing;
-    bool loaded = false;  // LoadKernels has been here
   };
   // Gives code to the driver. `at_once`: compiles it, too.
   CUresult LoadCode(const void* code, bool at_once, CUlibrary* library);
-  // Its kernels, if they are not too many.
-  void LoadKernels(Library* library);
   void Forget(const Library& library);
   const Kernel* Look(uint64_t id) const;
   std::span<const std::byte> ReadAttributes(CUkernel kernel);
