@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/e2e/domain.py: the definition of a domain of libvirt whose programs are run: emulated, from a kernel and an initramfs."""
 
+from initramfs import kernel_words
+
 _DEFINITION = """
 <domain type='qemu'>
   <name>{name}</name>
@@ -10,7 +12,7 @@ _DEFINITION = """
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>{folder}/kernel</kernel>
     <initrd>{folder}/initramfs</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 no_timer_check consort.token={token}</cmdline>
+    <cmdline>{words}</cmdline>
   </os>
   <cpu mode='maximum'>
     <feature name='erms' policy='disable'/>
@@ -29,4 +31,4 @@ _DEFINITION = """
 
 def definition(name, folder, serial, token):
     """folder: has the files kernel and initramfs. serial: where the guest's console is written. token: as vm.py has it."""
-    return _DEFINITION.format(name=name, folder=folder, serial=serial, token=token)
+    return _DEFINITION.format(name=name, folder=folder, serial=serial, words=kernel_words(token))

@@ -33,7 +33,7 @@ import threading
 import time
 import unittest
 
-from initramfs import CACHE, KERNEL_METAPACKAGES, Kernel, Unavailable, build_initramfs, fetch_kernel
+from initramfs import CACHE, KERNEL_METAPACKAGES, Kernel, Unavailable, build_initramfs, fetch_kernel, kernel_words
 
 __all__ = ["Command", "End", "Kernel", "Result", "Share", "Unavailable", "Vm", "VmError", "accelerator",
            "build_initramfs", "fetch_kernel", "guest_script", "qemu"]
@@ -173,8 +173,7 @@ class Vm:
             "-object", f"memory-backend-memfd,id=mem,size={memory_mib}M,share=on",
             "-M", "q35,memory-backend=mem", "-serial", "stdio",
             "-kernel", str(kernel.image), "-initrd", str(initramfs),
-            # On a busy host an emulated timer can be so late that the kernel takes it for broken.
-            "-append", f"console=ttyS0 quiet panic=-1 no_timer_check consort.token={self._token}",
+            "-append", kernel_words(self._token),
         ]
         # Only what has a port of its own can be unplugged.
         self._command += ["-device", "pcie-root-port,id=consort-port,chassis=1"]
