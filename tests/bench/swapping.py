@@ -62,8 +62,7 @@ class Bench:
     def shape(self):
         """The words of a working_set that is --phase seconds on the device in each phase and as long on the CPU."""
         # The daemon may still be making pinned memory, which slows the first ones.
-        few, many = (min(times) for times in zip(*((self._device_seconds(self._options.mib, 1, passes, 0) for passes in (1, PROBE_PASSES))
-                                                   for _ in range(PROBES))))
+        few, many = (min(self._device_seconds(self._options.mib, 1, passes, 0) for _ in range(PROBES)) for passes in (1, PROBE_PASSES))
         each = max((many - few) / (PROBE_PASSES - 1), many / PROBE_PASSES / 2)
         passes = max(1, round(self._options.phase / each))
         return self._options.mib, self._options.phases, passes, round(passes * each * 1000)
