@@ -99,17 +99,8 @@ wire::LaunchRequest AddLaunch(const AddParams& params, uint64_t stream = kLegacy
   return launch;
 }
 
-class SessionTest : public ::testing::TestWithParam<bool> {
- protected:
-  PeerOptions Options() const {
-    PeerOptions options;
-    options.rings = GetParam();
-    return options;
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Channels, SessionTest, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Rings" : "Stream"; });
+class SessionTest : public ChannelsTest {};
+INSTANTIATE_TEST_SUITE_P(Channels, SessionTest, ::testing::Bool(), ChannelKind);
 
 TEST_P(SessionTest, WelcomesWithItsWindow) {
   SessionPeer peer(Options());
@@ -811,8 +802,7 @@ class HostileGuestTest : public SessionTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Channels, HostileGuestTest, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Rings" : "Stream"; });
+INSTANTIATE_TEST_SUITE_P(Channels, HostileGuestTest, ::testing::Bool(), ChannelKind);
 
 TEST_P(HostileGuestTest, UnknownOpcode) {
   SessionPeer peer(Options());

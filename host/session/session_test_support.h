@@ -4,6 +4,8 @@
 #ifndef CONSORT_HOST_SESSION_SESSION_TEST_SUPPORT_H_
 #define CONSORT_HOST_SESSION_SESSION_TEST_SUPPORT_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -67,6 +69,20 @@ struct PeerOptions {
   uint32_t weight = 1;
   bool chains = false;  // of launches
 };
+
+// A test over a channel of each kind; the parameter: whether it has rings. To be instantiated with
+// ::testing::Bool() and ChannelKind.
+class ChannelsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  PeerOptions Options() const {
+    PeerOptions options;
+    options.rings = GetParam();
+    return options;
+  }
+};
+inline std::string ChannelKind(const ::testing::TestParamInfo<bool>& info) {
+  return info.param ? "Rings" : "Stream";
+}
 
 // One running session and its guest.
 class SessionPeer {

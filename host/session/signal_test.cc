@@ -43,17 +43,8 @@ class SharedWords {
   uint64_t* words_ = nullptr;
 };
 
-class SignalTest : public ::testing::TestWithParam<bool> {
- protected:
-  PeerOptions Options() const {
-    PeerOptions options;
-    options.rings = GetParam();
-    return options;
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Channels, SignalTest, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Rings" : "Stream"; });
+class SignalTest : public ChannelsTest {};
+INSTANTIATE_TEST_SUITE_P(Channels, SignalTest, ::testing::Bool(), ChannelKind);
 
 TEST_P(SignalTest, IsWrittenInStreamOrderAndTellsOfErrors) {
   SessionPeer peer(Options());
