@@ -17,30 +17,87 @@ constexpr timespec kLookEvery = {0, 50'000};
 
 }  // namespace
 
+class Mover::InOwnContext {
+ public:
+  explicit InOwnContext(const Mover& mover) : mover_(mover) {
+    if (mover.own_ != mover.worker_) mover.driver_.cuCtxSetCurrent(mover.own_);
+  }
+  ~InOwnContext() {
+    if (mover_.own_ != mover_.worker_) mover_.driver_.cuCtxSetCurrent(mover_.worker_);
+  }
+  InOwnContext(const InOwnContext&) = delete;
+  InOwnContext& operator=(const InOwnContext&) = delete;
+
+ private:
+  const Mover& mover_;
+};
+
 CUresult Mover::Create(const device::DriverTable& driver, std::unique_ptr<Mover>* mover) {
   std::unique_ptr<Mover> made(new Mover(driver));
-  const CUresult result =
-      driver.cuStreamCreateWithPriority(&made->stream_, CU_STREAM_NON_BLOCKING, 0);
+  CUresult result = made->MakeContext();
+  if (result != CUDA_SUCCESS) return result;
+  result = driver.cuStreamCreateWithPriority(&made->clearing_, CU_STREAM_NON_BLOCKING, 0);
+  if (result != CUDA_SUCCESS) return result;
+  const InOwnContext own(*made);
+  result = driver.cuStreamCreateWithPriority(&made->stream_, CU_STREAM_NON_BLOCKING, 0);
   if (result == CUDA_SUCCESS) *mover = std::move(made);
   return result;
 }
 
+CUresult Mover::MakeContext() {
+  CUdevice device = 0;
+  CUresult result = driver_.cuCtxGetCurrent(&worker_);
+  if (result == CUDA_SUCCESS) result = driver_.cuCtxGetDevice(&device);
+  if (result != CUDA_SUCCESS) return result;
+  own_ = worker_;
+  if (driver_.cuCtxCreate_v4 == nullptr || driver_.cuCtxDestroy_v2 == nullptr) return result;
+  CUctxCreateParams parameters = {};
+  CUcontext made = nullptr;
+  result = driver_.cuCtxCreate_v4(&made, &parameters, CU_CTX_SCHED_AUTO, device);
+  if (result == CUDA_SUCCESS) own_ = made;
+  LOG_IF(WARNING, result != CUDA_SUCCESS)
+      << "no context for swapping alone: moves may wait for applications' kernels (error " << result
+      << ")";
+  return driver_.cuCtxSetCurrent(worker_);
+}
+
 Mover::~Mover() {
-  for (const Pending& pending : pending_) {
-    if (pending.event != nullptr) driver_.cuEventDestroy_v2(pending.event);
+  {
+    const InOwnContext own(*this);
+    for (const Pending& pending : pending_) {
+      if (pending.event != nullptr) driver_.cuEventDestroy_v2(pending.event);
+    }
+    for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
+    for (CUevent event : buffer_events_) {
+      if (event != nullptr) driver_.cuEventDestroy_v2(event);
+    }
+    for (std::byte* buffer : buffers_) {
+      if (buffer != nullptr) driver_.cuMemFreeHost(buffer);
+    }
+    if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
   }
-  for (CUevent event : events_) driver_.cuEventDestroy_v2(event);
-  for (CUevent event : buffer_events_) {
-    if (event != nullptr) driver_.cuEventDestroy_v2(event);
-  }
-  for (std::byte* buffer : buffers_) {
-    if (buffer != nullptr) driver_.cuMemFreeHost(buffer);
-  }
-  if (stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
+  if (clearing_ != nullptr) driver_.cuStreamDestroy_v2(clearing_);
+  if (own_ != worker_) driver_.cuCtxDestroy_v2(own_);
+}
+
+CUresult Mover::CopyOut(std::byte* to, uint64_t from, Bytes bytes) {
+  const InOwnContext own(*this);
+  return driver_.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_);
+}
+
+CUresult Mover::CopyIn(uint64_t to, const std::byte* from, Bytes bytes) {
+  const InOwnContext own(*this);
+  return driver_.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_);
+}
+
+CUresult Mover::RecordEvent(CUevent event) {
+  const InOwnContext own(*this);
+  return driver_.cuEventRecord(event, stream_);
 }
 
 // Asks and sleeps: the driver's own waiting may keep others out.
 CUresult Mover::Await(CUevent event) {
+  const InOwnContext own(*this);
   CUresult state;
   while ((state = driver_.cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
     nanosleep(&kLookEvery, nullptr);
@@ -55,10 +112,11 @@ CUresult Mover::Record(std::function<CUresult()> done) {
     pending.event = events_.back();
     events_.pop_back();
   } else {
+    const InOwnContext own(*this);
     const CUresult made = driver_.cuEventCreate(&pending.event, CU_EVENT_DISABLE_TIMING);
     if (made != CUDA_SUCCESS) return made;
   }
-  const CUresult recorded = driver_.cuEventRecord(pending.event, stream_);
+  const CUresult recorded = RecordEvent(pending.event);
   if (recorded != CUDA_SUCCESS) {
     events_.push_back(pending.event);
     return recorded;
@@ -85,7 +143,7 @@ CUresult Mover::Out(const Piece& piece, std::function<CUresult()> done) {
   CUresult result = CUDA_SUCCESS;
   uint64_t address = piece.address;
   for (const std::span<std::byte> run : piece.slot->runs()) {
-    result = driver_.cuMemcpyDtoHAsync_v2(run.data(), address, run.size(), stream_);
+    result = CopyOut(run.data(), address, run.size());
     if (result != CUDA_SUCCESS) break;
     address += run.size();
   }
@@ -100,7 +158,7 @@ CUresult Mover::In(const Piece& piece) {
   if (piece.slot->tier() != SwapTier::kPinned) return StagedIn(piece);
   uint64_t address = piece.address;
   for (const std::span<std::byte> run : piece.slot->runs()) {
-    const CUresult result = driver_.cuMemcpyHtoDAsync_v2(address, run.data(), run.size(), stream_);
+    const CUresult result = CopyIn(address, run.data(), run.size());
     if (result != CUDA_SUCCESS) return result;
     address += run.size();
   }
@@ -108,7 +166,8 @@ CUresult Mover::In(const Piece& piece) {
 }
 
 CUresult Mover::Clear(uint64_t address, Bytes bytes) {
-  return driver_.cuMemsetD8Async(address, 0, bytes, stream_);
+  clears_ = true;
+  return driver_.cuMemsetD8Async(address, 0, bytes, clearing_);
 }
 
 CUresult Mover::Finish() {
@@ -123,10 +182,18 @@ CUresult Mover::Finish() {
   }
   pending_.clear();
   first_ = 0;
+  if (std::exchange(clears_, false)) {
+    CUresult cleared;
+    while ((cleared = driver_.cuStreamQuery(clearing_)) == CUDA_ERROR_NOT_READY) {
+      nanosleep(&kLookEvery, nullptr);
+    }
+    if (result == CUDA_SUCCESS) result = cleared;
+  }
   return result != CUDA_SUCCESS ? result : recorded;
 }
 
 CUresult Mover::MakeBuffers() {
+  const InOwnContext own(*this);
   for (size_t i = 0; i < kBuffers; ++i) {
     if (buffers_[i] == nullptr) {
       void* memory = nullptr;
@@ -149,10 +216,8 @@ CUresult Mover::StagedOut(const Piece& piece) {
   for (uint64_t i = 0; result == CUDA_SUCCESS && i <= count; ++i) {
     if (i < count) {
       const Bytes length = std::min(kBufferBytes, bytes - i * kBufferBytes);
-      result = driver_.cuMemcpyDtoHAsync_v2(buffers_[i % kBuffers],
-                                            piece.address + i * kBufferBytes, length, stream_);
-      if (result == CUDA_SUCCESS)
-        result = driver_.cuEventRecord(buffer_events_[i % kBuffers], stream_);
+      result = CopyOut(buffers_[i % kBuffers], piece.address + i * kBufferBytes, length);
+      if (result == CUDA_SUCCESS) result = RecordEvent(buffer_events_[i % kBuffers]);
     }
     if (i == 0 || result != CUDA_SUCCESS) continue;
     const Bytes offset = (i - 1) * kBufferBytes;
@@ -176,7 +241,7 @@ CUresult Mover::StagedOut(const Piece& piece) {
     }
   }
   // The next user of the buffers must not meet a copy that still writes to them.
-  const CUresult drained = driver_.cuEventRecord(buffer_events_[0], stream_);
+  const CUresult drained = RecordEvent(buffer_events_[0]);
   if (drained == CUDA_SUCCESS) Await(buffer_events_[0]);
   return result;
 }
@@ -203,8 +268,8 @@ CUresult Mover::StagedIn(const Piece& piece) {
         }
       }
     }
-    result = driver_.cuMemcpyHtoDAsync_v2(piece.address + offset, buffers_[which], length, stream_);
-    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord(buffer_events_[which], stream_);
+    result = CopyIn(piece.address + offset, buffers_[which], length);
+    if (result == CUDA_SUCCESS) result = RecordEvent(buffer_events_[which]);
   }
   return result;
 }

@@ -3,7 +3,14 @@
 //
 // Copies of pinned slots are all submitted at once and finish one after the other; others go
 // through two pinned buffers, so that the device copies one while the processor works on the other.
-// Thread compatible; blocks its thread until the copies are done; needs the worker's context.
+//
+// They go through a context of the mover's own, where the driver makes one. In the context that the
+// applications share, a copy may wait for another stream's that waits for its kernels, as the
+// driver has few queues; and calls such as unloading code hold all others up until the device has
+// done what it was given (measured: docs/PERFORMANCE.md). Clearing memory is a kernel's work, and
+// kernels of two contexts take turns: that stays in the shared one.
+// Thread compatible; blocks its thread until the copies are done; that thread has the worker's
+// context current.
 #ifndef CONSORT_MEMMGR_MOVER_H_
 #define CONSORT_MEMMGR_MOVER_H_
 
@@ -43,6 +50,8 @@ class Mover {
 
  private:
   explicit Mover(const device::DriverTable& driver) : driver_(driver) {}
+  // Makes the copies' context current while it lives.
+  class InOwnContext;
   static constexpr size_t kBuffers = 2;
   static constexpr Bytes kBufferBytes = 32 * kMiB;
   // Copies in flight; each takes an event.
@@ -52,7 +61,11 @@ class Mover {
     CUevent event = nullptr;
     std::function<CUresult()> done;
   };
+  CUresult MakeContext();
   CUresult Record(std::function<CUresult()> done);
+  CUresult RecordEvent(CUevent event);
+  CUresult CopyOut(std::byte* to, uint64_t from, Bytes bytes);
+  CUresult CopyIn(uint64_t to, const std::byte* from, Bytes bytes);
   CUresult CompleteFirst();
   CUresult Await(CUevent event);
   CUresult MakeBuffers();
@@ -60,7 +73,11 @@ class Mover {
   CUresult StagedIn(const Piece& piece);
 
   const device::DriverTable& driver_;
+  CUcontext worker_ = nullptr;
+  CUcontext own_ = nullptr;  // of the copies; worker_ where there is no other
   CUstream stream_ = nullptr;
+  CUstream clearing_ = nullptr;  // in worker_
+  bool clears_ = false;          // since the last Finish
   std::byte* buffers_[kBuffers] = {};
   CUevent buffer_events_[kBuffers] = {};
   std::vector<CUevent> events_;  // unused
