@@ -20,11 +20,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace consort::guest {
 
 struct Context;
+struct Kernel;
 struct StreamRef;
 
 // A write to memory or a wait for it, in stream order.
@@ -148,6 +150,12 @@ bool FreeGraphMemory(CUdeviceptr address);
 CUresult PrepareLaunch(Context* context, const CUDA_KERNEL_NODE_PARAMS_v2& params,
                        const std::vector<std::byte>& attributes, GraphWork* work);
 CUresult SendLaunch(const StreamRef& stream, const GraphWork& work);
+// What follows when the launch of a kernel was sent: counts it if it may print; if the host must
+// not use managed memory meanwhile, waits until it has ended. (For a program that does not know
+// that of devices without concurrent managed access; where CUDA's own are such, it fails. Source:
+// CUDA C++ Programming Guide, "GPU Exclusive Access To Managed Memory".)
+CUresult EndLaunch(Context* context, uint64_t stream_id, const Kernel& kernel,
+                   std::span<const std::byte> parameters);
 CUresult SendHostFunction(const StreamRef& stream, const GraphWork& work);
 CUresult PrepareCopy(const CUDA_MEMCPY3D& copy);
 CUresult SendCopy(const StreamRef& stream, const GraphWork& work);

@@ -67,6 +67,9 @@ CUresult AskKernel(Session* session, Library* library, Kernel* kernel, uint64_t 
     return result;
   StoreAttributes(reply.attributes, kernel);
   kernel->prints = reply.prints != 0;
+  kernel->system_atomics = reply.system_atomics > 1    ? SystemAtomics::kBesideManagedVariables
+                           : reply.system_atomics == 1 ? SystemAtomics::kSome
+                                                       : SystemAtomics::kNone;
   kernel->parameters.clear();
   kernel->parameter_bytes = 0;
   for (uint64_t at = 0; at + 8 <= reply.layout.size(); at += 8) {

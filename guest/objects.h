@@ -168,6 +168,9 @@ struct KernelSetting {
   int device;  // ordinal
 };
 
+// Atomics of scope .sys in the code of a kernel's library, as KernelGet's reply tells.
+enum class SystemAtomics : uint8_t { kNone, kSome, kBesideManagedVariables };
+
 // A kernel, as CUkernel and as CUfunction: the runtime passes one for the other (from CUDA 13.0
 // on).
 struct Kernel {
@@ -177,6 +180,7 @@ struct Kernel {
   std::vector<KernelParameter> parameters;  // immutable after creation
   uint32_t parameter_bytes = 0;             // of the packed buffer
   bool prints = false;                      // may do so
+  SystemAtomics system_atomics = SystemAtomics::kNone;
   // Written under the library mutex by attribute changes; read without it by launches.
   std::atomic<int> attributes[kFunctionAttributesMax];
   // The context in which a launch means this object itself; 0: none yet. Written under the library
@@ -187,6 +191,7 @@ struct Kernel {
 
   Kernel& operator=(const Kernel&) {
     id = 0, library_id = 0, name = nullptr, parameter_bytes = 0, prints = false;
+    system_atomics = SystemAtomics::kNone;
     context_id = 0;
     parameters.clear();
     instances.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// device/image/image_fuzz.cc: every function of image.h, managed.h and printing.h over arbitrary
-// bytes.
+// device/image/image_fuzz.cc: every function of image.h, managed.h, printing.h and
+// system_atomics.h over arbitrary bytes.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,12 +10,14 @@
 #include "device/image/image.h"
 #include "device/image/managed.h"
 #include "device/image/printing.h"
+#include "device/image/system_atomics.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace image = consort::image;
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto extent = image::ImageBytes(bytes);
   if (extent.ok()) CHECK_LE(*extent, size);
+  image::MayHaveSystemAtomics(bytes, 90);
   for (const bool machine_code : {false, true}) {
     const image::Target target{.machine_code = machine_code, .prefer_portable = machine_code};
     image::FindPrinting(bytes, target);

@@ -198,15 +198,16 @@ CUresult LaunchRecorded(const StreamRef& stream, GraphExec* exec) {
   wire::GraphLaunchRequest request;
   request.exec = exec->id;
   request.stream = stream.id;
-  const CUresult result = Post(stream.context, request);
+  if (CUresult result = Post(stream.context, request); result != CUDA_SUCCESS) return result;
   for (const GraphExec::Step& step : exec->steps) {
     const Kernel* kernel = GetRuntime()->kernels.Find(step.work.kernel_id);
-    if (kernel == nullptr || !kernel->prints) continue;
-    // As at a launch: a synchronisation counts what was sent before it.
-    stream.context->printing_launches.fetch_add(1, std::memory_order_relaxed);
-    break;
+    if (kernel == nullptr) continue;
+    if (CUresult result = EndLaunch(stream.context, stream.id, *kernel, step.work.parameters);
+        result != CUDA_SUCCESS) {
+      return result;
+    }
   }
-  return result;
+  return CUDA_SUCCESS;
 }
 
 namespace calls {

@@ -190,12 +190,35 @@ void SetShape(const CUlaunchConfig& config, wire::LaunchRequest* request) {
   request->shared_bytes = config.sharedMemBytes;
 }
 
-// Sends the launch of a kernel that may print or not.
-CUresult SendLaunch(Context* context, const wire::LaunchRequest& request, bool prints) {
-  const CUresult result = Post(context, request);
-  // Afterwards: a synchronisation counts what was sent before it.
-  if (prints) context->printing_launches.fetch_add(1, std::memory_order_relaxed);
-  return result;
+CUresult WaitForStream(Context* context, uint64_t stream_id) {
+  wire::StreamSynchronizeRequest request;
+  wire::EmptyReply reply;
+  request.stream = stream_id;
+  return Ask(context, request, &reply);
+}
+
+// Whether the host must not use managed memory while the kernel runs: their atomics on the same
+// words would not be atomic for each other. Pointers are looked for in the parameters, not in the
+// memory that these point to.
+bool KeepsHostAway(const Device* device, const Kernel& kernel,
+                   std::span<const std::byte> parameters) {
+  if (kernel.system_atomics == SystemAtomics::kNone ||
+      DeviceAttribute(device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) != 0) {
+    return false;
+  }
+  if (kernel.system_atomics == SystemAtomics::kBesideManagedVariables) return true;
+  for (size_t at = 0; at + sizeof(uint64_t) <= parameters.size(); at += sizeof(uint64_t)) {
+    uint64_t value = 0;
+    memcpy(&value, parameters.data() + at, sizeof(value));
+    Allocation range;
+    if (GetRuntime()->allocations.Find(value, &range) && IsManaged(range.kind)) return true;
+  }
+  return false;
+}
+
+CUresult SendLaunch(Context* context, const wire::LaunchRequest& request, const Kernel& kernel) {
+  if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+  return EndLaunch(context, request.stream, kernel, request.params);
 }
 
 // What a graph keeps of a launch.
@@ -246,15 +269,9 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
     const CUresult result = CaptureWork(stream.context, stream.id, &work, &captured);
     if (captured || result != CUDA_SUCCESS) return result;
   }
-  if (CUresult result = SendLaunch(stream.context, request, kernel->prints);
-      result != CUDA_SUCCESS) {
+  if (CUresult result = SendLaunch(stream.context, request, *kernel); result != CUDA_SUCCESS)
     return result;
-  }
-  if (!GetConfig().launch_blocking) return CUDA_SUCCESS;
-  wire::StreamSynchronizeRequest wait;
-  wire::EmptyReply reply;
-  wait.stream = stream.id;
-  return Ask(stream.context, wait, &reply);
+  return GetConfig().launch_blocking ? WaitForStream(stream.context, stream.id) : CUDA_SUCCESS;
 }
 
 CUlaunchConfig LaunchConfig(unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -349,7 +366,16 @@ CUresult SendLaunch(const StreamRef& stream, const GraphWork& work) {
   request.params = work.parameters;
   request.attributes = work.attributes;
   const Kernel* kernel = GetRuntime()->kernels.Find(work.kernel_id);
-  return SendLaunch(stream.context, request, kernel != nullptr && kernel->prints);
+  return kernel != nullptr ? SendLaunch(stream.context, request, *kernel)
+                           : Post(stream.context, request);
+}
+
+CUresult EndLaunch(Context* context, uint64_t stream_id, const Kernel& kernel,
+                   std::span<const std::byte> parameters) {
+  // After it was sent: a synchronisation counts what was sent before it.
+  if (kernel.prints) context->printing_launches.fetch_add(1, std::memory_order_relaxed);
+  return KeepsHostAway(context->device, kernel, parameters) ? WaitForStream(context, stream_id)
+                                                            : CUDA_SUCCESS;
 }
 
 CUresult SendHostFunction(const StreamRef& stream, const GraphWork& work) {

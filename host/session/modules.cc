@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "device/driver/driver_loader.h"
 #include "device/image/image.h"
+#include "device/image/system_atomics.h"
 #include "device/image/variables.h"
 #include "host/limits.h"
 #include "host/session/kernel_reach.h"
@@ -174,6 +175,7 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
   if (result != CUDA_SUCCESS) return result;
   library.printing = image::FindPrinting(
       image, {.capability = capability_, .machine_code = true, .prefer_portable = false});
+  library.system_atomics = image::MayHaveSystemAtomics(image, capability_);
   library.image = kept_->Keep(image);
   libraries_.emplace(request.library, std::move(library));
   return result;
@@ -263,6 +265,7 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   reply->attributes = ReadAttributes(kernel.handle);
   reply->layout = std::as_bytes(std::span(layout_));
   reply->prints = kernel.prints ? 1 : 0;
+  if (library->second.system_atomics) reply->system_atomics = library->second.managed != 0 ? 2 : 1;
   library->second.kernels.push_back(request.kernel);
   found_.fill({});
   kernels_.emplace(request.kernel, std::move(kernel));

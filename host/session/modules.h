@@ -143,6 +143,7 @@ class Modules {
     std::set<std::string> direct;                 // names of direct kernels
     std::optional<std::set<std::string>> copied;  // MayBeCopied; nothing: not looked for yet
     image::Printing printing;
+    bool system_atomics = false;  // its code may have some
   };
   // Gives code to the driver. `at_once`: compiles it, too.
   CUresult LoadCode(const void* code, bool at_once, CUlibrary* library);

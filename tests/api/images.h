@@ -25,6 +25,8 @@ extern const Image kConditionPtx;
 extern const Image kCooperativePtx;
 extern const Image kTexturePtx;
 extern const Image kManagedPtx;
+extern const Image kManagedAtomicsPtx;
+extern const Image kSystemAtomicsPtx;
 
 // basic.cu for sm_90 (ELF) and compute_75 (PTX), one per nvcc --compress-mode.
 extern const Image kBasicFatbinNone;

@@ -63,6 +63,43 @@ API_TEST(ManagedTest, HostAndKernelsUseTheSameAddress) {
   }
 }
 
+API_TEST(ManagedTest, AtomicsOfHostAndKernelsAddUp) {
+  Module module(kSystemAtomicsPtx);
+  ManagedArray<unsigned> word(1);
+  word[0] = 0;
+  constexpr unsigned kBlocks = 16, kThreads = 128, kRounds = 50, kOfTheHost = 100000;
+  ASSERT_OK(
+      Launch(module.Function("add_for_host"), kBlocks, kThreads, nullptr, word.address(), kRounds));
+  for (unsigned i = 0; i < kOfTheHost; ++i) __atomic_fetch_add(&word[0], 1u, __ATOMIC_RELAXED);
+  ASSERT_OK(Drv().cuCtxSynchronize());
+  EXPECT_EQ(word[0], kBlocks * kThreads * kRounds + kOfTheHost);
+}
+
+constexpr unsigned long long kLateNanos = 50'000'000;
+
+// A program may not use managed memory then, but must not end with wrong sums if it does.
+API_TEST(ManagedTest, WithoutConcurrentAccessTheHostWaitsForAtomics) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) != 0)
+    GTEST_SKIP() << "host and kernels may use managed memory at the same time";
+  Module module(kSystemAtomicsPtx);
+  ManagedArray<unsigned> word(1);
+  word[0] = 0;
+  Stream stream;
+  ASSERT_OK(Launch(module.Function("add_late"), 1, 1, stream, kLateNanos, word.address()));
+  EXPECT_EQ(word[0], 1u);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  ASSERT_OK(Drv().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_OK(Launch(module.Function("add_late"), 1, 1, stream, kLateNanos, word.address()));
+  ASSERT_OK(Drv().cuStreamEndCapture(stream, &graph));
+  ASSERT_OK(Drv().cuGraphInstantiateWithFlags(&exec, graph, 0));
+  EXPECT_EQ(word[0], 1u);
+  ASSERT_OK(Drv().cuGraphLaunch(exec, stream));
+  EXPECT_EQ(word[0], 2u);
+  EXPECT_OK(Drv().cuGraphExecDestroy(exec));
+  EXPECT_OK(Drv().cuGraphDestroy(graph));
+}
+
 API_TEST(ManagedTest, CopiesAndFillsTakeIt) {
   ManagedArray<unsigned> managed(1000);
   DeviceBuffer buffer(4000);
@@ -523,6 +560,16 @@ API_TEST(ManagedVariableTest, HostAndKernelsUseTheSameVariables) {
   EXPECT_EQ(values[0], 9u);
   EXPECT_EQ(values[2], 30u);
   EXPECT_EQ(values[299], 9u);
+}
+
+API_TEST(ManagedVariableTest, WithoutConcurrentAccessTheHostWaitsForAtomics) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) != 0)
+    GTEST_SKIP() << "host and kernels may use managed memory at the same time";
+  Module module(kManagedAtomicsPtx);
+  unsigned* const counter = Values(module.Global("counter"));
+  EXPECT_EQ(*counter, 5u);
+  ASSERT_OK(Launch(module.Function("count_late"), 1, 1, nullptr, kLateNanos));
+  EXPECT_EQ(*counter, 6u);
 }
 
 API_TEST(ManagedVariableTest, LibrariesTellManagedFromOthers) {

@@ -152,8 +152,6 @@ def programs_of_samples(options):
         machine_code = [lib for lib in sample.libraries if lib in cuda_samples.MACHINE_CODE_LIBRARIES]
         if cpu and machine_code:
             program.doubt = "machine-code:" + ", ".join(machine_code)
-        elif not cpu and sample.concurrent_managed:
-            program.doubt = "concurrent-managed:atomics for the whole system"
         return program
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -177,20 +177,11 @@ class CheckoutTest(unittest.TestCase):
         (sample,) = cuda_samples.find_samples(self.root)
         self.assertTrue(sample.separable)
 
-    def test_managed_memory_that_host_and_kernels_change_at_once_is_known(self):
-        texts = {"both": "cudaMallocManaged(&p, 4); atomicAdd_system(p, 1);", "device": "atomicAdd_system(p, 1);",
-                 "managed": "cudaMallocManaged(&p, 4); atomicAdd(p, 1);"}
-        for name, text in texts.items():
-            (self.sample(name, f"add_executable({name} a.cu)", "a.cu") / "a.cu").write_text(text)
-        found = {s.name: s.concurrent_managed for s in cuda_samples.find_samples(self.root)}
-        self.assertEqual(found, {"both": True, "device": False, "managed": False})
-
     def test_a_failure_that_was_doubted_has_that_reason(self):
-        program = compat.Program("g", "n", doubt="concurrent-managed:why")
-        for run, reason in ((ran("sums differ", status=1), "concurrent-managed"), (ran("sums agree"), "")):
+        program = compat.Program("g", "n", doubt="machine-code:why")
+        for run, reason in ((ran("no kernel", status=1), "machine-code"), (ran("all is well"), "")):
             options = argparse.Namespace(expected={}, native=False, tolerance=0, logs=None, through=lambda _, run=run: run)
             self.assertEqual(compat.check(program, options).verdict.reason, reason)
-        self.assertNotIn("concurrent-managed", results.CANNOT)
 
     def test_groups_limit_the_folders(self):
         self.sample("a", "add_executable(a a.cu)", "a.cu")

@@ -48,7 +48,6 @@ class Sample:
     images: typing.List[typing.Tuple[str, str]]  # (source, file to make: .fatbin or .ptx)
     separable: bool = False  # device code of several units that must be linked
     openmp: bool = False
-    concurrent_managed: bool = False  # host and kernels change managed memory at the same time
     includes: typing.List[pathlib.Path] = dataclasses.field(default_factory=list)  # beside the checkout's own
     cuda_language: bool = False  # every source is CUDA C++, whatever its name says
     why_not: str = ""  # why it cannot be built anywhere like here; see report.REASONS
@@ -67,12 +66,6 @@ def _device_code_crosses_units(folder, sources):
     text = "".join((folder / source).read_text(errors="replace") for source in sources if source.endswith(".cu"))
     return bool(re.search(r"cudaStreamFireAndForget|cudaStreamTailLaunch|cudaStreamGraph\w+", text)) or bool(
         re.search(r"cdp[A-Z]", folder.name)) or bool(re.search(r"extern\s+__device__", text))
-
-
-def _shares_managed_words(folder, sources):
-    """True if kernels and host add to the same managed memory: atomics for the whole system are for nothing else there."""
-    text = "".join((folder / source).read_text(errors="replace") for source in sources)
-    return "cudaMallocManaged" in text and re.search(r"\batomic\w+_system\b", text) is not None
 
 
 def read_sample(folder):
@@ -123,7 +116,6 @@ def read_sample(folder):
             sample.why_not, sample.detail = "broken-checkout", "a source file is missing"
         else:
             sample.separable = _device_code_crosses_units(folder, sample.sources)
-            sample.concurrent_managed = _shares_managed_words(folder, sample.sources)
         samples.append(sample)
     return samples
 

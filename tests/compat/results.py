@@ -27,8 +27,6 @@ REASONS = {
     "unsupported": "calls what the library says it does not support",
     "instruction": "its kernels use what the device does not compile",
     "crash": "ended by a signal",
-    "concurrent-managed": "host and kernels change managed memory at the same time without asking whether they may "
-                          "(concurrentManagedAccess is 0 on a vGPU of a GPU)",
     "timeout": "took too long",
     "withheld": "runs natively, and says through Consort that the device lacks what it needs",
     "differs": "ended well but its results differ from the native ones",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/integration/api_unix.py CHANNEL [--device=cpu|nvidia] [--devices=N] [--shards=N] [gtest options]: the driver API suite
+"""tests/integration/api_unix.py CHANNEL [--device=cpu|nvidia] [--devices=N|FILE] [--shards=N] [gtest options]: the driver API suite
 (tests/api) over the guest library, a consortd of its own on a UNIX socket, and a device, the CPU's if none is named. No virtual machine.
 
 CHANNEL is rings or stream: what the guest library is told to use, and what every session must have used. Every

@@ -177,7 +177,7 @@ TEST(DriverOptionsTest, AListDescribesEachDevice) {
   const auto options = ParseOptions(R"(
       # two kinds
       name="Big; one" memory=8GiB uuid=00112233-4455-6677-8899-aabbccddeeff
-      speed=0.5 launch=5us copy=2GiB cores=2 count=2 # like each other
+      speed=0.5 launch=5us copy=2GiB cores=2 host_atomics=no count=2 # like each other
       name=Plain; memory=2MiB)",
                                     "64MiB,32MiB");
   ASSERT_TRUE(options.ok()) << options.status();
@@ -187,6 +187,7 @@ TEST(DriverOptionsTest, AListDescribesEachDevice) {
   ASSERT_TRUE(options->devices[0].uuid.has_value());
   EXPECT_EQ(options->devices[0].uuid->at(1), 0x11);
   EXPECT_EQ(options->devices[0].pace.speed, 1);
+  EXPECT_TRUE(options->devices[0].host_atomics);
   for (const int i : {1, 2}) {
     EXPECT_EQ(options->devices[i].name, "Consort CPU device");
     EXPECT_EQ(options->devices[i].memory, 32 * kMiB) << "CONSORT_CPU_MEMORY holds where none is";
@@ -194,6 +195,7 @@ TEST(DriverOptionsTest, AListDescribesEachDevice) {
     EXPECT_EQ(options->devices[i].pace.launch, 5 * kMicrosecond);
     EXPECT_EQ(options->devices[i].pace.copy_bytes_per_second, 2 * kGiB);
     EXPECT_EQ(options->devices[i].cores, 2u);
+    EXPECT_FALSE(options->devices[i].host_atomics);
     EXPECT_FALSE(options->devices[i].uuid.has_value());
   }
   EXPECT_EQ(options->devices[3].name, "Plain");
@@ -211,6 +213,7 @@ TEST(DriverOptionsTest, WhatAListMayNotSay) {
         "memory=",
         "cores=0",
         "cores=1025",
+        "host_atomics=maybe",
         "copy=0",
         "copy=1GB",
         "launch=5",

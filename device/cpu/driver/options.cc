@@ -105,6 +105,10 @@ bool ParseKey(std::string_view key, std::string_view value, DeviceOptions* devic
            device->pace.copy_bytes_per_second > 0;
   }
   if (key == "launch") return ParseDuration(value, kLaunchLatencyMax, &device->pace.launch);
+  if (key == "host_atomics") {
+    device->host_atomics = value == "yes";
+    return value == "yes" || value == "no";
+  }
   if (key == "count") {
     return ParseNumber(value, count, &rest) && rest.empty() && *count > 0 &&
            *count <= kDeviceCountMax;

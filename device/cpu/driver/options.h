@@ -22,6 +22,7 @@
 //   rate cores=2          CPUs that its kernels run on, which are its multiprocessors; default all
 //   copy=12GiB       bytes a second between host and device, each way; default as fast as it goes
 //   launch=5us       from when a stream gets to a kernel until it begins (ns, us, ms, s); default 0
+//   host_atomics=no  says that its atomics are none for the host's, as GPUs on PCIe do; default yes
 //   count=4          so many devices like this one; those after the first get UUIDs of their index
 // Pure; thread safe.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_OPTIONS_H_
@@ -46,6 +47,7 @@ struct DeviceOptions {
   std::optional<std::array<unsigned char, 16>> uuid;
   Bytes memory = kDeviceMemoryDefault;  // a multiple of kGranularity
   uint32_t cores = 0;                   // 0: all of this machine's
+  bool host_atomics = true;
   PaceOptions pace;
 };
 
