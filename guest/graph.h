@@ -128,6 +128,8 @@ struct GraphMemory {
   uint64_t context_id = 0;
   uint32_t references = 0;  // of nodes and steps; nodes of one graph may share it
   bool live = false;        // between the launch of its allocation and of its free
+  // A launch has used it, and it was not live at a trim since.
+  bool used = false;
 };
 
 // Adds a node after `dependencies`, which are nodes of the graph; an allocation may get the address

@@ -44,6 +44,24 @@ std::vector<bool> Ancestors(const Graph& graph, const std::vector<uint64_t>& dep
   return found;
 }
 
+struct MemorySums {
+  uint64_t used = 0;
+  uint64_t reserved = 0;
+};
+
+// Of one device's. graph_mutex held.
+MemorySums SumsOf(CUdevice device) {
+  Runtime* runtime = GetRuntime();
+  MemorySums sums;
+  for (const GraphMemory& memory : runtime->graph_memory) {
+    const Context* context = runtime->contexts.Find(memory.context_id);
+    if (context == nullptr || context->device != &runtime->devices[device]) continue;
+    sums.reserved += memory.bytes;
+    if (memory.used) sums.used += memory.bytes;
+  }
+  return sums;
+}
+
 // Whether every allocation of `address` by nodes of the graph is followed by its free, and the
 // frees are all among `done`.
 bool IsFreed(const Graph& graph, const std::vector<bool>& done, CUdeviceptr address) {
@@ -112,8 +130,10 @@ CUresult MarkMemory(const GraphExec& exec) {
   for (const GraphExec::Step& step : exec.steps) {
     const bool allocates = step.work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
     if (!allocates && step.work.type != CU_GRAPH_NODE_TYPE_MEM_FREE) continue;
-    if (GraphMemory* memory = FindMemory(step.work.address); memory != nullptr)
-      memory->live = allocates;
+    GraphMemory* memory = FindMemory(step.work.address);
+    if (memory == nullptr) continue;
+    memory->live = allocates;
+    memory->used = true;
   }
   return CUDA_SUCCESS;
 }
@@ -125,7 +145,7 @@ CUresult AllocateGraphMemory(const StreamRef& stream, uint64_t bytes, CUdevicept
   if (CUresult result = AllocateFromPool(pool, stream, bytes, address); result != CUDA_SUCCESS)
     return result;
   MutexLock lock(&runtime->graph_mutex);
-  runtime->graph_memory.push_back({*address, bytes, stream.context->id, 0, false});
+  runtime->graph_memory.push_back({*address, bytes, stream.context->id});
   return CUDA_SUCCESS;
 }
 
@@ -146,25 +166,20 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (device < 0 || device >= runtime->device_count) return CUDA_ERROR_INVALID_DEVICE;
   MutexLock lock(&runtime->graph_mutex);
-  uint64_t used = 0;
-  uint64_t reserved = 0;
-  for (const GraphMemory& memory : runtime->graph_memory) {
-    reserved += memory.bytes;
-    if (memory.live) used += memory.bytes;
-  }
+  const MemorySums sums = SumsOf(device);
   // The marks rise when they are asked for: what they are for is a hint of sizes.
-  runtime->graph_used_high = std::max(runtime->graph_used_high, used);
-  runtime->graph_reserved_high = std::max(runtime->graph_reserved_high, reserved);
+  runtime->graph_used_high = std::max(runtime->graph_used_high, sums.used);
+  runtime->graph_reserved_high = std::max(runtime->graph_reserved_high, sums.reserved);
   auto* out = static_cast<cuuint64_t*>(value);
   switch (attr) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-      *out = used;
+      *out = sums.used;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
       *out = runtime->graph_used_high;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
-      *out = reserved;
+      *out = sums.reserved;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
       *out = runtime->graph_reserved_high;
@@ -189,10 +204,18 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   return CUDA_SUCCESS;
 }
 
-// Graph memory goes with its last graph; nothing is kept beyond.
+// Memory goes with the last graph that has it, whose address it keeps until then: a trim is no more
+// than noted.
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
-  return device >= 0 && device < GetRuntime()->device_count ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_DEVICE;
+  Runtime* runtime = GetRuntime();
+  if (device < 0 || device >= runtime->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  MutexLock lock(&runtime->graph_mutex);
+  for (GraphMemory& memory : runtime->graph_memory) {
+    const Context* context = runtime->contexts.Find(memory.context_id);
+    if (context == nullptr || context->device != &runtime->devices[device]) continue;
+    memory.used = memory.live;
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace calls

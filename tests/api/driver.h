@@ -286,6 +286,8 @@ class Entry<CUresult (*)(Args...)> {
   X(cuMemPoolSetAccess)                                              \
   X(cuMemPoolGetAccess)                                              \
   X(cuDeviceGetDefaultMemPool)                                       \
+  X(cuDeviceGetGraphMemAttribute)                                    \
+  X(cuDeviceGraphMemTrim)                                            \
   X(cuDeviceGetMemPool)                                              \
   X(cuDeviceSetMemPool)                                              \
   X(cuMemGetDefaultMemPool)                                          \

@@ -497,6 +497,48 @@ API_TEST(GraphTest, AnAllocationBesideAFreeDoesNotShareItsAddress) {
   ASSERT_OK(Drv().cuStreamSynchronize(stream));
 }
 
+API_TEST(GraphTest, MemoryIsAGraphsFromItsLaunchToATrim) {
+  if (Attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == 0) {
+    GTEST_SKIP() << "the device says that it has no memory pools";
+  }
+  constexpr size_t kBytes = 64 << 20;
+  const auto used = [&] {
+    cuuint64_t bytes = 0;
+    EXPECT_OK(
+        Drv().cuDeviceGetGraphMemAttribute(device(), CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
+    return bytes;
+  };
+  Graph graph;
+  CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device()}};
+  params.bytesize = kBytes;
+  CUgraphNode allocated, freed;
+  ASSERT_OK(Drv().cuGraphAddMemAllocNode(&allocated, graph, nullptr, 0, &params));
+  ASSERT_OK(Drv().cuGraphAddMemFreeNode(&freed, graph, &allocated, 1, params.dptr));
+  Graph keeping;
+  CUDA_MEM_ALLOC_NODE_PARAMS kept = params;
+  ASSERT_OK(Drv().cuGraphAddMemAllocNode(&allocated, keeping, nullptr, 0, &kept));
+  Exec exec(graph);
+  Exec keeper(keeping);
+  Stream stream;
+  EXPECT_EQ(used(), 0u);
+  ASSERT_OK(Drv().cuGraphLaunch(exec, stream));
+  ASSERT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_EQ(used(), kBytes);
+  EXPECT_OK(Drv().cuDeviceGraphMemTrim(device()));
+  EXPECT_EQ(used(), 0u);
+  // What the program has not freed stays.
+  ASSERT_OK(Drv().cuGraphLaunch(keeper, stream));
+  ASSERT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_OK(Drv().cuDeviceGraphMemTrim(device()));
+  EXPECT_EQ(used(), kBytes);
+  EXPECT_OK(Drv().cuMemFree_v2(kept.dptr));
+  EXPECT_EQ(used(), kBytes);
+  EXPECT_OK(Drv().cuDeviceGraphMemTrim(device()));
+  EXPECT_EQ(used(), 0u);
+}
+
 // ---- Graphs made of nodes
 
 API_TEST(GraphTest, NodesRunInTheOrderOfTheirEdges) {
