@@ -3,13 +3,13 @@
 #include "device/image/image.h"
 
 #include <cstring>
-#include <fstream>
 #include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "device/image/image_test_support.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,13 +21,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 std::vector<std::byte> ReadImage(const std::string& name) {
-  const std::string path = std::string(CONSORT_IMAGE_TESTDATA) + "/" + name + ".fatbin";
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  return ReadTestImage(name + ".fatbin");
 }
 
 std::vector<std::byte> Bytes(std::string_view text) {

@@ -15,18 +15,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "device/image/image_test_support.h"
 
 namespace consort::image {
 namespace {
 
 constexpr uint64_t kAddress = 0x7F1200003000;
-
-std::string Text(const std::string& name) {
-  std::ifstream file(std::string(CONSORT_IMAGE_TESTDATA) + "/" + name);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_FALSE(text.empty()) << name;
-  return text;
-}
 
 // What ptxas says of the text; empty if it takes it.
 std::string Assemble(const std::string& text) {
@@ -70,7 +64,7 @@ std::string Placed(const std::string& body) {
 class OfNvcc : public testing::TestWithParam<const char*> {};
 
 TEST_P(OfNvcc, IsPlacedSoThatPtxasTakesIt) {
-  const std::string text = Text(GetParam());
+  const std::string text = ReadTestText(GetParam());
   ASSERT_TRUE(ManagedPtx::MayBeIn(text));
   const absl::StatusOr<ManagedPtx> ptx = ManagedPtx::Parse(text);
   ASSERT_TRUE(ptx.ok()) << ptx.status();

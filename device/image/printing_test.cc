@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
+
+#include "device/image/image_test_support.h"
 
 namespace consort::image {
 namespace {
@@ -19,16 +18,8 @@ std::vector<std::byte> Bytes(const std::string& text) {
   return {span.begin(), span.end()};
 }
 
-std::vector<std::byte> ReadImage(const std::string& name) {
-  std::ifstream file(std::string(CONSORT_IMAGE_TESTDATA) + "/" + name, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_FALSE(text.empty()) << name;
-  const auto span = std::as_bytes(std::span(text));
-  return {span.begin(), span.end()};
-}
-
 TEST(Printing, IsToldOfEachKernelOfMachineCode) {
-  const std::vector<std::byte> image = ReadImage("printing.fatbin");
+  const std::vector<std::byte> image = ReadTestImage("printing.fatbin");
   for (const uint32_t capability : {75u, 90u}) {
     const Printing printing = FindPrinting(image, {.capability = capability, .machine_code = true});
     EXPECT_FALSE(printing.all);
@@ -42,13 +33,13 @@ TEST(Printing, IsToldOfEachKernelOfMachineCode) {
 }
 
 TEST(Printing, IsToldOfPtxAsAWhole) {
-  EXPECT_TRUE(FindPrinting(ReadImage("printing_ptx.fatbin"), kHopper).May("Quiet"));
-  EXPECT_FALSE(FindPrinting(ReadImage("mode_none.fatbin"), kHopper).all);
-  EXPECT_TRUE(FindPrinting(ReadImage("printing.fatbin"), {.capability = 120}).all);
+  EXPECT_TRUE(FindPrinting(ReadTestImage("printing_ptx.fatbin"), kHopper).May("Quiet"));
+  EXPECT_FALSE(FindPrinting(ReadTestImage("mode_none.fatbin"), kHopper).all);
+  EXPECT_TRUE(FindPrinting(ReadTestImage("printing.fatbin"), {.capability = 120}).all);
 }
 
 TEST(Printing, OfKernelsThatLaunchOthersIsAnybodys) {
-  const Printing printing = FindPrinting(ReadImage("printing_launch.fatbin"), kHopper);
+  const Printing printing = FindPrinting(ReadTestImage("printing_launch.fatbin"), kHopper);
   EXPECT_TRUE(printing.May("Parent"));
   EXPECT_TRUE(printing.May("Child"));
 }
@@ -61,7 +52,7 @@ TEST(Printing, NeedsTheWholeName) {
 
 // Wherever an image is cut off or changed, nothing outside of it is read.
 TEST(Printing, SurvivesDamagedMachineCode) {
-  std::vector<std::byte> image = ReadImage("printing.fatbin");
+  std::vector<std::byte> image = ReadTestImage("printing.fatbin");
   const auto binaries = ParseFatBinaries(image);
   ASSERT_TRUE(binaries.ok()) << binaries.status();
   const FatEntry& entry = (*binaries)[0].entries[0];

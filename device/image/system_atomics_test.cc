@@ -3,21 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-#include <string>
 #include <vector>
+
+#include "device/image/image_test_support.h"
 
 namespace consort::image {
 namespace {
-
-std::vector<std::byte> ReadImage(const std::string& name) {
-  std::ifstream file(std::string(CONSORT_IMAGE_TESTDATA) + "/" + name, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_FALSE(text.empty()) << name;
-  const auto span = std::as_bytes(std::span(text));
-  return {span.begin(), span.end()};
-}
 
 TEST(SystemAtomics, AreInstructionsOfThatScope) {
   EXPECT_TRUE(MayHaveSystemAtomicsInPtx("{\n\tatom.global.sys.add.u32 %r1, [%rd1], 1;"));
@@ -34,17 +25,18 @@ TEST(SystemAtomics, AreInstructionsOfThatScope) {
 TEST(SystemAtomics, AreFoundInWhatADeviceLoads) {
   // sm_80 with its PTX, and PTX alone for 90.
   for (const uint32_t capability : {80u, 86u, 90u}) {
-    EXPECT_TRUE(MayHaveSystemAtomics(ReadImage("system_atomics.fatbin"), capability)) << capability;
-    EXPECT_FALSE(MayHaveSystemAtomics(ReadImage("device_atomics.fatbin"), capability))
+    EXPECT_TRUE(MayHaveSystemAtomics(ReadTestImage("system_atomics.fatbin"), capability))
+        << capability;
+    EXPECT_FALSE(MayHaveSystemAtomics(ReadTestImage("device_atomics.fatbin"), capability))
         << capability;
   }
-  EXPECT_FALSE(MayHaveSystemAtomics(ReadImage("system_atomics.fatbin"), 75));
-  EXPECT_FALSE(MayHaveSystemAtomics(ReadImage("system_atomics_machine_code.fatbin"), 90));
+  EXPECT_FALSE(MayHaveSystemAtomics(ReadTestImage("system_atomics.fatbin"), 75));
+  EXPECT_FALSE(MayHaveSystemAtomics(ReadTestImage("system_atomics_machine_code.fatbin"), 90));
 }
 
 TEST(SystemAtomics, AreNotInWhatIsNoImage) {
   EXPECT_FALSE(MayHaveSystemAtomics({}, 90));
-  std::vector<std::byte> image = ReadImage("system_atomics.fatbin");
+  std::vector<std::byte> image = ReadTestImage("system_atomics.fatbin");
   image.resize(image.size() / 2);
   EXPECT_FALSE(MayHaveSystemAtomics(image, 90));
 }

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
+
+#include "device/image/image_test_support.h"
 
 namespace consort::image {
 namespace {
@@ -107,9 +107,7 @@ TEST(Variables, AreObjectsOfMachineCode) {
 }
 
 TEST(Variables, OfFatBinariesAreConstantWhereAllEntriesSaySo) {
-  std::ifstream file(CONSORT_IMAGE_TESTDATA "/mode_size.fatbin", std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto variables = VariablesOf(std::as_bytes(std::span(text)));
+  const auto variables = VariablesOf(ReadTestImage("mode_size.fatbin"));
   ASSERT_TRUE(variables.ok()) << variables.status();
   ASSERT_TRUE(variables->contains("scale"));
   EXPECT_EQ(variables->at("scale"), (DeclaredVariable{16, true}));
