@@ -117,6 +117,11 @@ class ManagedPtxParser {
     // Of two at one place the first was made first.
     std::stable_sort(ptx_.edits_.begin(), ptx_.edits_.end(),
                      [](const Edit& a, const Edit& b) { return a.begin < b.begin; });
+    for (size_t i = 1; i < ptx_.edits_.size(); ++i) {
+      if (ptx_.edits_[i].begin < ptx_.edits_[i - 1].end) {
+        return absl::InvalidArgumentError("a statement with a managed variable in two ways");
+      }
+    }
     return absl::OkStatus();
   }
 

@@ -151,6 +151,7 @@ TEST(ManagedPtx, RefusesWhatItDoesNotUnderstand) {
       {a + ".func f() { add.s64 %d1, a, 8; }", "in add.s64"},
       {a + ".func f() { ld.global.u32 %r, [a+%r1]; }", "added to"},
       {a + ".func f() { ld.global.u32 %r, [a*2]; }", "not understood"},
+      {a + ".func f() { cvta.global.u64 %r, a[a]; }", "in two ways"},
       {a + ".func f() { ld.global.u32 %r, [a]", "without an end"},
       {a + ".func f() { cp.async [a], [a]; }", "two managed variables"},
       {a + ".global .u8 b[1] = {0xFF(a)};", "a part of"},
