@@ -26,6 +26,7 @@ bool Allocations::Add(Allocation allocation) {
     return false;
   allocation.buffer_id = next_buffer_id_++;
   ranges_.insert(ranges_.begin() + after, allocation);
+  if (IsManaged(allocation.kind)) managed_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -36,7 +37,7 @@ bool Allocations::Remove(uint64_t start, uint32_t kinds, Allocation* removed) {
   const Allocation& range = ranges_[after - 1];
   if (range.start != start || (kinds >> static_cast<uint32_t>(range.kind) & 1) == 0) return false;
   *removed = range;
-  ranges_.erase(ranges_.begin() + (after - 1));
+  Erase(after - 1);
   return true;
 }
 

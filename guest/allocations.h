@@ -4,6 +4,7 @@
 #ifndef CONSORT_GUEST_ALLOCATIONS_H_
 #define CONSORT_GUEST_ALLOCATIONS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -72,6 +73,8 @@ class Allocations {
   // Removes the range that starts at `start` if it is one of `kinds` (bits 1 << kind), into
   // `removed`.
   bool Remove(uint64_t start, uint32_t kinds, Allocation* removed);
+  // Whether there is managed memory; takes no lock.
+  bool any_managed() const { return managed_.load(std::memory_order_relaxed) != 0; }
   // The range that contains `address`.
   bool Find(uint64_t address, Allocation* found);
   // Whether `range`, or it and mappings that follow without a gap, reach from `address` to `bytes`.
@@ -94,7 +97,7 @@ class Allocations {
     for (size_t i = 0; i < ranges_.size(); ++i) {
       if (matches(ranges_[i])) {
         *removed = ranges_[i];
-        ranges_.erase(ranges_.begin() + i);
+        Erase(i);
         return true;
       }
     }
@@ -102,11 +105,17 @@ class Allocations {
   }
 
  private:
+  void Erase(size_t index) {
+    if (IsManaged(ranges_[index].kind)) managed_.fetch_sub(1, std::memory_order_relaxed);
+    ranges_.erase(ranges_.begin() + index);
+  }
   // Index of the first range that starts after `address`.
   size_t After(uint64_t address) const;
 
   Mutex mutex_;
   std::vector<Allocation> ranges_;  // sorted by start, disjoint
+  // Of them. A thread that launches knows of what it was given: by then it has been counted.
+  std::atomic<uint32_t> managed_{0};
   uint64_t next_buffer_id_ = 1;
 };
 

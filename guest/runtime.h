@@ -68,8 +68,8 @@ struct Runtime {
   std::vector<Capture*> captures;  // that have begun and not ended; owned
   uint64_t last_capture_id = 0;
   std::vector<GraphMemory> graph_memory;
-  uint64_t graph_used_high = 0;
-  uint64_t graph_reserved_high = 0;
+  uint64_t graph_used_high[kDevicesMax] = {};
+  uint64_t graph_reserved_high[kDevicesMax] = {};
 
   // Of all pools; so that a synchronisation need not look when there are none.
   std::atomic<uint64_t> pool_blocks{0};

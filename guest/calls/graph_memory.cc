@@ -168,21 +168,23 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   MutexLock lock(&runtime->graph_mutex);
   const MemorySums sums = SumsOf(device);
   // The marks rise when they are asked for: what they are for is a hint of sizes.
-  runtime->graph_used_high = std::max(runtime->graph_used_high, sums.used);
-  runtime->graph_reserved_high = std::max(runtime->graph_reserved_high, sums.reserved);
+  uint64_t* const used_high = &runtime->graph_used_high[device];
+  uint64_t* const reserved_high = &runtime->graph_reserved_high[device];
+  *used_high = std::max(*used_high, sums.used);
+  *reserved_high = std::max(*reserved_high, sums.reserved);
   auto* out = static_cast<cuuint64_t*>(value);
   switch (attr) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
       *out = sums.used;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-      *out = runtime->graph_used_high;
+      *out = *used_high;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
       *out = sums.reserved;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-      *out = runtime->graph_reserved_high;
+      *out = *reserved_high;
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -195,9 +197,9 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   if (device < 0 || device >= runtime->device_count) return CUDA_ERROR_INVALID_DEVICE;
   MutexLock lock(&runtime->graph_mutex);
   if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
-    runtime->graph_used_high = 0;
+    runtime->graph_used_high[device] = 0;
   } else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
-    runtime->graph_reserved_high = 0;
+    runtime->graph_reserved_high[device] = 0;
   } else {
     return CUDA_ERROR_INVALID_VALUE;
   }

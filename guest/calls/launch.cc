@@ -207,6 +207,7 @@ bool KeepsHostAway(const Device* device, const Kernel& kernel,
     return false;
   }
   if (kernel.system_atomics == SystemAtomics::kBesideManagedVariables) return true;
+  if (!GetRuntime()->allocations.any_managed()) return false;
   for (size_t at = 0; at + sizeof(uint64_t) <= parameters.size(); at += sizeof(uint64_t)) {
     uint64_t value = 0;
     memcpy(&value, parameters.data() + at, sizeof(value));
