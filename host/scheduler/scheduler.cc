@@ -250,9 +250,9 @@ Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin) 
   return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
 }
 
-void Scheduler::Ended(Interval interval, Nanos end, std::optional<Nanos> alone) {
+void Scheduler::Ended(Interval interval, Nanos end, const IntervalWork& work) {
   absl::MutexLock lock(&mutex_);
-  meter_.End(interval, end, alone);
+  meter_.End(interval, end, work);
 }
 
 void Scheduler::Poll(Id id, Nanos known_until, Nanos now) {

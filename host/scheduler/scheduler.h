@@ -118,8 +118,7 @@ class Scheduler {
   // Work of the application ran on the device from `begin`; with several streams there are several
   // such intervals at once.
   Interval Began(Id id, schedule::Phase phase, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
-  // `alone`: what it would have taken if no other application had had work, if that is known.
-  void Ended(Interval interval, Nanos end, std::optional<Nanos> alone = std::nullopt)
+  void Ended(Interval interval, Nanos end, const IntervalWork& work = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
   // it has batches in flight: nobody's time is settled beyond it. Gives turns to whom they are due.

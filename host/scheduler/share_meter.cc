@@ -30,12 +30,12 @@ ShareMeter::Interval ShareMeter::Begin(Owner owner, Nanos time) {
   return interval;
 }
 
-void ShareMeter::End(Interval interval, Nanos time, std::optional<Nanos> alone) {
+void ShareMeter::End(Interval interval, Nanos time, const IntervalWork& work) {
   const auto told = told_.find(interval);
   if (told == told_.end()) return;  // forgotten
   open_.erase({told->second.begin, interval});
   told->second.end = std::max(time, horizon_);
-  told->second.alone = alone;
+  told->second.work = work;
   ahead_.insert({*told->second.end, {interval, false}});
 }
 
@@ -49,7 +49,7 @@ void ShareMeter::MoveTo(Nanos time) {
       owner.solo.time += passed;
       owner.solo.work += passed / owner.running;
     }
-    alone_clock_ += solo ? passed / speeds_ : passed;
+    alone_clock_ += solo || with_room_ == 0 ? passed / speeds_ : passed;
   }
   horizon_ = time;
 }
@@ -82,18 +82,20 @@ ShareMeter::Solo ShareMeter::SoloAhead(const Told& told) const {
 
 void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
   double speed = owners_[told.owner].speed;
-  if (told.end.has_value() && told.alone.has_value()) {
+  const bool fills = told.end.has_value() ? told.work.fills : owners_[told.owner].fills;
+  if (told.end.has_value() && told.work.alone.has_value()) {
     const Solo solo = SoloAhead(told);
     const double beside = static_cast<double>(*told.end - horizon_) - solo.time;
     if (beside >= 1) {
-      const double alone = static_cast<double>(*told.alone) * owners_[told.owner].correction;
+      const double alone = static_cast<double>(*told.work.alone) * owners_[told.owner].correction;
       speed = SpeedOf(alone - solo.work, beside);
     }
   }
   OwnerState& owner = owners_[told.owner];
-  running_[interval] = {told.owner, speed, clock_, alone_clock_, horizon_, owner.solo};
+  running_[interval] = {told.owner, speed, fills, clock_, alone_clock_, horizon_, owner.solo};
   ++owner.running;
   speeds_ += speed;
+  if (!fills) ++with_room_;
 }
 
 void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, const Told& told) {
@@ -101,8 +103,9 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   OwnerState& owner = owners_[ended.owner];
   const double beside =
       static_cast<double>(horizon_ - ended.begin) - (owner.solo.time - ended.solo_from.time);
-  if (told.alone.has_value()) {
-    const auto alone = static_cast<double>(*told.alone);
+  owner.fills = told.work.fills;
+  if (told.work.alone.has_value()) {
+    const auto alone = static_cast<double>(*told.work.alone);
     const double work = owner.solo.work - ended.solo_from.work;
     if (beside >= 1) {
       const double seen = SpeedOf(alone * owner.correction - work, beside);
@@ -114,6 +117,7 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   }
   --owner.running;
   speeds_ -= ended.speed;
+  if (!ended.fills) --with_room_;
   running_.erase(running);
   if (running_.empty()) speeds_ = 0;  // of what rounding left
 }
@@ -163,6 +167,7 @@ void ShareMeter::Forget(Owner owner) {
   std::erase_if(running_, [&](const auto& running) {
     if (running.second.owner != owner) return false;
     speeds_ -= running.second.speed;
+    if (!running.second.fills) --with_room_;
     return true;
   });
   if (running_.empty()) speeds_ = 0;

@@ -7,7 +7,9 @@
 // beside the others, as part of how fast it goes on alone. So what an owner pays is what it got,
 // whatever its work waited for, and all charged time adds up to that in which anything ran. Each
 // charge says too how long that would have taken alone, by its own speed whatever the others' are:
-// more than it pays where work overlaps, less where it is in each other's way.
+// more than it pays where work overlaps, less where it is in each other's way. Where nothing runs
+// but what fills the device there is nothing to overlap, and both are the same by definition, so
+// that no estimate is in it.
 //
 // A speed follows from what the interval would have taken alone, less what it got done while no
 // other owner had any: so it is known at its end. Of one that is charged before, what the owner's
@@ -29,6 +31,15 @@
 
 namespace consort::host {
 
+// What is known of what ran in an interval, at its end.
+struct IntervalWork {
+  // How long it would have taken if nobody else had had work. Not known: it is taken to have gone
+  // on at full speed, or as others of its owner did.
+  std::optional<Nanos> alone;
+  // It leaves no room on the device for others' work.
+  bool fills = false;
+};
+
 class ShareMeter {
  public:
   using Owner = uint32_t;
@@ -43,9 +54,7 @@ class ShareMeter {
 
   // Times before the horizon count as the horizon: they were told too late.
   Interval Begin(Owner owner, Nanos time);
-  // `alone`: how long what ran in it would have taken if nobody else had had work. Not known: it is
-  // taken to have gone on at full speed, or as others of its owner did.
-  void End(Interval interval, Nanos time, std::optional<Nanos> alone = std::nullopt);
+  void End(Interval interval, Nanos time, const IntervalWork& work = {});
 
   // Moves the horizon to `horizon`, if that is later, and appends what each owner is charged. So
   // that speeds are known it stays at the beginning of what has no end yet, at most for `patience`.
@@ -59,7 +68,7 @@ class ShareMeter {
     Owner owner;
     Nanos begin;
     std::optional<Nanos> end;
-    std::optional<Nanos> alone;
+    IntervalWork work;
   };
   // Time in which only one owner's intervals ran, and what each of them got done in it: they are
   // taken to share the device evenly.
@@ -70,6 +79,7 @@ class ShareMeter {
   struct Running {
     Owner owner;
     double speed;
+    bool fills;
     double charged_to;  // of clock_
     double alone_to;    // of alone_clock_
     Nanos begin;
@@ -79,6 +89,7 @@ class ShareMeter {
     uint32_t running = 0;
     Solo solo;
     double speed = 1;       // beside others, of late
+    bool fills = false;     // likewise
     double correction = 1;  // what its work takes by itself, in parts of what End was told
   };
   struct Boundary {
@@ -99,10 +110,12 @@ class ShareMeter {
   Interval next_ = 1;
   Nanos horizon_ = 0;
   std::map<Owner, OwnerState> owners_;
-  double speeds_ = 0;  // of all that run
+  double speeds_ = 0;       // of all that run
+  uint32_t with_room_ = 0;  // of those that run, how many do not fill the device
   // What one interval of speed 1 that ran all the time would have been charged.
   double clock_ = 0;
-  // Likewise, of what it would have taken alone: time beside others, clock_ otherwise.
+  // Likewise, of what it would have taken alone: time beside others, clock_ where there are none or
+  // all fill the device.
   double alone_clock_ = 0;
 };
 

@@ -59,11 +59,11 @@ TEST(ShareMeter, WhatIsSlowedMoreByOthersPaysLess) {
   // Both run for 600; the first gets done in it what takes 600 alone, the other one 300.
   const auto full = meter.Begin(1, 0);
   const auto half = meter.Begin(2, 0);
-  meter.End(full, 600, 600);
-  meter.End(half, 600, 300);
+  meter.End(full, 600, {.alone = 600});
+  meter.End(half, 600, {.alone = 300});
   EXPECT_EQ(Advance(&meter, 600), (Sums{{1, 400}, {2, 200}}));
   // What runs alone pays for all of it, however slow.
-  meter.End(meter.Begin(2, 600), 1000, 100);
+  meter.End(meter.Begin(2, 600), 1000, {.alone = 100});
   EXPECT_EQ(Advance(&meter, 1000), (Sums{{2, 400}}));
 }
 
@@ -72,8 +72,8 @@ TEST(ShareMeter, WhatItDidByItselfSaysNothingOfItsSpeedBesideOthers) {
   // 800 by itself, then 100 done in 400 beside the other one.
   const auto first = meter.Begin(1, 0);
   const auto second = meter.Begin(2, 800);
-  meter.End(first, 1200, 900);
-  meter.End(second, 1200, 300);
+  meter.End(first, 1200, {.alone = 900});
+  meter.End(second, 1200, {.alone = 300});
   EXPECT_EQ(Advance(&meter, 1200), (Sums{{1, 800 + 100}, {2, 300}}));
 }
 
@@ -81,8 +81,8 @@ TEST(ShareMeter, StreamsOfOneOwnerShareWhatItGetsByItself) {
   ShareMeter meter;
   // Two at once for 400, each of which gets done what takes 200; then 25 each beside another for
   // 100.
-  for (int i = 0; i < 2; ++i) meter.End(meter.Begin(1, 0), 500, 225);
-  meter.End(meter.Begin(2, 400), 500, 50);
+  for (int i = 0; i < 2; ++i) meter.End(meter.Begin(1, 0), 500, {.alone = 225});
+  meter.End(meter.Begin(2, 400), 500, {.alone = 50});
   EXPECT_EQ(Advance(&meter, 500), (Sums{{1, 450}, {2, 50}}));
 }
 
@@ -90,10 +90,10 @@ TEST(ShareMeter, SpeedsOfLateHoldForWhatHasNotEnded) {
   ShareMeter meter;
   // Alone or beside others, the first does everything and the second a quarter of it.
   const Nanos ms = kMillisecond;
-  meter.End(meter.Begin(1, 0), 1000 * ms, 1000 * ms);
-  meter.End(meter.Begin(2, 0), 1000 * ms, 250 * ms);
+  meter.End(meter.Begin(1, 0), 1000 * ms, {.alone = 1000 * ms});
+  meter.End(meter.Begin(2, 0), 1000 * ms, {.alone = 250 * ms});
   Advance(&meter, 1000 * ms);
-  meter.End(meter.Begin(2, 1000 * ms), 3000 * ms, 2000 * ms);  // by itself: says nothing
+  meter.End(meter.Begin(2, 1000 * ms), 3000 * ms, {.alone = 2000 * ms});  // by itself: says nothing
   Advance(&meter, 3000 * ms);
   meter.Begin(1, 3000 * ms);
   meter.Begin(2, 3000 * ms);
@@ -109,8 +109,8 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   ShareMeter::Charges charges;
   meter.Advance(300, &charges, 1000);
   EXPECT_TRUE(charges.empty());
-  meter.End(first, 300, 150);
-  meter.End(second, 300, 75);
+  meter.End(first, 300, {.alone = 150});
+  meter.End(second, 300, {.alone = 75});
   meter.Advance(400, &charges, 1000);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
 }
@@ -122,7 +122,7 @@ TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
   meter.Advance(1500, &charges, 1000);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 500}}));
   charges.clear();
-  meter.End(interval, 1500, 400);
+  meter.End(interval, 1500, {.alone = 400});
   meter.Advance(1500, &charges, 1000);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 1000, 1000}}));
 }
@@ -130,8 +130,8 @@ TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
 TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
   ShareMeter meter;
   // They hinder each other little: 1.65 s of work a second.
-  meter.End(meter.Begin(1, 0), 690, 690);
-  meter.End(meter.Begin(2, 0), 690, 897 / 2);
+  meter.End(meter.Begin(1, 0), 690, {.alone = 690});
+  meter.End(meter.Begin(2, 0), 690, {.alone = 897 / 2});
   ShareMeter::Charges charges;
   meter.Advance(690, &charges);
   ASSERT_EQ(charges.size(), 2u);
@@ -144,11 +144,52 @@ TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
 TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
   ShareMeter meter;
   // 0.8 s of work a second: they pay for the whole second, and did a part of it.
-  meter.End(meter.Begin(1, 0), 1000, 400);
-  meter.End(meter.Begin(2, 0), 1000, 400);
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 400});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 400});
   ShareMeter::Charges charges;
   meter.Advance(1000, &charges);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
+}
+
+TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
+  ShareMeter meter;
+  // Estimates say 1.2 s of work a second, which cannot be.
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 800, .fills = true});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .fills = true});
+  ShareMeter::Charges charges;
+  meter.Advance(1000, &charges);
+  ASSERT_EQ(charges.size(), 2u);
+  EXPECT_NEAR(static_cast<double>(charges[0].time), 667, 1);
+  EXPECT_EQ(charges[0].alone, charges[0].time);
+  EXPECT_NEAR(static_cast<double>(charges[1].time), 333, 1);
+  EXPECT_EQ(charges[1].alone, charges[1].time);
+}
+
+TEST(ShareMeter, BesideWhatLeavesRoomWhatFillsTheDeviceGoesBySpeeds) {
+  ShareMeter meter;
+  // 1.2 s of work a second in the first 1000, when one of them leaves room.
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .fills = true});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 300});
+  // Of what has not ended, its owner's work of late tells; the one that left room is gone.
+  meter.End(meter.Begin(3, 1000), 1000 + 10 * kMillisecond,
+            {.alone = 6 * kMillisecond, .fills = true});
+  meter.Begin(1, 1000);
+  ShareMeter::Charges charges;
+  meter.Advance(1000, &charges);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 750, 900}, {2, 250, 300}}));
+  charges.clear();
+  meter.Advance(1000 + 10 * kMillisecond, &charges);
+  ASSERT_EQ(charges.size(), 2u);
+  EXPECT_EQ(charges[0].alone, charges[0].time);
+  EXPECT_EQ(charges[1].alone, charges[1].time);
+  // Its next one leaves room, so what runs beside it may get more done than there is time for.
+  charges.clear();
+  meter.Forget(2);
+  const Nanos now = 1000 + 10 * kMillisecond;
+  meter.End(meter.Begin(3, now), now + 1000, {.alone = 900});
+  meter.Advance(now + 1000, &charges);
+  ASSERT_EQ(charges.size(), 2u);
+  EXPECT_GT(charges[0].alone + charges[1].alone, 1200);
 }
 
 TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {
@@ -157,13 +198,13 @@ TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {
   // Alone what is said to take 1 ms takes 1.25 ms.
   Nanos now = 0;
   for (int i = 0; i < 200; ++i, now += 1250 * kMicrosecond) {
-    meter.End(meter.Begin(1, now), now + 1250 * kMicrosecond, kMillisecond);
+    meter.End(meter.Begin(1, now), now + 1250 * kMicrosecond, {.alone = kMillisecond});
     meter.Advance(now + 1250 * kMicrosecond, &charges);
   }
   charges.clear();
   // Beside another one it takes twice that, and the other one as long as its own.
-  meter.End(meter.Begin(1, now), now + 2500 * kMicrosecond, kMillisecond);
-  meter.End(meter.Begin(2, now), now + 2500 * kMicrosecond, 1250 * kMicrosecond);
+  meter.End(meter.Begin(1, now), now + 2500 * kMicrosecond, {.alone = kMillisecond});
+  meter.End(meter.Begin(2, now), now + 2500 * kMicrosecond, {.alone = 1250 * kMicrosecond});
   meter.Advance(now + 2500 * kMicrosecond, &charges);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), static_cast<double>(charges[1].time), 1e3);
@@ -182,7 +223,7 @@ TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {
 
 TEST(ShareMeter, TheSpeedOfWhatIsForgottenCountsNoMore) {
   ShareMeter meter;
-  meter.End(meter.Begin(1, 0), 100, 10);
+  meter.End(meter.Begin(1, 0), 100, {.alone = 10});
   meter.Begin(2, 0);
   meter.Forget(2);
   EXPECT_EQ(Advance(&meter, 100), (Sums{{1, 100}}));

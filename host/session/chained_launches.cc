@@ -113,7 +113,7 @@ bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, u
     launched = streams_.Use(header.value, stream_id, &stream) == CUDA_SUCCESS;
   }
   launched = launched && chains_->Launch(stream->driver) == CUDA_SUCCESS;
-  gate_.EndRequest(RequestCost::kKernel, 0, 0, 0);
+  gate_.EndRequest(RequestCost::kKernel, {});
   if (!launched) return false;
   account_.calls += length;
   chained_ += length;

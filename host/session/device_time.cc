@@ -84,7 +84,7 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
 void DeviceTime::EndLaunch(CUstream stream) {
   ++launches_;
   ++current_->launches;
-  alone_nanos_ = current_->AloneNanos(current_threads_);
+  launched_ = {current_->AloneNanos(current_threads_), current_threads_ >= resident_threads_};
   if (!taken_.has_value()) {
     nanos_ += current_->latest_nanos;
     return;

@@ -60,7 +60,9 @@ class DeviceTime {
     void LearnAlone(uint64_t threads, uint64_t nanos);
   };
 
-  explicit DeviceTime(const device::DriverTable& driver) : driver_(driver), events_(driver, 0) {}
+  // `resident_threads`: that the device runs at once.
+  DeviceTime(const device::DriverTable& driver, uint64_t resident_threads)
+      : driver_(driver), resident_threads_(resident_threads), events_(driver, 0) {}
   ~DeviceTime();
   DeviceTime(const DeviceTime&) = delete;
   DeviceTime& operator=(const DeviceTime&) = delete;
@@ -96,9 +98,12 @@ class DeviceTime {
 
   // How long the kernel of the latest launch runs, as far as known; 0: not at all.
   uint64_t latest_nanos() const { return current_ != nullptr ? current_->latest_nanos : 0; }
-  // How long the launch would run alone that was made since this was last asked; 0: not known, or
-  // there was none.
-  uint64_t TakeAloneNanos() { return std::exchange(alone_nanos_, 0); }
+  struct Launched {
+    uint64_t alone_nanos = 0;  // how long it would run alone; 0: not known
+    bool fills = false;        // it has at least as many threads as the device runs at once
+  };
+  // Of the launch that was made since this was last asked, if there was one.
+  Launched TakeLaunched() { return std::exchange(launched_, {}); }
 
   uint64_t launches() const { return launches_; }
   uint64_t nanos() const { return nanos_; }
@@ -123,12 +128,13 @@ class DeviceTime {
   void ReturnEvents(Sample* sample);
 
   const device::DriverTable& driver_;
+  const uint64_t resident_threads_;
   EventPool events_;  // with timing
   std::deque<Sample> in_flight_;
   std::shared_ptr<Kernel> current_;
   uint64_t current_threads_ = 0;
   std::optional<Sample> taken_;  // of the current kernel
-  uint64_t alone_nanos_ = 0;
+  Launched launched_;
   uint64_t launches_ = 0;
   uint64_t nanos_ = 0;
   uint32_t gaps_ = 0;       // measured

@@ -74,7 +74,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       poll_spin_(static_cast<PriorityLevel>(open.stream_priority) == PriorityLevel::kHigh
                      ? kPollSpinUrgent
                      : kPollSpin),
-      device_time_(driver_),
+      device_time_(driver_, device.resident_threads()),
       pending_(driver_, this) {}
 
 Session::~Session() = default;
@@ -501,8 +501,14 @@ void Session::EndDeviceWork() {
       timed_bytes_to_device_ += work_bytes_;
     if (gate_.measures() && in_work_ == RequestCost::kToHost) timed_bytes_to_host_ += work_bytes_;
   }
-  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone), estimate,
-                   static_cast<Nanos>(device_time_.TakeAloneNanos()), work_bytes_);
+  const DeviceTime::Launched launched = device_time_.TakeLaunched();
+  // Streams of a partition run on a part of the device: others have the rest, however much is
+  // asked.
+  gate_.EndRequest(std::exchange(in_work_, RequestCost::kNone),
+                   {.estimate = estimate,
+                    .alone = static_cast<Nanos>(launched.alone_nanos),
+                    .fills = launched.fills && partition_ == nullptr,
+                    .bytes = work_bytes_});
 }
 
 void Session::Wait() {

@@ -142,14 +142,15 @@ void WorkGate::BeforeWork(Stream* stream) {
   batch_->parts.push_back(std::move(part));
 }
 
-void WorkGate::Count(Nanos estimate, Nanos alone) {
+void WorkGate::Count(const RequestWork& work) {
   if (part_.has_value()) {
     Part& part = batch_->parts[*part_];
-    part.alone += alone;
-    part.alone_known &= alone != 0;
+    part.alone += work.alone;
+    part.alone_known &= work.alone != 0;
+    part.fills &= work.fills;
   }
   ++batch_->requests;
-  batch_->estimate += estimate == 0 ? kBatchTime : estimate;
+  batch_->estimate += work.estimate == 0 ? kBatchTime : work.estimate;
   if (batch_->requests >= requests_max_ || batch_->estimate >= kBatchTime) Close(MonotonicNow());
 }
 
@@ -193,6 +194,7 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     ClosePart(&part);
     if (part.end == nullptr) return;
     part.phase = PhaseOf(latest_);
+    part.fills = false;  // not known
     part.interval = scheduler_->Began(*id_, part.phase, now);
     part.began = now;
     batch.parts.push_back(std::move(part));
@@ -253,7 +255,8 @@ bool WorkGate::LookAt(Batch* batch) {
     if (!part.closed) continue;
     const Nanos end = std::max(time, part.not_before);
     const bool knows_alone = part.alone_known && part.alone != 0;
-    scheduler_->Ended(part.interval, end, knows_alone ? std::optional(part.alone) : std::nullopt);
+    scheduler_->Ended(part.interval, end,
+                      {knows_alone ? std::optional(part.alone) : std::nullopt, part.fills});
     part.ended = true;
     batch->took = std::max(batch->took, end - part.began);
     last_progress_ = std::max(last_progress_, time);

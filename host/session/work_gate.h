@@ -37,6 +37,14 @@
 
 namespace consort::host {
 
+// What is known of a request that has been carried out.
+struct RequestWork {
+  Nanos estimate = 0;  // of its device time; 0: nothing is known
+  Nanos alone = 0;     // likewise, if no other application had work
+  bool fills = false;  // it leaves no room on the device for others' work
+  uint64_t bytes = 0;  // copied between host and device
+};
+
 class WorkGate final : public WorkObserver {
  public:
   // All are borrowed for the gate's life.
@@ -63,17 +71,15 @@ class WorkGate final : public WorkObserver {
     return AdmitSlowly(cost);
   }
   // Around carrying one out: work put on streams in between belongs to the open batch.
-  // `estimate`: of its device time, 0 if nothing is known. `alone`: likewise, if no other
-  // application had work. `bytes`: copied between host and device.
   void BeginRequest(RequestCost cost) {
     in_request_ = cost != RequestCost::kNone;
     if (in_request_ && batch_.has_value()) phase_ = PhaseOf(cost);
     part_.reset();
   }
-  void EndRequest(RequestCost cost, Nanos estimate, Nanos alone, uint64_t bytes) {
+  void EndRequest(RequestCost cost, const RequestWork& work) {
     in_request_ = false;
-    if (cost != RequestCost::kNone && rate_->limited()) ChargeRate(cost, bytes);
-    if (cost != RequestCost::kNone && batch_.has_value()) Count(estimate, alone);
+    if (cost != RequestCost::kNone && rate_->limited()) ChargeRate(cost, work.bytes);
+    if (cost != RequestCost::kNone && batch_.has_value()) Count(work);
   }
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
@@ -116,6 +122,7 @@ class WorkGate final : public WorkObserver {
     Nanos began = 0;
     Nanos alone = 0;  // what all of it would take if no other application had work
     bool alone_known = true;
+    bool fills = true;    // all of it
     bool closed = false;  // nothing follows behind `end`
     bool ended = false;
   };
@@ -140,7 +147,7 @@ class WorkGate final : public WorkObserver {
     return in_flight_.empty() && !batch_.has_value() && !waiting_ && !last_ended_.has_value();
   }
   bool TurnActive(bool quiet, bool awaited);
-  void Count(Nanos estimate, Nanos alone);
+  void Count(const RequestWork& work);
   void Close(Nanos now);
   void TrackWhatIsBusy(Nanos now);
   // True: a batch has finished.

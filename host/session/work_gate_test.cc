@@ -40,7 +40,7 @@ class WorkGateTest : public ::testing::Test {
     ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(over_),
                                              1, CU_STREAM_WAIT_VALUE_GEQ),
               CUDA_SUCCESS);
-    gate_.EndRequest(RequestCost::kKernel, 1, 0, 0);
+    gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
   }
   void EndWork() {
     std::atomic_ref(*over_).store(1);

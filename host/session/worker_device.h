@@ -75,6 +75,12 @@ class WorkerDevice {
         10 * snapshot_.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
         snapshot_.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]);
   }
+  // Threads that it runs at once, where nothing but their number limits that.
+  uint64_t resident_threads() const {
+    return static_cast<uint64_t>(snapshot_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]) *
+           static_cast<uint64_t>(
+               snapshot_.attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR]);
+  }
   // What sessions share with each other.
   Exports& exports() const { return exports_; }
   // Whether the device with this UUID copies from this one's memory by itself; whether any does.
