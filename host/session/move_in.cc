@@ -40,7 +40,7 @@ bool Decode(const JournalEntry& entry, Request* request) {
 
 absl::Status Session::Arrive(MoveLink* link) {
   PeerMemory peer(driver_, device_.device());
-  ASSIGN_OR_RETURN(const std::unique_ptr<MoveSlots> slots, MoveSlots::Create(driver_));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MoveSlots> slots, MoveSlots::Create(device_));
   RETURN_IF_ERROR(PrepareArrival(link, slots.get(), &peer));
   SessionState state;
   SessionDescriptors descriptors;

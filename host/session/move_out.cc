@@ -115,7 +115,7 @@ absl::Status Session::AwaitOther() {
   }
   departure_->direct = prepared.direct != 0;
   ASSIGN_OR_RETURN(departure_->slots,
-                   MoveSlots::Create(driver_, std::move(departure_->slot_memory)));
+                   MoveSlots::Create(device_, std::move(departure_->slot_memory)));
   if (!departure_->direct) departure_->slots->Pin();
   return absl::OkStatus();
 }

@@ -20,10 +20,11 @@ constexpr Nanos kLookEvery = 50 * kMicrosecond;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MoveSlots>> MoveSlots::Create(const device::DriverTable& driver,
+absl::StatusOr<std::unique_ptr<MoveSlots>> MoveSlots::Create(const WorkerDevice& device,
                                                              UniqueFd memory) {
   ASSIGN_OR_RETURN(std::unique_ptr<SlotMemory> mapped, SlotMemory::Create(std::move(memory)));
-  std::unique_ptr<MoveSlots> slots(new MoveSlots(driver, std::move(mapped)));
+  std::unique_ptr<MoveSlots> slots(new MoveSlots(device, std::move(mapped)));
+  const device::DriverTable& driver = slots->driver_;
   CUresult result = driver.cuStreamCreateWithPriority(&slots->stream_, CU_STREAM_NON_BLOCKING, 0);
   for (size_t i = 0; i < kMoveSlots && result == CUDA_SUCCESS; ++i) {
     result = driver.cuEventCreate(&slots->events_[i], CU_EVENT_DISABLE_TIMING);
@@ -44,8 +45,8 @@ MoveSlots::~MoveSlots() {
 }
 
 void MoveSlots::Pin() {
-  const CUresult result = driver_.cuMemHostRegister_v2(memory_->begin(), SlotMemory::kBytes,
-                                                       CU_MEMHOSTREGISTER_PORTABLE);
+  const CUresult result =
+      device_.Register({memory_->begin(), SlotMemory::kBytes}, CU_MEMHOSTREGISTER_PORTABLE);
   registered_ = result == CUDA_SUCCESS;
   LOG_IF(WARNING, !registered_) << "moving through memory that is not pinned: "
                                 << device::ResultName(driver_, result);

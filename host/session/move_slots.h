@@ -15,11 +15,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
-#include "gen/device/driver_table.h"
 #include "host/limits.h"
 #include "host/session/move_link.h"
 #include "host/session/peer_memory.h"
 #include "host/session/slot_memory.h"
+#include "host/session/worker_device.h"
 #include "memmgr/address_window.h"
 
 namespace consort::host {
@@ -28,7 +28,7 @@ namespace consort::host {
 class MoveSlots {
  public:
   // Makes the memory, or maps `memory` of the other side.
-  static absl::StatusOr<std::unique_ptr<MoveSlots>> Create(const device::DriverTable& driver,
+  static absl::StatusOr<std::unique_ptr<MoveSlots>> Create(const WorkerDevice& device,
                                                            UniqueFd memory = UniqueFd());
   ~MoveSlots();
   MoveSlots(const MoveSlots&) = delete;
@@ -59,8 +59,8 @@ class MoveSlots {
     MovePiece piece;
     CUevent event = nullptr;
   };
-  MoveSlots(const device::DriverTable& driver, std::unique_ptr<SlotMemory> memory)
-      : driver_(driver), memory_(std::move(memory)) {}
+  MoveSlots(const WorkerDevice& device, std::unique_ptr<SlotMemory> memory)
+      : device_(device), driver_(device.driver()), memory_(std::move(memory)) {}
   std::byte* At(uint64_t slot) const { return memory_->At(slot); }
   absl::Status Take(const MovePiece& piece);
   absl::Status Fetch(const MoveDirect& piece, const PeerMemory& peer);
@@ -74,6 +74,7 @@ class MoveSlots {
   absl::Status CopyAway(const memmgr::AddressWindow::Piece& from, Bytes offset, Bytes bytes,
                         std::byte* to);
 
+  const WorkerDevice& device_;
   const device::DriverTable& driver_;
   const std::unique_ptr<SlotMemory> memory_;
   bool registered_ = false;

@@ -174,7 +174,7 @@ absl::Status Session::Open() {
         absl::StrCat("the device cannot take a session: ", device::ResultName(driver_, result)));
   } else if (open_.shared_host_bytes != 0) {
     auto shared =
-        SharedHost::Create(driver_, open_.window_base + device_bytes, open_.shared_host_bytes);
+        SharedHost::Create(device_, open_.window_base + device_bytes, open_.shared_host_bytes);
     status = shared.status();
     if (shared.ok()) shared_host_ = *std::move(shared);
     if (shared.ok() && vm_lender_.file() >= 0) shared_host_->LendBy(&vm_lender_);
@@ -243,8 +243,7 @@ void Session::UseChannel(HostChannel opened) {
       opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
   if (!memory.empty()) {
     // Copies to the device are then read straight from the ring.
-    const CUresult registered =
-        driver_.cuMemHostRegister_v2(memory.data(), memory.size(), CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult registered = device_.Register(memory, CU_MEMHOSTREGISTER_PORTABLE);
     if (registered == CUDA_SUCCESS) {
       registered_rings_ = memory;
     } else {

@@ -24,7 +24,7 @@ void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const device::DriverTable& driver,
+absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const WorkerDevice& device,
                                                                uint64_t base, Bytes bytes) {
   CHECK(base % kPageBytes == 0 && bytes % kPageBytes == 0);
   const void* mapped =
@@ -34,11 +34,15 @@ absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const device::Dri
     return absl::UnavailableError(absl::StrCat("reserving ", bytes, " bytes of addresses at ", "0x",
                                                absl::Hex(base), ": ", strerror(errno)));
   }
-  return std::unique_ptr<SharedHost>(new SharedHost(driver, base, bytes));
+  return std::unique_ptr<SharedHost>(new SharedHost(device, base, bytes));
 }
 
-SharedHost::SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes)
-    : driver_(driver), base_(base), bytes_(bytes), pages_(bytes / kPageBytes) {}
+SharedHost::SharedHost(const WorkerDevice& device, uint64_t base, Bytes bytes)
+    : device_(device),
+      driver_(device.driver()),
+      base_(base),
+      bytes_(bytes),
+      pages_(bytes / kPageBytes) {}
 
 SharedHost::~SharedHost() {
   for (const auto& [address, allocation] : allocations_) {
@@ -164,8 +168,8 @@ CUresult SharedHost::MapAndRegister(uint64_t address, Bytes bytes, int memory, B
     LOG(WARNING) << "mapping shared host memory: " << strerror(errno);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  CUresult result = driver_.cuMemHostRegister_v2(
-      Pointer(address), bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  CUresult result = device_.Register({reinterpret_cast<std::byte*>(address), bytes},
+                                     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
   if (result != CUDA_SUCCESS) return result;
   CUdeviceptr device_address = 0;
   result = driver_.cuMemHostGetDevicePointer_v2(&device_address, Pointer(address), 0);

@@ -19,9 +19,9 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
-#include "gen/device/driver_table.h"
 #include "gen/wire/requests.h"
 #include "host/session/vm_lender.h"
+#include "host/session/worker_device.h"
 #include "memmgr/range_allocator.h"
 
 namespace consort::host {
@@ -30,7 +30,7 @@ class SharedHost {
  public:
   // Keeps [base, base + bytes), multiples of the page size, free of anything else in this process.
   // kUnavailable: something is there.
-  static absl::StatusOr<std::unique_ptr<SharedHost>> Create(const device::DriverTable& driver,
+  static absl::StatusOr<std::unique_ptr<SharedHost>> Create(const WorkerDevice& device,
                                                             uint64_t base, Bytes bytes);
   ~SharedHost();
   SharedHost(const SharedHost&) = delete;
@@ -85,7 +85,7 @@ class SharedHost {
     uint64_t number = 0;
     bool lent = false;
   };
-  SharedHost(const device::DriverTable& driver, uint64_t base, Bytes bytes);
+  SharedHost(const WorkerDevice& device, uint64_t base, Bytes bytes);
   // The allocation that holds all of these bytes; null if none does.
   const Allocation* Holder(uint64_t address, Bytes bytes) const;
   // Whole pages of a file.
@@ -105,6 +105,7 @@ class SharedHost {
   CUresult MapAndRegister(uint64_t address, Bytes bytes, int memory, Bytes offset);
   void Unmap(uint64_t address, Bytes bytes);
 
+  const WorkerDevice& device_;
   const device::DriverTable& driver_;
   VmLender* lender_ = nullptr;
   const uint64_t base_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/populate.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
 
@@ -45,6 +46,13 @@ void DeviceHealth::Poison(CUresult result, const std::string& reason) {
 
 void DeviceHealth::Retire(const std::string& reason) {
   if (!retired_.exchange(true, std::memory_order_relaxed)) on_retired_(reason);
+}
+
+CUresult WorkerDevice::Register(std::span<std::byte> memory, unsigned int flags) const {
+  // The driver holds everybody's calls up while it gives memory its pages: 23 ms for 64 MiB on an
+  // H200, 4 where they are there.
+  if (registering_gives_pages_) Populate(memory.data(), memory.size());
+  return driver_.cuMemHostRegister_v2(memory.data(), memory.size(), flags);
 }
 
 absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::LoadedDriver& driver,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +90,9 @@ class WorkerDevice {
   // Bit N: this device reaches memory of the driver's device N; and atomics on that are atomic.
   uint64_t reaches() const { return reaches_; }
   uint64_t reaches_atomically() const { return reaches_atomically_; }
+  // Registers mapped host memory with the driver, as cuMemHostRegister does. What it takes besides
+  // keeps nobody else's calls waiting. Any thread that has the context.
+  CUresult Register(std::span<std::byte> memory, unsigned int flags) const;
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
@@ -97,7 +101,8 @@ class WorkerDevice {
       : driver_(driver.table),
         notes_(driver.notes),
         set_stream_output_(driver.set_stream_output),
-        set_managed_memory_(driver.set_managed_memory) {}
+        set_managed_memory_(driver.set_managed_memory),
+        registering_gives_pages_(!driver.cpu) {}
   absl::Status ReadSnapshot();
   void FindPeers(uint32_t device_count);
 
@@ -105,6 +110,7 @@ class WorkerDevice {
   const device::AllocationNotes notes_;
   device::SetStreamOutput* const set_stream_output_;
   device::SetManagedMemory* const set_managed_memory_;
+  const bool registering_gives_pages_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   wire::DeviceSnapshot snapshot_;
