@@ -44,6 +44,7 @@ struct WorkerMainOptions {
   std::string keep_memory = "off";
   std::string launch_chains = "off";
   std::string peer_access = "off";
+  std::string shared_code = "off";
   int verbosity = 0;
 };
 
@@ -58,6 +59,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"keep-memory", required_argument, nullptr, 'k'},
                                  {"launch-chains", required_argument, nullptr, 'l'},
                                  {"peer-access", required_argument, nullptr, 'r'},
+                                 {"shared-code", required_argument, nullptr, 'h'},
                                  {"admission", required_argument, nullptr, 'a'},
                                  {"swap-pinned", required_argument, nullptr, 'p'},
                                  {"swap-pageable", required_argument, nullptr, 'g'},
@@ -93,6 +95,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         break;
       case 'r':
         options->peer_access = optarg;
+        break;
+      case 'h':
+        options->shared_code = optarg;
         break;
       case 'a': {
         const auto order = admission::OrderByName(optarg);
@@ -200,6 +205,8 @@ int Run(const WorkerMainOptions& options) {
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
+  // Not seen on NVIDIA's driver yet.
+  if (AskedFor(options.shared_code, driver->cpu)) (*device)->ShareLibraries();
   // The CPU driver gains nothing.
   if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_chains_launches();
 

@@ -47,12 +47,14 @@ void Add(const std::string& name, const DeclaredVariable& declared, Variables* v
   if (is_new) return;
   found->second.bytes = std::max(found->second.bytes, declared.bytes);
   found->second.constant &= declared.constant;
+  found->second.managed |= declared.managed;
 }
 
 // A statement outside of braces: adds what it declares.
 void AddDeclared(std::string_view statement, Variables* variables) {
   bool in_memory = false;
   bool constant = false;
+  bool managed = false;
   Bytes element = 0;
   while (true) {
     const std::string_view word = TakeWord(&statement);
@@ -61,6 +63,11 @@ void AddDeclared(std::string_view statement, Variables* variables) {
     if (word == ".global" || word == ".const") {
       in_memory = true;
       constant = word == ".const";
+    } else if (word == ".attribute") {
+      // ".attribute(.managed)", and others to come.
+      const size_t close = statement.find(')');
+      managed = statement.substr(0, close).find(".managed") != std::string_view::npos;
+      statement.remove_prefix(std::min(close, statement.size() - 1) + 1);
     } else if (word == ".align" || word == ".v2" || word == ".v4") {
       if (word == ".align") TakeWord(&statement);
     } else if (word.front() == '.') {
@@ -77,7 +84,9 @@ void AddDeclared(std::string_view statement, Variables* variables) {
         bytes *= std::strtoull(count.c_str(), nullptr, 0);
         statement.remove_prefix(close + 1);
       }
-      Add(std::string(word), {std::max<Bytes>(bytes, 1), constant}, variables);
+      Add(std::string(word),
+          {.bytes = std::max<Bytes>(bytes, 1), .constant = constant, .managed = managed},
+          variables);
       // ".global .u32 a, b;"
       if (statement.empty() || statement.front() != ',') return;
       statement.remove_prefix(1);

@@ -27,6 +27,7 @@ struct DeclaredVariable {
   Bytes bytes = 1;        // at least, as far as declarations tell plainly
   bool constant = false;  // everywhere in constant memory, which kernels cannot write
   bool alone = false;     // nothing else is in its image: no code either, which could name it
+  bool managed = false;   // declared so in PTX
   bool operator==(const DeclaredVariable&) const = default;
 };
 using Variables = std::map<std::string, DeclaredVariable>;  // by name

@@ -23,6 +23,7 @@ constexpr char kPtx[] = R"(
 .global .align 4 .u32 launches = 100; .global .f64 last_sum;
 .extern .global .u32 elsewhere;
 .weak .global .align 16 .v4 .f32 wide;
+.visible .global .attribute(.managed) .align 4 .u32 both;
 /* .global .u32 also_comment; */
 .global .u32 one, two[3];
 .global .align 8 .u64 to[2] = {generic(one), generic(two)};
@@ -40,10 +41,11 @@ constexpr char kPtx[] = R"(
 )";
 
 TEST(Variables, ArePtxDeclarationsOfGlobalAndConstantMemory) {
-  const Variables expected = {
-      {"polynomial", {16, true}}, {"table", {4096, true}}, {"launches", {4, false}},
-      {"last_sum", {8, false}},   {"wide", {4, false}},    {"one", {4, false}},
-      {"two", {12, false}},       {"to", {16, false}},     {"$str", {6, false}}};
+  const Variables expected = {{"polynomial", {16, true}}, {"table", {4096, true}},
+                              {"launches", {4, false}},   {"last_sum", {8, false}},
+                              {"wide", {4, false}},       {"one", {4, false}},
+                              {"two", {12, false}},       {"to", {16, false}},
+                              {"$str", {6, false}},       {"both", {.bytes = 4, .managed = true}}};
   EXPECT_EQ(VariablesOfPtx(kPtx), expected);
   std::vector<std::byte> image(sizeof(kPtx));
   std::memcpy(image.data(), kPtx, sizeof(kPtx));

@@ -43,6 +43,7 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   options.keep_memory = options_.pool.has_value() ? "off" : options_.keep_memory;
   options.launch_chains = options_.launch_chains;
   options.peer_access = options_.peer_access;
+  options.shared_code = options_.shared_code;
   options.scheduler = settings_.policy();
   options.verbosity = options_.verbosity;
   return options;

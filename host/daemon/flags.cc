@@ -307,6 +307,10 @@ void AddMemory(CLI::App* app, Said* said) {
                 "whether a program's vGPUs reach each other's memory,\n"
                 "where the driver can (default auto: on)",
                 OnOffAuto(&options->peer_access));
+  group.Checked("--shared-code", "on|off|auto",
+                "whether a device has code that several programs use\n"
+                "loaded once (default auto: on for the CPU device)",
+                OnOffAuto(&options->shared_code));
 }
 
 void AddPool(CLI::App* app, Said* said) {

@@ -86,6 +86,9 @@ struct DaemonOptions {
   std::string launch_chains = "auto";
   // Whether vGPUs reach each other's memory, where the driver can: on, off, or auto, which is on.
   std::string peer_access = "auto";
+  // Whether programs with the same code have it loaded once: on, off, or auto, which is on for the
+  // CPU driver.
+  std::string shared_code = "auto";
   std::string tenants_path;   // that need not be there
   std::string trace_folder;   // of the schedulers' traces
   bool traces_first = false;  // recorded from the start on, without a bound

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
       absl::StrCat("--keep-memory=", options.keep_memory),
       absl::StrCat("--launch-chains=", options.launch_chains),
       absl::StrCat("--peer-access=", options.peer_access),
+      absl::StrCat("--shared-code=", options.shared_code),
       absl::StrCat("--verbose=", options.verbosity)};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -34,6 +34,7 @@ struct WorkerOptions {
   std::string keep_memory = "off";    // on, off or auto
   std::string launch_chains = "off";  // likewise
   std::string peer_access = "off";    // likewise
+  std::string shared_code = "off";    // likewise
   int verbosity = 0;
 };
 

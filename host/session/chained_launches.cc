@@ -34,6 +34,7 @@ const Kernel* Session::ChainableKernel(const wire::LaunchRequest& request) {
   const Kernel* const kernel = modules_.FindKernel(request.kernel);
   if (kernel == nullptr || kernel->prints || !request.attributes.empty() || !HasShape(request) ||
       request.params.size() < kernel->parameter_bytes ||
+      request.shared_bytes > kernel->dynamic_shared_max ||
       request.params.size() > kChainedArgumentBytesMax ||
       DeviceTime::SamplesNextOfChain(*kernel->time) || !chains_->Takes(kernel->handle)) {
     return nullptr;

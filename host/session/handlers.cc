@@ -243,7 +243,7 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       NoteResult(shared_host_->Free(item.value), "HostFree");
       return;
     case PendingItem::Kind::kLibraryUnload:
-      NoteResult(driver_.cuLibraryUnload(reinterpret_cast<CUlibrary>(item.value)), "LibraryUnload");
+      modules_.Unload(item.value);
       return;
     case PendingItem::Kind::kArrayDestroy:
       --frees_pending_;
@@ -430,9 +430,7 @@ void Session::DestroyContext(uint32_t context) {
   }
   streams_.DestroyContext(context);
   if (chains_ != nullptr) chains_->Clear();
-  for (const CUlibrary library : modules_.RemoveContext(context)) {
-    NoteResult(driver_.cuLibraryUnload(library), "ContextDestroy");
-  }
+  modules_.RemoveContext(context);
   for (const uint64_t copy :
        copies_.Remove([this](uint64_t library) { return !modules_.HasLibrary(library); })) {
     NoteResult(window_->Free(copy), "ContextDestroy");
@@ -496,6 +494,7 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   // The driver reads this much from the buffer.
   if (request.params.size() < kernel->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (request.shared_bytes > kernel->dynamic_shared_max) return CUDA_ERROR_INVALID_VALUE;
   CUlaunchAttribute attributes[kAttributesMax];
   CUlaunchConfig config = {};
   CUresult result = ReadAttributes(request.attributes, attributes, &config.numAttrs);
@@ -734,12 +733,12 @@ CUresult Session::LibraryLoad(const wire::FrameHeader& header,
 CUresult Session::LibraryUnload(const wire::FrameHeader&,
                                 const wire::LibraryUnloadRequest& request) {
   const uint64_t managed = modules_.ManagedOf(request.library);
-  CUlibrary library = nullptr;
-  CUresult result = modules_.Remove(request.library, &library);
+  uint64_t removed = 0;
+  CUresult result = modules_.Remove(request.library, &removed);
   if (result != CUDA_SUCCESS) return result;
   journal_.Drop({ObjectKind::kLibrary, request.library});
   if (chains_ != nullptr) chains_->Clear();
-  result = AfterAllWork(PendingItem::Kind::kLibraryUnload, reinterpret_cast<uint64_t>(library));
+  result = AfterAllWork(PendingItem::Kind::kLibraryUnload, removed);
   for (const uint64_t copy :
        copies_.Remove([&](uint64_t gone) { return gone == request.library; })) {
     if (result != CUDA_SUCCESS) return result;

@@ -84,9 +84,7 @@ class DriverImage {
 
 }  // namespace
 
-Modules::~Modules() {
-  for (const auto& [id, library] : libraries_) driver_.cuLibraryUnload(library.handle);
-}
+Modules::~Modules() = default;
 
 bool Modules::AddImageData(const wire::ImageDataRequest& request) {
   auto it = images_.find(request.image);
@@ -121,26 +119,58 @@ CUresult Modules::TakeImage(uint64_t id, std::vector<std::byte>* data) {
   return CUDA_SUCCESS;
 }
 
-CUresult Modules::LoadCode(const void* code, bool at_once, CUlibrary* library) {
+CUresult Modules::LoadCode(const void* code, CUlibrary* library) {
   CUresult result =
       driver_.cuLibraryLoadData(library, code, jit_options_->options(), jit_options_->values(),
                                 jit_options_->count(), nullptr, nullptr, 0);
   // The driver compiles when the library's module is first asked for; and only then it writes the
   // logs, into memory that must be there still.
-  if (result == CUDA_SUCCESS && (at_once || jit_options_->has_logs())) {
+  if (result == CUDA_SUCCESS && jit_options_->has_logs()) {
     CUmodule module = nullptr;
     result = driver_.cuLibraryGetModule(&module, *library);
-    if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(*library);
+    if (result != CUDA_SUCCESS) driver_.cuLibraryUnload(std::exchange(*library, nullptr));
   }
   return result;
+}
+
+CUresult Modules::LoadImage(std::span<const std::byte> image, LoadedLibrary* library) {
+  absl::StatusOr<DriverImage> checked = DriverImage::Check(image);
+  if (!checked.ok()) {
+    VLOG(1) << "module image of " << image.size() << " bytes refused: " << checked.status();
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  return LoadCode(checked->get(), &library->handle);
+}
+
+CUresult Modules::LoadPlaced(std::span<const std::byte> image, ManagedVariables* managed,
+                             LoadedLibrary* library) {
+  const std::optional<std::string> placed = managed->PlaceIn(image, capability_);
+  if (!placed.has_value()) return CUDA_ERROR_NOT_FOUND;
+  CUmodule module = nullptr;
+  CUresult result = LoadCode(placed->c_str(), &library->handle);
+  if (result == CUDA_SUCCESS) result = driver_.cuLibraryGetModule(&module, library->handle);
+  if (result == CUDA_SUCCESS) return result;
+  LOG(WARNING) << "managed variables stay the driver's, which does not take them as placed: "
+               << device::ResultName(driver_, result);
+  managed->Drop();
+  if (library->handle != nullptr) {
+    driver_.cuLibraryUnload(std::exchange(library->handle, nullptr));
+  }
+  return result;
+}
+
+void Modules::Describe(std::span<const std::byte> image, bool reach, LoadedLibrary* library) const {
+  if (reach) library->direct = DirectKernels(image);
+  library->printing = image::FindPrinting(
+      image, {.capability = capability_, .machine_code = true, .prefer_portable = false});
+  library->system_atomics = image::MayHaveSystemAtomics(image, capability_);
 }
 
 CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequest& request,
                        ManagedVariables* managed, wire::LibraryLoadReply* reply) {
   std::vector<std::byte> image;
   if (const CUresult taken = TakeImage(request.image, &image); taken != CUDA_SUCCESS) return taken;
-  absl::StatusOr<DriverImage> checked = DriverImage::Check(image);
-  if (!checked.ok()) {
+  if (const auto checked = DriverImage::Check(image); !checked.ok()) {
     VLOG(1) << "module image of " << image.size() << " bytes refused: " << checked.status();
     return CUDA_ERROR_INVALID_IMAGE;
   }
@@ -152,33 +182,71 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
   Library library;
   library.context = context;
   const Nanos began = MonotonicNow();
-  const std::optional<std::string> placed = managed->PlaceIn(image, capability_);
-  CUresult result = CUDA_ERROR_NOT_FOUND;
-  if (placed.has_value()) {
-    result = LoadCode(placed->c_str(), true, &library.handle);
-    if (result != CUDA_SUCCESS) {
-      LOG(WARNING) << "managed variables stay the driver's, which does not take them as placed: "
-                   << device::ResultName(driver_, result);
-      managed->Drop();
-    }
+  CUresult result = CUDA_SUCCESS;
+  if (shared_ != nullptr && jit_options_->count() == 0) {
+    const auto load = [&](LoadedLibrary* loaded) {
+      const CUresult code = LoadImage(loaded->image(), loaded);
+      if (code == CUDA_SUCCESS) Describe(loaded->image(), reach, loaded);
+      return code;
+    };
+    library.loaded = shared_->Share(driver_, image, load, &result);
   }
-  if (result == CUDA_SUCCESS) {
-    library.managed_places = managed->TakePlaces();
-  } else {
-    result = LoadCode(checked->get(), request.at_once != 0, &library.handle);
+  if (result == CUDA_SUCCESS && library.loaded == nullptr) {
+    library.loaded = std::make_shared<LoadedLibrary>(driver_);
+    result = LoadPlaced(image, managed, library.loaded.get());
+    if (result == CUDA_SUCCESS) {
+      library.managed_places = managed->TakePlaces();
+    } else {
+      result = LoadImage(image, library.loaded.get());
+    }
+    if (result == CUDA_SUCCESS) Describe(image, reach, library.loaded.get());
+  }
+  if (result == CUDA_SUCCESS && request.at_once != 0) {
+    CUmodule module = nullptr;
+    result = driver_.cuLibraryGetModule(&module, library.loaded->handle);
   }
   reply->wall_milliseconds =
       static_cast<float>(MonotonicNow() - began) / static_cast<float>(kMillisecond);
   reply->info_log = jit_options_->info_log();
   reply->error_log = jit_options_->error_log();
-  if (result == CUDA_SUCCESS && reach) library.direct = DirectKernels(image);
   if (result != CUDA_SUCCESS) return result;
-  library.printing = image::FindPrinting(
-      image, {.capability = capability_, .machine_code = true, .prefer_portable = false});
-  library.system_atomics = image::MayHaveSystemAtomics(image, capability_);
   library.image = kept_->Keep(image);
   libraries_.emplace(request.library, std::move(library));
   return result;
+}
+
+CUresult Modules::MakeOwn(Library* library) {
+  if (!library->loaded->shared()) return CUDA_SUCCESS;
+  auto own = std::make_shared<LoadedLibrary>(driver_);
+  jit_options_ = std::make_unique<JitOptions>(std::span<const std::byte>());
+  CUresult result = LoadImage(library->loaded->image(), own.get());
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUkernel> handles;
+  for (const uint64_t id : library->kernels) {
+    const Kernel& kernel = kernels_.at(id);
+    const char* name = nullptr;
+    CUkernel handle = nullptr;
+    result = driver_.cuKernelGetName(&name, kernel.handle);
+    if (result == CUDA_SUCCESS) result = driver_.cuLibraryGetKernel(&handle, own->handle, name);
+    const auto shared_memory = kernel.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    if (result == CUDA_SUCCESS && shared_memory >= 0) {
+      result = driver_.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                            shared_memory, handle, device_);
+    }
+    if (result != CUDA_SUCCESS) return result;
+    handles.push_back(handle);
+  }
+  own->direct = library->loaded->direct;
+  own->printing = library->loaded->printing;
+  own->system_atomics = library->loaded->system_atomics;
+  for (size_t i = 0; i < handles.size(); ++i) {
+    Kernel& kernel = kernels_.at(library->kernels[i]);
+    kernel.handle = handles[i];
+    kernel.attributes.clear();
+    kernel.dynamic_shared_max = UINT32_MAX;
+  }
+  library->before = std::exchange(library->loaded, std::move(own));
+  return CUDA_SUCCESS;
 }
 
 void Modules::Forget(const Library& library) {
@@ -188,27 +256,25 @@ void Modules::Forget(const Library& library) {
   for (const uint64_t global : library.globals) globals_.erase(global);
 }
 
-CUresult Modules::Remove(uint64_t id, CUlibrary* library) {
+CUresult Modules::Remove(uint64_t id, uint64_t* removed) {
   const auto it = libraries_.find(id);
   if (it == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
-  *library = it->second.handle;
+  *removed = next_removed_++;
+  removed_[*removed] = {it->second.loaded, it->second.before};
   Forget(it->second);
   libraries_.erase(it);
   return CUDA_SUCCESS;
 }
 
-std::vector<CUlibrary> Modules::RemoveContext(uint32_t context) {
-  std::vector<CUlibrary> removed;
+void Modules::RemoveContext(uint32_t context) {
   for (auto it = libraries_.begin(); it != libraries_.end();) {
     if (it->second.context == context) {
-      removed.push_back(it->second.handle);
       Forget(it->second);
       libraries_.erase(it++);
     } else {
       ++it;
     }
   }
-  return removed;
 }
 
 void Modules::SetManaged(uint64_t id, uint64_t address, Bytes bytes) {
@@ -223,33 +289,33 @@ uint64_t Modules::ManagedOf(uint64_t id) const {
   return found == libraries_.end() ? 0 : found->second.managed;
 }
 
-std::span<const std::byte> Modules::ReadAttributes(CUkernel kernel) {
-  attributes_.assign(CU_FUNC_ATTRIBUTE_MAX, std::numeric_limits<int32_t>::min());
+LoadedLibrary::Attributes Modules::ReadAttributes(CUkernel kernel) const {
+  LoadedLibrary::Attributes attributes(CU_FUNC_ATTRIBUTE_MAX, std::numeric_limits<int32_t>::min());
   for (int attribute = 0; attribute < CU_FUNC_ATTRIBUTE_MAX; ++attribute) {
     int value = 0;
     if (driver_.cuKernelGetAttribute(&value, static_cast<CUfunction_attribute>(attribute), kernel,
                                      device_) == CUDA_SUCCESS) {
-      attributes_[static_cast<size_t>(attribute)] = value;
+      attributes[static_cast<size_t>(attribute)] = value;
     }
   }
-  return std::as_bytes(std::span(attributes_));
+  return attributes;
 }
 
 CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelGetReply* reply) {
   const auto library = libraries_.find(request.library);
   if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  LoadedLibrary& loaded = *library->second.loaded;
   const std::optional<std::string> name = NameText(request.name);
   if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
   if (kernels_.contains(request.kernel)) return CUDA_ERROR_INVALID_HANDLE;
   if (kernels_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
   Kernel kernel;
-  const CUresult result =
-      driver_.cuLibraryGetKernel(&kernel.handle, library->second.handle, name->c_str());
+  const CUresult result = driver_.cuLibraryGetKernel(&kernel.handle, loaded.handle, name->c_str());
   if (result != CUDA_SUCCESS) return result;
   kernel.library = request.library;
-  kernel.prints = library->second.printing.May(*name);
+  kernel.prints = loaded.printing.May(*name);
   any_prints_ |= kernel.prints;
-  kernel.direct = library->second.direct.contains(*name);
+  kernel.direct = loaded.direct.contains(*name);
   kernel.time = std::make_shared<DeviceTime::Kernel>();
   layout_.clear();
   size_t offset = 0;
@@ -262,10 +328,17 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
     layout_.push_back(static_cast<uint32_t>(bytes));
     kernel.parameter_bytes = std::max<uint64_t>(kernel.parameter_bytes, offset + bytes);
   }
-  reply->attributes = ReadAttributes(kernel.handle);
+  const auto read = [&] { return ReadAttributes(kernel.handle); };
+  attributes_ = loaded.shared() ? loaded.FirstAttributes(kernel.handle, read) : read();
+  if (loaded.shared()) {
+    kernel.attributes = attributes_;
+    kernel.dynamic_shared_max = static_cast<uint32_t>(
+        std::max(0, attributes_[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]));
+  }
+  reply->attributes = std::as_bytes(std::span(attributes_));
   reply->layout = std::as_bytes(std::span(layout_));
   reply->prints = kernel.prints ? 1 : 0;
-  if (library->second.system_atomics) reply->system_atomics = library->second.managed != 0 ? 2 : 1;
+  if (loaded.system_atomics) reply->system_atomics = library->second.managed != 0 ? 2 : 1;
   library->second.kernels.push_back(request.kernel);
   found_.fill({});
   kernels_.emplace(request.kernel, std::move(kernel));
@@ -277,11 +350,12 @@ CUresult Modules::GetKernelNames(const wire::KernelNamesRequest& request,
   const auto library = libraries_.find(request.library);
   if (library == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
   unsigned int count = 0;
-  CUresult result = driver_.cuLibraryGetKernelCount(&count, library->second.handle);
+  CUresult result = driver_.cuLibraryGetKernelCount(&count, library->second.loaded->handle);
   if (result != CUDA_SUCCESS) return result;
   std::vector<CUkernel> kernels(count);
   if (count != 0) {
-    result = driver_.cuLibraryEnumerateKernels(kernels.data(), count, library->second.handle);
+    result =
+        driver_.cuLibraryEnumerateKernels(kernels.data(), count, library->second.loaded->handle);
     if (result != CUDA_SUCCESS) return result;
   }
   names_.clear();
@@ -300,7 +374,7 @@ CUresult Modules::GetKernelNames(const wire::KernelNamesRequest& request,
   return CUDA_SUCCESS;
 }
 
-CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, Variable* variable) const {
+CUresult Modules::GetGlobal(const wire::GlobalGetRequest& request, Variable* variable) {
   if (!libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
   const std::optional<std::string> name = NameText(request.name);
   if (!name.has_value()) return CUDA_ERROR_NOT_FOUND;
@@ -325,24 +399,24 @@ bool Modules::MayBeCopied(const Variable& variable) {
     const absl::StatusOr<image::Variables> declared = image::VariablesOf(*image);
     if (!declared.ok()) return false;
     for (const auto& [name, one] : *declared) {
-      if (one.constant || one.alone) library.copied->insert(name);
+      if ((one.constant || one.alone) && !one.managed) library.copied->insert(name);
     }
   }
   return library.copied->contains(variable.name);
 }
 
-CUresult Modules::FindVariable(uint64_t library, const std::string& name,
-                               Variable* variable) const {
+CUresult Modules::FindVariable(uint64_t library, const std::string& name, Variable* variable) {
   const auto found = libraries_.find(library);
   if (found == libraries_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult own = MakeOwn(&found->second); own != CUDA_SUCCESS) return own;
   CUdeviceptr address = 0;
   size_t bytes = 0;
   const auto placed = found->second.managed_places.find(name);
   if (placed != found->second.managed_places.end()) {
     address = placed->second.address;
     bytes = placed->second.bytes;
-  } else if (const CUresult result =
-                 driver_.cuLibraryGetGlobal(&address, &bytes, found->second.handle, name.c_str());
+  } else if (const CUresult result = driver_.cuLibraryGetGlobal(
+                 &address, &bytes, found->second.loaded->handle, name.c_str());
              result != CUDA_SUCCESS) {
     return result;
   }
@@ -365,14 +439,16 @@ absl::StatusOr<std::vector<Modules::KeptLibrary>> Modules::KeptLibraries() const
   return kept;
 }
 
-absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() const {
+absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() {
   std::vector<Variable> variables;
   ASSIGN_OR_RETURN(const std::vector<KeptLibrary> libraries, KeptLibraries());
   for (const KeptLibrary& library : libraries) {
+    if (libraries_.at(library.library).loaded->shared()) continue;  // has no state
     const auto image = ReadKeptImage(kept_->fd(), library.image);
     if (!image.has_value()) return absl::FailedPreconditionError("a module's image is lost");
     ASSIGN_OR_RETURN(const image::Variables declared, image::VariablesOf(*image));
     for (const auto& [name, one] : declared) {
+      if (one.managed) continue;
       Variable variable;
       const CUresult result = FindVariable(library.library, name, &variable);
       if (result == CUDA_SUCCESS) {
@@ -402,12 +478,28 @@ void Modules::AddImage(uint64_t id, std::vector<std::byte> data) {
 
 CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,
                                wire::FunctionSetAttributeReply* reply) {
-  const Kernel* kernel = FindKernel(request.kernel);
-  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = driver_.cuKernelSetAttribute(
-      static_cast<CUfunction_attribute>(request.attribute), request.value, kernel->handle, device_);
-  if (result == CUDA_SUCCESS) reply->attributes = ReadAttributes(kernel->handle);
-  return result;
+  const auto found = kernels_.find(request.kernel);
+  if (found == kernels_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  Kernel& kernel = found->second;
+  Library& library = libraries_.at(kernel.library);
+  const auto attribute = static_cast<CUfunction_attribute>(request.attribute);
+  if (library.loaded->shared() && attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+    const CUresult result =
+        library.loaded->AllowDynamicShared(kernel.handle, device_, request.value);
+    if (result != CUDA_SUCCESS) return result;
+    kernel.attributes[static_cast<size_t>(attribute)] = request.value;
+    kernel.dynamic_shared_max = static_cast<uint32_t>(request.value);
+    attributes_ = kernel.attributes;
+  } else {
+    CUresult result = MakeOwn(&library);
+    if (result == CUDA_SUCCESS) {
+      result = driver_.cuKernelSetAttribute(attribute, request.value, kernel.handle, device_);
+    }
+    if (result != CUDA_SUCCESS) return result;
+    attributes_ = ReadAttributes(kernel.handle);
+  }
+  reply->attributes = std::as_bytes(std::span(attributes_));
+  return CUDA_SUCCESS;
 }
 
 const Kernel* Modules::Look(uint64_t id) const {

@@ -52,7 +52,7 @@ struct PendingItem {
     kRunHostFunction,   // the stream has come to host function `value`
     kMemFree,           // of the address `value`
     kHostFree,          // likewise
-    kLibraryUnload,     // of the driver's library `value`
+    kLibraryUnload,     // of what was removed as `value` (modules.h)
     kArrayDestroy,      // of the driver's array `value`
     kTextureDestroy,    // of the driver's object `value`
     kSurfaceDestroy,    // likewise

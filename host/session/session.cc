@@ -64,7 +64,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       residency_(std::make_unique<Residency>(memory_client_.get())),
       textures_(driver_),
       staging_(driver_),
-      modules_(driver_, device.device(), device.capability(), &images_),
+      modules_(driver_, device.device(), device.capability(), device.shared_libraries(), &images_),
       links_(driver_),
       graphs_(driver_, device.context()),
       streams_(driver_, &events_, static_cast<PriorityLevel>(open.stream_priority),

@@ -290,7 +290,6 @@ void LoadLibrary(SessionPeer* peer, const std::string& more,
   wire::LibraryLoadRequest load;
   load.library = GuestId(kLibraryKind, 1);
   load.image = 5;
-  load.error_log_bytes = 1024;
   wire::LibraryLoadReply loaded;
   ASSERT_EQ(peer->Ask(load, &loaded, 0), CUDA_SUCCESS);
   wire::KernelGetRequest get;

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "device/driver/driver_loader.h"
 #include "host/session/exports.h"
+#include "host/session/loaded_library.h"
 #include "host/session/shared_output.h"
 #include "vmsock/wire/handshake.h"
 
@@ -84,6 +85,9 @@ class WorkerDevice {
   }
   // What sessions share with each other.
   Exports& exports() const { return exports_; }
+  // Likewise, of what the driver has loaded; null: nothing. Set before there are sessions.
+  SharedLibraries* shared_libraries() const { return shared_libraries_.get(); }
+  void ShareLibraries() { shared_libraries_ = std::make_unique<SharedLibraries>(); }
   // Whether the device with this UUID copies from this one's memory by itself; whether any does.
   bool ReachedBy(const uint8_t (&uuid)[16]) const;
   bool reached() const { return !reached_by_.empty(); }
@@ -119,6 +123,7 @@ class WorkerDevice {
   uint64_t reaches_atomically_ = 0;
   std::unique_ptr<SharedOutput> shared_output_;
   mutable Exports exports_;  // thread safe, and no property of the device
+  std::unique_ptr<SharedLibraries> shared_libraries_;
 };
 
 }  // namespace consort::host

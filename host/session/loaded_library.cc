@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/loaded_library.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "device/image/variables.h"
+
+namespace consort::host {
+namespace {
+
+// Whether a variable is nothing that a program could write and read: texts that a compiler has
+// made, and the objects without members by which C++ libraries choose among overloads, of one byte
+// each.
+bool HasNoState(const std::string& name, const image::DeclaredVariable& declared) {
+  if (name.starts_with('$') || name.starts_with("__unnamed_")) return true;
+  if (declared.bytes != 1) return false;
+  // In namespaces cuda::std, thrust and cub. Itanium C++ ABI, nested names.
+  for (const std::string_view space : {"4cuda3std", "6thrust", "3cub"}) {
+    if (name.find(space) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool HasNoState(std::span<const std::byte> image) {
+  const absl::StatusOr<image::Variables> declared = image::VariablesOf(image);
+  if (!declared.ok()) return false;
+  return std::all_of(declared->begin(), declared->end(),
+                     [](const auto& one) { return HasNoState(one.first, one.second); });
+}
+
+LoadedLibrary::~LoadedLibrary() {
+  if (handle != nullptr) driver_.cuLibraryUnload(handle);
+}
+
+LoadedLibrary::Attributes LoadedLibrary::FirstAttributes(CUkernel kernel,
+                                                         const std::function<Attributes()>& read) {
+  absl::MutexLock lock(&mutex_);
+  const auto known = first_attributes_.find(kernel);
+  if (known != first_attributes_.end()) return known->second;
+  return first_attributes_.emplace(kernel, read()).first->second;
+}
+
+CUresult LoadedLibrary::AllowDynamicShared(CUkernel kernel, CUdevice device, int32_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  const auto allowed = dynamic_shared_.find(kernel);
+  if (allowed != dynamic_shared_.end() && bytes >= 0 && bytes <= allowed->second) {
+    return CUDA_SUCCESS;
+  }
+  const CUresult result = driver_.cuKernelSetAttribute(
+      CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, kernel, device);
+  if (result == CUDA_SUCCESS) dynamic_shared_[kernel] = bytes;
+  return result;
+}
+
+std::shared_ptr<LoadedLibrary> SharedLibraries::Find(size_t hash,
+                                                     std::span<const std::byte> image) {
+  const auto [begin, end] = libraries_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    std::shared_ptr<LoadedLibrary> found = it->second.lock();
+    if (found != nullptr && std::ranges::equal(found->image(), image)) return found;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<LoadedLibrary> SharedLibraries::Share(
+    const device::DriverTable& driver, std::span<const std::byte> image,
+    const std::function<CUresult(LoadedLibrary*)>& load, CUresult* result) {
+  const size_t hash =
+      absl::HashOf(std::string_view(reinterpret_cast<const char*>(image.data()), image.size()));
+  std::shared_ptr<LoadedLibrary> library;
+  {
+    absl::MutexLock lock(&mutex_);
+    library = Find(hash, image);
+  }
+  *result = CUDA_SUCCESS;
+  if (library == nullptr) {
+    if (!HasNoState(image)) return nullptr;
+    auto added =
+        std::make_shared<LoadedLibrary>(driver, std::vector<std::byte>(image.begin(), image.end()));
+    absl::MutexLock lock(&mutex_);
+    library = Find(hash, image);
+    if (library == nullptr) {
+      std::erase_if(libraries_, [](const auto& one) { return one.second.expired(); });
+      libraries_.emplace(hash, added);
+      library = std::move(added);
+    }
+  }
+  absl::MutexLock lock(&library->loading_);
+  if (library->handle == nullptr) *result = load(library.get());
+  if (*result == CUDA_SUCCESS) return library;
+  library->handle = nullptr;
+  return nullptr;
+}
+
+}  // namespace consort::host
