@@ -3,7 +3,7 @@
 // image is the same and has no state, once for all sessions of a worker.
 //
 //   Modules of session A ─┐
-//   Modules of session B ─┴─ SharedLibraries::Share(image) ──▶ LoadedLibrary ──▶ the driver's library
+//   Modules of session B ─┴─ SharedLibraries::Share(image) ──▶ LoadedLibrary ──▶ the driver's
 //
 // Loading code takes device memory, and it keeps everybody's calls waiting until the device has
 // done all that it was given (docs/PERFORMANCE.md): so who comes second neither waits nor takes
