@@ -16,6 +16,21 @@ namespace {
 constexpr Bytes kPage = 4 * kKiB;
 constexpr Bytes kBytes = 5 * kMiB + kPage;
 
+TEST(MapLargePages, IsAlignedZeroAndOfItsSize) {
+  for (const Bytes bytes : {2 * kMiB, 6 * kMiB}) {
+    for (std::byte* (*const map)(Bytes) : {MapAligned, MapLargePages}) {
+      std::byte* const memory = map(bytes);
+      ASSERT_NE(memory, nullptr);
+      EXPECT_EQ(reinterpret_cast<uint64_t>(memory) % (2 * kMiB), 0u);
+      EXPECT_EQ(memory[0], std::byte{0});
+      memory[bytes - 1] = std::byte{1};
+      EXPECT_EQ(munmap(memory, bytes), 0);
+    }
+  }
+}
+
+TEST(MapLargePages, MoreThanAddressesIsNone) { EXPECT_EQ(MapLargePages(Bytes{1} << 50), nullptr); }
+
 class PopulateTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -15,21 +15,10 @@
 namespace consort::memmgr {
 namespace {
 
-// Registered rather than allocated: in large pages, which take a fraction of the time to make.
-constexpr Bytes kLargePageBytes = 2 * kMiB;
-
+// Registered rather than allocated: in large pages.
 std::byte* MakePinned(const device::DriverTable& driver, Bytes bytes) {
-  const Bytes mapped = bytes + kLargePageBytes;
-  void* const map =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<std::byte*>(map);
-  std::byte* const memory =
-      reinterpret_cast<std::byte*>(AlignUp(reinterpret_cast<uint64_t>(map), kLargePageBytes));
-  if (memory != begin) munmap(begin, static_cast<size_t>(memory - begin));
-  munmap(memory + bytes, static_cast<size_t>(begin + mapped - (memory + bytes)));
-  // Only a wish; without it everything works, slower.
-  (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  std::byte* const memory = MapLargePages(bytes);
+  if (memory == nullptr) return nullptr;
   // Before the driver does so while it registers, which keeps everybody else's calls waiting: 23 ms
   // for 64 MiB on an H200, 4 where pages are there.
   Populate(memory, bytes);

@@ -75,13 +75,12 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
 
   const bool contiguous = IsContiguous(request.dst_pitch, request.width, request.rows);
-  const bool pinned = !registered_rings_.empty() && !replaying_;
   const std::byte* source = request.data.data();
   if (contiguous && bytes <= kPageableBytesMax) {
     // A frame in pinned memory would have to be kept, and would hold up the ring behind a long
     // kernel.
     std::byte pageable[kPageableBytesMax];
-    if (pinned) {
+    if (!registered_rings_.empty() && !replaying_) {
       std::memcpy(pageable, source, bytes);
       copied_bytes_ += bytes;
       source = pageable;
@@ -90,6 +89,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   }
 
   PendingItem item;
+  const bool pinned = !replaying_ && RegistersRings();
   if (pinned) {
     item.kind = PendingItem::Kind::kReleaseFrame;
     item.frame = *frame_;

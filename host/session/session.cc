@@ -63,7 +63,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
       memory_client_(broker->Join(TermsOf(open))),
       residency_(std::make_unique<Residency>(memory_client_.get())),
       textures_(driver_),
-      staging_(driver_),
+      staging_(device_),
       modules_(driver_, device.device(), device.capability(), device.shared_libraries(), &images_),
       links_(driver_),
       graphs_(driver_, device.context()),
@@ -239,25 +239,30 @@ bool Session::ComesThroughConduit() const { return GetText(open_.channel) == kVh
 
 void Session::UseChannel(HostChannel opened) {
   rings_ = !opened.shared_memory.empty();
-  const std::span<std::byte> memory =
-      opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
-  if (!memory.empty()) {
-    // Copies to the device are then read straight from the ring.
-    const CUresult registered = device_.Register(memory, CU_MEMHOSTREGISTER_PORTABLE);
-    if (registered == CUDA_SUCCESS) {
-      registered_rings_ = memory;
-    } else {
-      LOG(WARNING) << "rings not registered (" << device::ResultName(driver_, registered)
-                   << "): copies take one more step";
-    }
-  }
-  ConduitChannel* const conduit = registered_rings_.empty() ? nullptr : opened.conduit;
+  ring_memory_ = opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
+  ConduitChannel* const conduit =
+      opened.conduit != nullptr && RegistersRings() ? opened.conduit : nullptr;
   static_assert(kConduitBulkBytes >= Staging::kBytes);
   if (conduit != nullptr) staging_.Use(conduit->bulk_memory());
   outbox_ = std::make_unique<Outbox>(opened.channel.get(), &staging_, conduit);
   absl::MutexLock lock(&channel_mutex_);
   channel_ = std::move(opened.channel);
   if (stop_) channel_->Close();
+}
+
+bool Session::RegistersRings() {
+  if (!registered_rings_.empty()) return true;
+  // Once: what did not work will not.
+  const std::span<std::byte> memory = std::exchange(ring_memory_, {});
+  if (memory.empty()) return false;
+  const CUresult registered = device_.Register(memory, CU_MEMHOSTREGISTER_PORTABLE);
+  if (registered == CUDA_SUCCESS) {
+    registered_rings_ = memory;
+  } else {
+    LOG(WARNING) << "rings not registered (" << device::ResultName(driver_, registered)
+                 << "): copies take one more step";
+  }
+  return registered == CUDA_SUCCESS;
 }
 
 void Session::Loop() {

@@ -254,6 +254,9 @@ class Session final : private Handlers, private PendingSink {
                               const CopyToVariable& copy);
   CUresult Replay(const JournalEntry& entry);
   void UseChannel(HostChannel opened);
+  // Whether frames are pinned memory from now on. With rings at the first copy that can use it:
+  // most programs never make one, and pinned memory is missed by everybody else on the host.
+  bool RegistersRings();
 
   // --- Outliving the worker. keep.cc
   absl::Status BeginKeeping();
@@ -638,6 +641,7 @@ class Session final : private Handlers, private PendingSink {
   std::atomic<bool> departs_{false};
   uint64_t leaves_asked_ = 0;  // the guest, to say its last: so many times
   std::optional<Departure> departure_;
+  std::span<std::byte> ring_memory_;       // that may be registered yet
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
   ControlSocket* peers_by_ = nullptr;      // null: it has no peers

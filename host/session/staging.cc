@@ -2,53 +2,46 @@
 #include "host/session/staging.h"
 
 #include "base/log.h"
+#include "host/session/worker_device.h"
 
 namespace consort::host {
 
 Staging::~Staging() {
-  if (owned_) driver_.cuMemFreeHost(memory_);
-}
-
-CUresult Staging::Make() {
-  void* memory = nullptr;
-  const CUresult result = driver_.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE);
-  if (result != CUDA_SUCCESS) return result;
-  owned_ = true;
-  Divide(static_cast<std::byte*>(memory));
-  return CUDA_SUCCESS;
+  for (const Pieces* pieces : {&large_, &small_}) {
+    if (pieces->owned) device_.FreePinned(pieces->memory, pieces->count * pieces->bytes);
+  }
 }
 
 void Staging::Use(std::span<std::byte> memory) {
-  CHECK(memory_ == nullptr);
+  CHECK(large_.memory == nullptr && small_.memory == nullptr);
   CHECK_GE(memory.size(), kBytes);
-  Divide(memory.data());
+  Divide(memory.data(), &large_);
+  Divide(memory.data() + large_.count * large_.bytes, &small_);
 }
 
-void Staging::Divide(std::byte* memory) {
-  constexpr Bytes kLarge = kStagingPieces * kStagingPieceBytes;
-  memory_ = memory;
-  for (uint32_t i = kStagingPieces; i-- > 0;) large_.push_back(memory_ + i * kStagingPieceBytes);
-  for (uint32_t i = kStagingSmallPieces; i-- > 0;) {
-    small_.push_back(memory_ + kLarge + i * kStagingSmallPieceBytes);
-  }
+void Staging::Divide(std::byte* memory, Pieces* pieces) {
+  pieces->memory = memory;
+  for (uint32_t i = pieces->count; i-- > 0;) pieces->free.push_back(memory + i * pieces->bytes);
 }
 
 CUresult Staging::Take(Bytes bytes, Piece* piece) {
   CHECK_LE(bytes, kStagingPieceBytes);
-  if (memory_ == nullptr) {
-    const CUresult made = Make();
+  Pieces& pieces = bytes <= kStagingSmallPieceBytes ? small_ : large_;
+  if (pieces.memory == nullptr) {
+    std::byte* memory = nullptr;
+    const CUresult made = device_.MakePinned(pieces.count * pieces.bytes, &memory);
     if (made != CUDA_SUCCESS) return made;
+    pieces.owned = true;
+    Divide(memory, &pieces);
   }
-  const bool is_small = bytes <= kStagingSmallPieceBytes;
-  std::vector<std::byte*>& free = is_small ? small_ : large_;
-  CHECK(!free.empty());
-  *piece = {free.back(), is_small ? kStagingSmallPieceBytes : kStagingPieceBytes};
-  free.pop_back();
+  CHECK(!pieces.free.empty());
+  *piece = {pieces.free.back(), pieces.bytes};
+  pieces.free.pop_back();
   return CUDA_SUCCESS;
 }
 
 void Staging::Return(const Piece& piece) {
-  (piece.bytes == kStagingSmallPieceBytes ? small_ : large_).push_back(piece.memory);
+  (piece.bytes == kStagingSmallPieceBytes ? small_ : large_).free.push_back(piece.memory);
 }
 
 }  // namespace consort::host

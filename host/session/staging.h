@@ -2,9 +2,9 @@
 // host/session/staging.h: pinned pieces of host memory through which copies go that have no better
 // way.
 //
-// Two sizes, so that many small copies can be in flight. Made at first use, or part of a channel's
-// memory. Owned by the session loop; calls need the worker's context. Bounds: kStaging... in
-// host/limits.h.
+// Two sizes, so that many small copies can be in flight. Those of a size are made at the first use
+// of one, or all are part of a channel's memory. Owned by the session loop; calls need the worker's
+// context. Bounds: kStaging... in host/limits.h.
 #ifndef CONSORT_HOST_SESSION_STAGING_H_
 #define CONSORT_HOST_SESSION_STAGING_H_
 
@@ -18,6 +18,8 @@
 
 namespace consort::host {
 
+class WorkerDevice;
+
 class Staging {
  public:
   struct Piece {
@@ -25,7 +27,7 @@ class Staging {
     Bytes bytes = 0;  // kStagingPieceBytes or kStagingSmallPieceBytes
   };
 
-  explicit Staging(const device::DriverTable& driver) : driver_(driver) {}
+  explicit Staging(const WorkerDevice& device) : device_(device) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -38,23 +40,28 @@ class Staging {
   void Use(std::span<std::byte> memory);
   // Whether Take of `bytes` finds a piece.
   bool Has(Bytes bytes) const {
-    if (memory_ == nullptr) return true;
-    return !(bytes <= kStagingSmallPieceBytes ? small_ : large_).empty();
+    const Pieces& pieces = bytes <= kStagingSmallPieceBytes ? small_ : large_;
+    return pieces.memory == nullptr || !pieces.free.empty();
   }
-  // A piece of at least `bytes`, at most kStagingPieceBytes; Has said so, or the memory is not made
-  // yet, in which case the driver's error may come back.
+  // A piece of at least `bytes`, at most kStagingPieceBytes; Has said so, or there are none of that
+  // size yet, in which case the driver's error may come back.
   CUresult Take(Bytes bytes, Piece* piece);
   void Return(const Piece& piece);
 
  private:
-  CUresult Make();
-  void Divide(std::byte* memory);
+  // Of one size.
+  struct Pieces {
+    uint32_t count;
+    Bytes bytes;  // each
+    std::byte* memory = nullptr;
+    bool owned = false;
+    std::vector<std::byte*> free = {};
+  };
+  static void Divide(std::byte* memory, Pieces* pieces);
 
-  const device::DriverTable& driver_;
-  std::byte* memory_ = nullptr;
-  bool owned_ = false;
-  std::vector<std::byte*> large_;
-  std::vector<std::byte*> small_;
+  const WorkerDevice& device_;
+  Pieces large_ = {kStagingPieces, kStagingPieceBytes};
+  Pieces small_ = {kStagingSmallPieces, kStagingSmallPieceBytes};
 };
 
 }  // namespace consort::host

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/session/worker_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -53,6 +55,23 @@ CUresult WorkerDevice::Register(std::span<std::byte> memory, unsigned int flags)
   // H200, 4 where they are there.
   if (registering_gives_pages_) Populate(memory.data(), memory.size());
   return driver_.cuMemHostRegister_v2(memory.data(), memory.size(), flags);
+}
+
+CUresult WorkerDevice::MakePinned(Bytes bytes, std::byte** memory) const {
+  std::byte* const made = registering_gives_pages_ ? MapLargePages(bytes) : MapAligned(bytes);
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = Register({made, bytes}, CU_MEMHOSTREGISTER_PORTABLE);
+  if (result == CUDA_SUCCESS) {
+    *memory = made;
+  } else {
+    munmap(made, bytes);
+  }
+  return result;
+}
+
+void WorkerDevice::FreePinned(std::byte* memory, Bytes bytes) const {
+  driver_.cuMemHostUnregister(memory);
+  munmap(memory, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Open(const device::LoadedDriver& driver,

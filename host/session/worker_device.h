@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "host/session/exports.h"
 #include "host/session/loaded_library.h"
@@ -97,6 +98,10 @@ class WorkerDevice {
   // Registers mapped host memory with the driver, as cuMemHostRegister does. What it takes besides
   // keeps nobody else's calls waiting. Any thread that has the context.
   CUresult Register(std::span<std::byte> memory, unsigned int flags) const;
+  // Pinned memory of zeros for the worker itself, `bytes` (a multiple of 2 MiB), likewise; for
+  // FreePinned. The driver's errors.
+  CUresult MakePinned(Bytes bytes, std::byte** memory) const;
+  void FreePinned(std::byte* memory, Bytes bytes) const;
   // Makes the context the calling thread's.
   CUresult MakeCurrent() const { return driver_.cuCtxSetCurrent(context_); }
 
