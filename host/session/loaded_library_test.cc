@@ -229,9 +229,13 @@ TEST_F(SharedCodeTest, OtherAttributesMakeItTheSessionsOwn) {
   ASSERT_EQ(SetAttribute(first, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kMore),
             CUDA_SUCCESS);
   int told = 0;
-  ASSERT_EQ(SetAttribute(first, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50, &told),
-            CUDA_SUCCESS);
+  constexpr auto kCarveout = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+  ASSERT_EQ(SetAttribute(first, kCarveout, 50, &told), CUDA_SUCCESS);
   EXPECT_EQ(told, 50);
+  EXPECT_EQ(loads, 1);  // a hint
+  // The CPU device has no clusters.
+  EXPECT_EQ(SetAttribute(first, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+            CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(loads, 2);
   // What it had set before holds.
   EXPECT_EQ(AddedWord(first, kMore), 8u);
@@ -240,6 +244,9 @@ TEST_F(SharedCodeTest, OtherAttributesMakeItTheSessionsOwn) {
   ASSERT_EQ(SetAttribute(second, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 2048, &told),
             CUDA_SUCCESS);
   EXPECT_EQ(told, 2048);
+  ASSERT_EQ(SetAttribute(first, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kMore + 1, &told),
+            CUDA_SUCCESS);
+  EXPECT_EQ(told, kMore + 1);
 }
 
 }  // namespace

@@ -228,10 +228,12 @@ CUresult Modules::MakeOwn(Library* library) {
     CUkernel handle = nullptr;
     result = driver_.cuKernelGetName(&name, kernel.handle);
     if (result == CUDA_SUCCESS) result = driver_.cuLibraryGetKernel(&handle, own->handle, name);
-    const auto shared_memory = kernel.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-    if (result == CUDA_SUCCESS && shared_memory >= 0) {
-      result = driver_.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                            shared_memory, handle, device_);
+    const auto read = [&] { return ReadAttributes(kernel.handle); };
+    const LoadedLibrary::Attributes first = library->loaded->FirstAttributes(kernel.handle, read);
+    for (size_t i = 0; i < first.size() && result == CUDA_SUCCESS; ++i) {
+      if (kernel.attributes[i] == first[i]) continue;
+      result = driver_.cuKernelSetAttribute(static_cast<CUfunction_attribute>(i),
+                                            kernel.attributes[i], handle, device_);
     }
     if (result != CUDA_SUCCESS) return result;
     handles.push_back(handle);
@@ -332,8 +334,8 @@ CUresult Modules::GetKernel(const wire::KernelGetRequest& request, wire::KernelG
   attributes_ = loaded.shared() ? loaded.FirstAttributes(kernel.handle, read) : read();
   if (loaded.shared()) {
     kernel.attributes = attributes_;
-    kernel.dynamic_shared_max = static_cast<uint32_t>(
-        std::max(0, attributes_[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]));
+    const int32_t allowed = attributes_[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    if (allowed >= 0) kernel.dynamic_shared_max = static_cast<uint32_t>(allowed);
   }
   reply->attributes = std::as_bytes(std::span(attributes_));
   reply->layout = std::as_bytes(std::span(layout_));
@@ -483,19 +485,23 @@ CUresult Modules::SetAttribute(const wire::FunctionSetAttributeRequest& request,
   Kernel& kernel = found->second;
   Library& library = libraries_.at(kernel.library);
   const auto attribute = static_cast<CUfunction_attribute>(request.attribute);
-  if (library.loaded->shared() && attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    const CUresult result =
-        library.loaded->AllowDynamicShared(kernel.handle, device_, request.value);
-    if (result != CUDA_SUCCESS) return result;
+  const bool dynamic_shared = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  // A hint, which programs with the same code are taken to give alike.
+  const bool carveout = attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+  CUresult result = CUDA_SUCCESS;
+  if (!dynamic_shared && !carveout) result = MakeOwn(&library);
+  if (result != CUDA_SUCCESS) return result;
+  if (library.loaded->shared() && dynamic_shared) {
+    result = library.loaded->AllowDynamicShared(kernel.handle, device_, request.value);
+  } else {
+    result = driver_.cuKernelSetAttribute(attribute, request.value, kernel.handle, device_);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  if (library.loaded->shared()) {
     kernel.attributes[static_cast<size_t>(attribute)] = request.value;
-    kernel.dynamic_shared_max = static_cast<uint32_t>(request.value);
+    if (dynamic_shared) kernel.dynamic_shared_max = static_cast<uint32_t>(request.value);
     attributes_ = kernel.attributes;
   } else {
-    CUresult result = MakeOwn(&library);
-    if (result == CUDA_SUCCESS) {
-      result = driver_.cuKernelSetAttribute(attribute, request.value, kernel.handle, device_);
-    }
-    if (result != CUDA_SUCCESS) return result;
     attributes_ = ReadAttributes(kernel.handle);
   }
   reply->attributes = std::as_bytes(std::span(attributes_));

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bench/sharing.py: what tenants of one GPU get, through Consort: a short table each of
 
-  weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights; and shares of the work done
+  weights      device-time shares of tenants that flood, over windows of 1 s, beside their weights, under the policies that go by
+               those; and shares of the work done
   eight        slowdowns of eight tenants of unequal shape and equal time alone: slowest/fastest, Jain, work/makespan
   interactive  latency of a kernel of 100 us every 10 ms beside a flood of 2 ms kernels, which leave nothing, half of each
                multiprocessor or half of the multiprocessors, and what the flood loses
@@ -54,6 +55,7 @@ EIGHT = {
 }
 BOUND_BY_MULTIPROCESSORS = ("short", "long", "streams", "small", "deep")
 POLICIES = ("none", "tfs", "slowdown", "las", "ps")
+FAIR_POLICIES = ("tfs", "slowdown")
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -209,26 +211,31 @@ def weights(options):
             programs = [stack.enter_context(consort.program(name, f"{first if i == 0 else others} depth=16"))
                         for i, name in enumerate(names)]
             alone = [rate(program.run("time 0.3")) for program in programs]
-            for program in programs:
-                program.begin(f"time {max(1, options.seconds) + 1.5}")
-            time.sleep(1)  # until all are at it and reported
-            samples = [consort.device_seconds()]
-            for _ in range(max(1, int(options.seconds))):
-                time.sleep(1)
-                samples.append(consort.device_seconds())
-            work = [rate(program.end()) / one for program, one in zip(programs, alone)]
+            for policy in FAIR_POLICIES:
+                consort.set_policy(policy)
+                for program in programs:
+                    program.begin(f"time {max(1, options.seconds) + 1.5}")
+                time.sleep(1)  # until all are at it and reported
+                samples = [consort.device_seconds()]
+                for _ in range(max(1, int(options.seconds))):
+                    time.sleep(1)
+                    samples.append(consort.device_seconds())
+                work = [rate(program.end()) / one for program, one in zip(programs, alone)]
+                print_shares(given, f"{first:7} {others:8} {policy:8}", [[used[name] for name in names] for used in samples], work)
 
-        def shares(used):
-            return [part / max(1e-9, sum(used)) * sum(given) / weight for part, weight in zip(used, given)]
 
-        def between(before, after):
-            return shares([after[name] - before[name] for name in names])
-        whole = between(samples[0], samples[-1])
-        windows = [value for before, after in zip(samples, samples[1:]) for value in between(before, after)]
-        print(f"  {':'.join(map(str, given)):8} {first:7} {others:8} "
-              f"{' '.join(f'{value:.3f}' for value in whole)}   worst {max(windows, key=lambda value: abs(value - 1)):.3f}   "
-              f"of work {' '.join(f'{value:.3f}' for value in shares(work))}",
-              flush=True)
+def print_shares(given, what, samples, work):
+    """`samples`: of device seconds of all so far, by tenant, one second apart. `work`: what each got done."""
+    def shares(used):
+        return [part / max(1e-9, sum(used)) * sum(given) / weight for part, weight in zip(used, given)]
+
+    def between(before, after):
+        return shares([late - early for early, late in zip(before, after)])
+    windows = [value for before, after in zip(samples, samples[1:]) for value in between(before, after)]
+    print(f"  {':'.join(map(str, given)):8} {what} "
+          f"{' '.join(f'{value:.3f}' for value in between(samples[0], samples[-1]))}   "
+          f"worst {max(windows, key=lambda value: abs(value - 1)):.3f}   "
+          f"of work {' '.join(f'{value:.3f}' for value in shares(work))}", flush=True)
 
 
 def eight(options):

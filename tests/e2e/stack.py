@@ -11,6 +11,7 @@ import os
 import pathlib
 import queue
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -62,7 +63,8 @@ class Daemon:
         self._process = None
         self._command = [*prefix, binary or BUILD / "bin" / "consortd", "--socket", self.socket, "--account",
                          self._account, "--device", device, "--vsock-port", "off",
-                         "--verbose", str(verbose), "--metrics", metrics, *arguments]
+                         "--verbose", str(verbose), "--metrics", metrics, *arguments,
+                         *shlex.split(os.environ.get("CONSORT_TEST_CONSORTD") or "")]
         for name in vms:
             self._command += ["--vm", f"{name}={self.vm_socket(name)}"]
 

@@ -96,9 +96,14 @@ Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t
 }
 
 absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
-  const uint16_t waiting = static_cast<uint16_t>(AvailableIndex() - next_available_);
-  if (waiting == 0) return false;
-  if (waiting > options_.layout.entries) return Broken("available index jumps by", waiting);
+  if (available_seen_ == next_available_) {
+    const uint16_t index = AvailableIndex();
+    const uint16_t more = static_cast<uint16_t>(index - next_available_);
+    if (more > options_.layout.entries) return Broken("available index jumps by", more);
+    if (more == 0) return false;
+    available_seen_ = index;
+  }
+  const uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
   const uint32_t slot = next_available_ & (options_.layout.entries - 1);
   uint16_t head = 0;
   std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));

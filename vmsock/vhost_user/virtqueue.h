@@ -95,7 +95,10 @@ class Virtqueue {
   };
 
   Virtqueue(const MemoryMap* memory, const Options& options)
-      : memory_(memory), options_(options), next_available_(options.next_available) {}
+      : memory_(memory),
+        options_(options),
+        next_available_(options.next_available),
+        available_seen_(options.next_available) {}
 
   uint16_t AvailableIndex() const;
   absl::Status Walk(uint16_t head, Chain& chain) const;
@@ -111,6 +114,9 @@ class Virtqueue {
   std::byte* available_ = nullptr;
   std::byte* used_ = nullptr;
   uint16_t next_available_ = 0;
+  // The guest's own index when it was last looked at, which is once all before it are taken: a
+  // guest that adds chains meanwhile keeps taking its cache line away.
+  uint16_t available_seen_ = 0;
   uint16_t used_index_ = 0;       // the next to be written
   uint16_t published_index_ = 0;  // what the guest sees
   // The first Publish interrupts whatever used_event says: it may date from before a stop.
