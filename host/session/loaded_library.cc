@@ -92,9 +92,27 @@ std::shared_ptr<LoadedLibrary> SharedLibraries::Share(
   }
   absl::MutexLock lock(&library->loading_);
   if (library->handle == nullptr) *result = load(library.get());
-  if (*result == CUDA_SUCCESS) return library;
+  if (*result == CUDA_SUCCESS) {
+    Keep(library);
+    return library;
+  }
   library->handle = nullptr;
   return nullptr;
+}
+
+void SharedLibraries::Keep(const std::shared_ptr<LoadedLibrary>& library) {
+  // Unloaded, if nobody else has them, when the lock is not held any more.
+  std::list<std::shared_ptr<LoadedLibrary>> gone;
+  if (library->image().size() > kept_max_) return;
+  absl::MutexLock lock(&mutex_);
+  kept_.remove(library);
+  kept_.push_front(library);
+  Bytes kept = 0;
+  auto it = kept_.begin();
+  while (it != kept_.end() && (*it)->image().size() <= kept_max_ - kept) {
+    kept += (*it++)->image().size();
+  }
+  gone.splice(gone.begin(), kept_, it, kept_.end());
 }
 
 }  // namespace consort::host

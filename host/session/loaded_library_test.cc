@@ -24,33 +24,31 @@ std::atomic<int> loads{0};
 std::atomic<int> unloads{0};
 
 // A device that shares, with a driver that counts what it loads.
-const WorkerDevice& SharingDevice() {
-  static const WorkerDevice* const device = [] {
-    device::LoadedDriver driver = CpuDriver();
-    static const auto load = driver.table.cuLibraryLoadData;
-    static const auto unload = driver.table.cuLibraryUnload;
-    driver.table.cuLibraryLoadData = [](CUlibrary* library, const void* code, CUjit_option* options,
-                                        void** values, unsigned int count, CUlibraryOption* named,
-                                        void** named_values, unsigned int named_count) {
-      ++loads;
-      return load(library, code, options, values, count, named, named_values, named_count);
-    };
-    driver.table.cuLibraryUnload = [](CUlibrary library) {
-      ++unloads;
-      return unload(library);
-    };
-    auto opened = WorkerDevice::Open(driver, 0);
-    CHECK(opened.ok()) << opened.status();
-    (*opened)->ShareLibraries();
-    return opened->release();
-  }();
-  return *device;
+const WorkerDevice* MakeSharingDevice(Bytes kept_max) {
+  device::LoadedDriver driver = CpuDriver();
+  static const auto load = driver.table.cuLibraryLoadData;
+  static const auto unload = driver.table.cuLibraryUnload;
+  driver.table.cuLibraryLoadData = [](CUlibrary* library, const void* code, CUjit_option* options,
+                                      void** values, unsigned int count, CUlibraryOption* named,
+                                      void** named_values, unsigned int named_count) {
+    ++loads;
+    return load(library, code, options, values, count, named, named_values, named_count);
+  };
+  driver.table.cuLibraryUnload = [](CUlibrary library) {
+    ++unloads;
+    return unload(library);
+  };
+  auto opened = WorkerDevice::Open(driver, 0);
+  CHECK(opened.ok()) << opened.status();
+  (*opened)->ShareLibraries(kept_max);
+  return opened->release();
 }
 
 class SharedCodeTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    options_.device = &SharingDevice();
+    static const WorkerDevice* const device = MakeSharingDevice(0);
+    options_.device = device;
     loads = unloads = 0;
   }
   PeerOptions options_;
@@ -132,6 +130,37 @@ TEST_F(SharedCodeTest, IsLoadedOnceAndUnloadedWithItsLastUser) {
   LoadLibrary(&third, "");
   EXPECT_EQ(loads, 2);
   EXPECT_EQ(AddedWord(third), 8u);
+}
+
+TEST_F(SharedCodeTest, WhatWasUsedLastStaysForTheNext) {
+  // Room for two images, about.
+  static const WorkerDevice* const device = MakeSharingDevice(5 * kKiB);
+  options_.device = device;
+  const auto use = [&](const std::string& more) {
+    SessionPeer peer(options_);
+    LoadLibrary(&peer, more);
+    EXPECT_EQ(AddedWord(peer), 8u);
+  };
+  const std::string padding(1500, ' ');
+  const std::string one = "// one" + padding + "\n";
+  const std::string two = "// two" + padding + "\n";
+  use(one);
+  use(one);
+  EXPECT_EQ(loads, 1);
+  use(two);
+  use(one);
+  EXPECT_EQ(loads, 2);
+  EXPECT_EQ(unloads, 0);
+  // A third takes the place of what was used longest ago.
+  use("// three" + padding + "\n");
+  EXPECT_EQ(unloads, 1);
+  use(one);
+  EXPECT_EQ(loads, 3);
+  // What has no room at all goes with its session, and leaves the others.
+  use(std::string(6 * kKiB, ' '));
+  EXPECT_EQ(loads, 4);
+  use(one);
+  EXPECT_EQ(loads, 4);
 }
 
 TEST_F(SharedCodeTest, ManyAtOnceLoadItOnce) {

@@ -133,6 +133,7 @@ bool WorkerDevice::ReachedBy(const uint8_t (&uuid)[16]) const {
 
 WorkerDevice::~WorkerDevice() {
   if (context_ == nullptr) return;
+  shared_libraries_.reset();
   const CUresult released = driver_.cuDevicePrimaryCtxRelease_v2(device_);
   LOG_IF(WARNING, released != CUDA_SUCCESS)
       << "releasing the device: " << device::ResultName(driver_, released);

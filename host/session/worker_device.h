@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/units.h"
 #include "device/driver/driver_loader.h"
+#include "host/limits.h"
 #include "host/session/exports.h"
 #include "host/session/loaded_library.h"
 #include "host/session/shared_output.h"
@@ -88,7 +89,9 @@ class WorkerDevice {
   Exports& exports() const { return exports_; }
   // Likewise, of what the driver has loaded; null: nothing. Set before there are sessions.
   SharedLibraries* shared_libraries() const { return shared_libraries_.get(); }
-  void ShareLibraries() { shared_libraries_ = std::make_unique<SharedLibraries>(); }
+  void ShareLibraries(Bytes kept_max = kSharedCodeKeptBytes) {
+    shared_libraries_ = std::make_unique<SharedLibraries>(kept_max);
+  }
   // Whether the device with this UUID copies from this one's memory by itself; whether any does.
   bool ReachedBy(const uint8_t (&uuid)[16]) const;
   bool reached() const { return !reached_by_.empty(); }
