@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "base/populate.h"
+#include "base/pages.h"
 #include "base/units.h"
 #include "memmgr/limits.h"
 

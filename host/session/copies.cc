@@ -89,7 +89,7 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
   }
 
   PendingItem item;
-  const bool pinned = !replaying_ && RegistersRings();
+  const bool pinned = !replaying_ && RegisterRings();
   if (pinned) {
     item.kind = PendingItem::Kind::kReleaseFrame;
     item.frame = *frame_;

@@ -241,7 +241,7 @@ void Session::UseChannel(HostChannel opened) {
   rings_ = !opened.shared_memory.empty();
   ring_memory_ = opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
   ConduitChannel* const conduit =
-      opened.conduit != nullptr && RegistersRings() ? opened.conduit : nullptr;
+      opened.conduit != nullptr && RegisterRings() ? opened.conduit : nullptr;
   static_assert(kConduitBulkBytes >= Staging::kBytes);
   if (conduit != nullptr) staging_.Use(conduit->bulk_memory());
   outbox_ = std::make_unique<Outbox>(opened.channel.get(), &staging_, conduit);
@@ -250,7 +250,7 @@ void Session::UseChannel(HostChannel opened) {
   if (stop_) channel_->Close();
 }
 
-bool Session::RegistersRings() {
+bool Session::RegisterRings() {
   if (!registered_rings_.empty()) return true;
   // Once: what did not work will not.
   const std::span<std::byte> memory = std::exchange(ring_memory_, {});

@@ -254,9 +254,10 @@ class Session final : private Handlers, private PendingSink {
                               const CopyToVariable& copy);
   CUresult Replay(const JournalEntry& entry);
   void UseChannel(HostChannel opened);
-  // Whether frames are pinned memory from now on. With rings at the first copy that can use it:
-  // most programs never make one, and pinned memory is missed by everybody else on the host.
-  bool RegistersRings();
+  // Sees to it that frames are pinned memory, if that can be; whether they are. For rings at the
+  // first copy that can use it: not all programs make one, and everybody on the host misses pinned
+  // memory.
+  bool RegisterRings();
 
   // --- Outliving the worker. keep.cc
   absl::Status BeginKeeping();

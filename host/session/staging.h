@@ -34,6 +34,9 @@ class Staging {
 
   static constexpr Bytes kBytes =
       kStagingPieces * kStagingPieceBytes + kStagingSmallPieces * kStagingSmallPieceBytes;
+  // In large pages.
+  static_assert(kStagingPieces * kStagingPieceBytes % (2 * kMiB) == 0);
+  static_assert(kStagingSmallPieces * kStagingSmallPieceBytes % (2 * kMiB) == 0);
 
   // Uses `memory`, kBytes that are pinned and outlive the last Take, instead of making its own.
   // Before the first Take.

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/populate.h"
+#include "base/pages.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/populate.h"
+#include "base/pages.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ TEST(MapLargePages, MoreThanAddressesIsNone) { EXPECT_EQ(MapLargePages(Bytes{1} 
 class PopulateTest : public testing::Test {
  protected:
   void SetUp() override {
-    file_ = UniqueFd(memfd_create("populate_test", MFD_CLOEXEC));
+    file_ = UniqueFd(memfd_create("pages_test", MFD_CLOEXEC));
     ASSERT_TRUE(file_.valid());
     ASSERT_EQ(ftruncate(file_.get(), kBytes), 0);
     memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/populate.h"
+#include "base/pages.h"
 
 #include <sys/mman.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// base/populate.h: memory of large pages, and pages for memory before somebody needs them at once.
-#ifndef CONSORT_BASE_POPULATE_H_
-#define CONSORT_BASE_POPULATE_H_
+// base/pages.h: large pages, and pages before somebody needs them at once.
+#ifndef CONSORT_BASE_PAGES_H_
+#define CONSORT_BASE_PAGES_H_
 
 #include <cstddef>
 
@@ -22,4 +22,4 @@ void Populate(void* memory, Bytes bytes);
 
 }  // namespace consort
 
-#endif  // CONSORT_BASE_POPULATE_H_
+#endif  // CONSORT_BASE_PAGES_H_
