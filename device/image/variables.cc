@@ -174,6 +174,22 @@ bool AddOfElf(std::span<const std::byte> elf, Variables* variables) {
 
 }  // namespace
 
+bool HasNoState(std::string_view name, const DeclaredVariable& declared) {
+  if (name.starts_with("$str") || name.starts_with("__unnamed_")) return true;
+  if (declared.bytes != 1 || declared.managed || !name.starts_with("_ZN")) return false;
+  name.remove_prefix(3);
+  // The namespace of what is internal to a unit: its length, "_INTERNAL_" and what names the unit.
+  const size_t digits = name.find_first_not_of("0123456789");
+  if (digits == 0 || digits > 4 ||
+      !name.substr(std::min(digits, name.size())).starts_with("_INTERNAL_")) {
+    return false;
+  }
+  const size_t length = std::strtoul(std::string(name.substr(0, digits)).c_str(), nullptr, 10);
+  if (length > name.size() - digits) return false;
+  name.remove_prefix(digits + length);
+  return name.starts_with("4cuda3std") || name.starts_with("6thrust") || name.starts_with("3cub");
+}
+
 Variables VariablesOfPtx(std::string_view text) {
   Variables variables;
   // A statement outside of functions ends with ';'; inside of braces are initialisers and code.

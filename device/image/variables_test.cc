@@ -54,6 +54,33 @@ TEST(Variables, ArePtxDeclarationsOfGlobalAndConstantMemory) {
   EXPECT_EQ(*of_image, expected);
 }
 
+TEST(Variables, TextsAndTagsOfCompilersHaveNoState) {
+  const DeclaredVariable byte = {.bytes = 1};
+  EXPECT_TRUE(HasNoState("$str", {.bytes = 10}));
+  EXPECT_TRUE(HasNoState("$str$2", {.bytes = 5}));
+  EXPECT_TRUE(HasNoState("__unnamed_1", {.bytes = 14}));
+  const std::string unit = "_ZN32_INTERNAL_89b8bf71_4_t_cu__Z1kPi";
+  EXPECT_TRUE(HasNoState(unit + "4cuda3std3__48in_placeE", byte));
+  EXPECT_TRUE(HasNoState(unit + "6thrust23THRUST_300001_SM_900_NS12placeholders2_1E", byte));
+  EXPECT_FALSE(HasNoState(unit + "4cuda3std3__48in_placeE", {.bytes = 2}));
+  EXPECT_FALSE(HasNoState(unit + "4cuda3std3__48in_placeE", {.bytes = 1, .managed = true}));
+  // Programs' own, whatever they are called.
+  EXPECT_FALSE(HasNoState(unit + "3app4flagE", byte));
+  EXPECT_FALSE(HasNoState(unit + "3app3cubE", byte));
+  EXPECT_FALSE(HasNoState("_ZN3app3cubE", byte));
+  EXPECT_FALSE(HasNoState("_ZN4game13cubic_latticeE", byte));
+  EXPECT_FALSE(HasNoState("_ZN6thrust4flagE", byte));
+  EXPECT_FALSE(HasNoState("$counter", {.bytes = 4}));
+  EXPECT_FALSE(HasNoState("flag", byte));
+  // Names that end anywhere, and lengths that are none.
+  const std::string whole = unit + "4cuda3std3__48in_placeE";
+  for (size_t length = 0; length < unit.size() + 9; ++length) {
+    EXPECT_FALSE(HasNoState(whole.substr(0, length), byte)) << length;
+  }
+  EXPECT_FALSE(HasNoState("_ZN99999999999999999999_INTERNAL_4cuda3std", byte));
+  EXPECT_FALSE(HasNoState("_ZN9999_INTERNAL_4cuda3std", byte));
+}
+
 TEST(Variables, OfTextThatEndsAnywhereAreReadWithinIt) {
   for (size_t length = 0; length < sizeof(kPtx); ++length) {
     VariablesOfPtx(std::string_view(kPtx, length));

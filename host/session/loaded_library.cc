@@ -9,28 +9,12 @@
 #include "device/image/variables.h"
 
 namespace consort::host {
-namespace {
-
-// Whether a variable is nothing that a program could write and read: texts that a compiler has
-// made, and the objects without members by which C++ libraries choose among overloads, of one byte
-// each.
-bool HasNoState(const std::string& name, const image::DeclaredVariable& declared) {
-  if (name.starts_with('$') || name.starts_with("__unnamed_")) return true;
-  if (declared.bytes != 1) return false;
-  // In namespaces cuda::std, thrust and cub. Itanium C++ ABI, nested names.
-  for (const std::string_view space : {"4cuda3std", "6thrust", "3cub"}) {
-    if (name.find(space) != std::string::npos) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 bool HasNoState(std::span<const std::byte> image) {
   const absl::StatusOr<image::Variables> declared = image::VariablesOf(image);
   if (!declared.ok()) return false;
   return std::all_of(declared->begin(), declared->end(),
-                     [](const auto& one) { return HasNoState(one.first, one.second); });
+                     [](const auto& one) { return image::HasNoState(one.first, one.second); });
 }
 
 LoadedLibrary::~LoadedLibrary() {

@@ -51,8 +51,25 @@ static_assert(sizeof(Wrapper) == 24);
 // pointers in it. So only an image that states its own extent truly gets through.
 class DriverImage {
  public:
-  // Borrows `bytes`. kInvalidArgument: no image, or one that claims more than there is.
-  static absl::StatusOr<DriverImage> Check(std::span<const std::byte> bytes) {
+  // Borrows `bytes`. Nothing: no image, or one that claims more than there is.
+  static std::optional<DriverImage> Check(std::span<const std::byte> bytes) {
+    absl::StatusOr<DriverImage> checked = CheckAll(bytes);
+    if (checked.ok()) return *std::move(checked);
+    VLOG(1) << "module image of " << bytes.size() << " bytes refused: " << checked.status();
+    return std::nullopt;
+  }
+
+  // For the driver; valid while this object is and does not move.
+  const void* get() {
+    if (parts_.empty()) return first_;
+    if (parts_.back() != nullptr) parts_.push_back(nullptr);
+    wrapper_.linked = first_;
+    wrapper_.parts = parts_.data();
+    return &wrapper_;
+  }
+
+ private:
+  static absl::StatusOr<DriverImage> CheckAll(std::span<const std::byte> bytes) {
     DriverImage checked;
     checked.first_ = bytes.data();
     while (true) {
@@ -67,16 +84,6 @@ class DriverImage {
     return checked;
   }
 
-  // For the driver; valid while this object is and does not move.
-  const void* get() {
-    if (parts_.empty()) return first_;
-    if (parts_.back() != nullptr) parts_.push_back(nullptr);
-    wrapper_.linked = first_;
-    wrapper_.parts = parts_.data();
-    return &wrapper_;
-  }
-
- private:
   const void* first_ = nullptr;
   std::vector<const void*> parts_;  // the fat binaries after the first
   Wrapper wrapper_;
@@ -134,12 +141,9 @@ CUresult Modules::LoadCode(const void* code, CUlibrary* library) {
 }
 
 CUresult Modules::LoadImage(std::span<const std::byte> image, LoadedLibrary* library) {
-  absl::StatusOr<DriverImage> checked = DriverImage::Check(image);
-  if (!checked.ok()) {
-    VLOG(1) << "module image of " << image.size() << " bytes refused: " << checked.status();
-    return CUDA_ERROR_INVALID_IMAGE;
-  }
-  return LoadCode(checked->get(), &library->handle);
+  std::optional<DriverImage> checked = DriverImage::Check(image);
+  return checked.has_value() ? LoadCode(checked->get(), &library->handle)
+                             : CUDA_ERROR_INVALID_IMAGE;
 }
 
 CUresult Modules::LoadPlaced(std::span<const std::byte> image, ManagedVariables* managed,
@@ -170,10 +174,7 @@ CUresult Modules::Load(uint32_t context, bool reach, const wire::LibraryLoadRequ
                        ManagedVariables* managed, wire::LibraryLoadReply* reply) {
   std::vector<std::byte> image;
   if (const CUresult taken = TakeImage(request.image, &image); taken != CUDA_SUCCESS) return taken;
-  if (const auto checked = DriverImage::Check(image); !checked.ok()) {
-    VLOG(1) << "module image of " << image.size() << " bytes refused: " << checked.status();
-    return CUDA_ERROR_INVALID_IMAGE;
-  }
+  if (!DriverImage::Check(image).has_value()) return CUDA_ERROR_INVALID_IMAGE;
   if (libraries_.contains(request.library)) return CUDA_ERROR_INVALID_HANDLE;
   if (libraries_.size() >= kHandlesPerKind) return CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -450,7 +451,6 @@ absl::StatusOr<std::vector<Modules::Variable>> Modules::Variables() {
     if (!image.has_value()) return absl::FailedPreconditionError("a module's image is lost");
     ASSIGN_OR_RETURN(const image::Variables declared, image::VariablesOf(*image));
     for (const auto& [name, one] : declared) {
-      if (one.managed) continue;
       Variable variable;
       const CUresult result = FindVariable(library.library, name, &variable);
       if (result == CUDA_SUCCESS) {
