@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -15,10 +17,6 @@
 
 namespace consort::host {
 namespace {
-
-std::span<const std::byte> TextBytes(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 std::atomic<int> loads{0};
 std::atomic<int> unloads{0};
@@ -202,16 +200,13 @@ TEST_F(SharedCodeTest, TextsAndTagsOfCompilersAreNoState) {
   SessionPeer second(options_);
   const std::string more =
       ".global .align 1 .b8 $str[3] = {104, 105, 0};\n"
-      ".global .align 1 .b8 _ZN34_INTERNAL_4cuda3std3__48in_placeE[1];\n";
+      ".global .align 1 .b8 _ZN32_INTERNAL_89b8bf71_4_t_cu__Z1kPi4cuda3std3__48in_placeE[1];\n";
   LoadLibrary(&first, more);
   LoadLibrary(&second, more);
   EXPECT_EQ(loads, 1);
   // Who wants its address gets a library of its own, and its kernels with it.
-  wire::GlobalGetRequest get;
-  get.library = GuestId(kLibraryKind, 1);
-  get.name = TextBytes("$str");
   wire::GlobalGetReply global;
-  ASSERT_EQ(second.Ask(get, &global), CUDA_SUCCESS);
+  ASSERT_EQ(AskGlobal(&second, "$str", &global), CUDA_SUCCESS);
   EXPECT_EQ(global.bytes, 3u);
   EXPECT_EQ(loads, 2);
   EXPECT_EQ(AddedWord(first), 8u);

@@ -34,10 +34,6 @@ template <typename T>
 std::span<const std::byte> BytesOf(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
-// `text` must outlive the span.
-std::span<const std::byte> TextBytes(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 std::vector<std::byte> RandomBytes(size_t count) {
   std::mt19937_64 random(count);
@@ -194,11 +190,8 @@ TEST_P(SessionTest, RunsKernelsInStreamOrderAndAccountsForThem) {
 TEST_P(SessionTest, ReadsAndWritesModuleVariables) {
   SessionPeer peer(Options());
   LoadAdd(peer);
-  wire::GlobalGetRequest get;
-  get.library = GuestId(kLibraryKind, 1);
-  get.name = TextBytes("variable");
   wire::GlobalGetReply global;
-  ASSERT_EQ(peer.Ask(get, &global), CUDA_SUCCESS);
+  ASSERT_EQ(AskGlobal(&peer, "variable", &global), CUDA_SUCCESS);
   EXPECT_EQ(global.bytes, 4u);
   CopyOut(peer, global.address, 4, 1);
   ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
@@ -247,18 +240,14 @@ TEST_P(SessionTest, ManagedVariablesOfAnyDriverAreTheGuestsToo) {
     options.device = device;
     SessionPeer peer(options);
     LoadLibrary(&peer, kManaged, {"bump"});
-    wire::GlobalGetRequest get;
-    get.library = GuestId(kLibraryKind, 1);
-    get.name = TextBytes("pair");
     wire::GlobalGetReply pair;
-    ASSERT_EQ(peer.Ask(get, &pair), CUDA_SUCCESS);
+    ASSERT_EQ(AskGlobal(&peer, "pair", &pair), CUDA_SUCCESS);
     EXPECT_EQ(pair.bytes, 16u);
-    get.name = TextBytes("counter");
     wire::GlobalGetReply counter;
-    ASSERT_EQ(peer.Ask(get, &counter), CUDA_SUCCESS);
+    ASSERT_EQ(AskGlobal(&peer, "counter", &counter), CUDA_SUCCESS);
     EXPECT_EQ(counter.bytes, 4u);
     wire::ManagedShareRequest share;
-    share.library = get.library;
+    share.library = GuestId(kLibraryKind, 1);
     wire::ManagedShareReply shared;
     ASSERT_EQ(peer.Ask(share, &shared), CUDA_SUCCESS);
     ASSERT_GE(shared.address, peer.welcome().shared_host_base);
@@ -299,18 +288,15 @@ TEST_P(SessionTest, TellsOfConstantsInItsWindow) {
   for (int round = 0; round < 2; ++round) {
     wire::KernelGetReply kernel;
     LoadLibrary(&peer, ".visible .const .align 4 .u32 constant = 9;\n", {}, &kernel);
-    wire::GlobalGetRequest get;
-    get.library = GuestId(kLibraryKind, 1);
-    get.name = TextBytes("constant");
     wire::GlobalGetReply global;
-    ASSERT_EQ(peer.Ask(get, &global), CUDA_SUCCESS);
+    ASSERT_EQ(AskGlobal(&peer, "constant", &global), CUDA_SUCCESS);
     EXPECT_EQ(global.bytes, 4u);
     EXPECT_GE(global.address, window.window_base);
     EXPECT_LT(global.address - window.window_base, window.window_bytes);
     first = round == 0 ? global.address : first;
     EXPECT_EQ(global.address, first);
     wire::GlobalGetReply again;
-    ASSERT_EQ(peer.Ask(get, &again), CUDA_SUCCESS);
+    ASSERT_EQ(AskGlobal(&peer, "constant", &again), CUDA_SUCCESS);
     EXPECT_EQ(again.address, first);
     // It is no allocation of the guest's.
     wire::MemFreeRequest free;
@@ -321,7 +307,7 @@ TEST_P(SessionTest, TellsOfConstantsInItsWindow) {
     const uint32_t nine = 9;
     EXPECT_EQ(std::memcmp(peer.Transfer(1 + round).data(), &nine, 4), 0);
     wire::LibraryUnloadRequest unload;
-    unload.library = get.library;
+    unload.library = GuestId(kLibraryKind, 1);
     peer.Post(unload);
     ASSERT_EQ(peer.Synchronize(), CUDA_SUCCESS);
   }

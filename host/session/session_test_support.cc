@@ -279,6 +279,14 @@ std::vector<SessionPeer::Failure> SessionPeer::AwaitFailure() {
   return failures_;
 }
 
+std::optional<CUresult> AskGlobal(SessionPeer* peer, std::string_view name,
+                                  wire::GlobalGetReply* reply) {
+  wire::GlobalGetRequest get;
+  get.library = GuestId(kLibraryKind, 1);
+  get.name = TextBytes(name);
+  return peer->Ask(get, reply);
+}
+
 void LoadLibrary(SessionPeer* peer, const std::string& more,
                  const std::vector<std::string>& kernels, wire::KernelGetReply* reply) {
   const std::string ptx = kAddPtx + more;

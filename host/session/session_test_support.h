@@ -12,7 +12,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -178,6 +180,15 @@ class SessionPeer {
   std::string printed_;
   std::vector<Failure> failures_;
 };
+
+// `text` must outlive the span.
+inline std::span<const std::byte> TextBytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// Asks where variable `name` of library 1 lies.
+std::optional<CUresult> AskGlobal(SessionPeer* peer, std::string_view name,
+                                  wire::GlobalGetReply* reply);
 
 // Loads library 1: kernel `add`, which adds `value` to each of `count` words, with id 1, and what
 // the PTX `more` has, whose `kernels` get the ids from 2 on. What was told of `add` goes to *reply

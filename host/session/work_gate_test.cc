@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
 #include <functional>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -32,7 +37,7 @@ class WorkGateTest : public ::testing::Test {
   ~WorkGateTest() override { EXPECT_EQ(driver_.cuMemFreeHost(over_), CUDA_SUCCESS); }
 
   // A piece of work that takes until `over_` is not 0.
-  void Work() {
+  void Work(const RequestWork& work = {.estimate = 1}) {
     ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
     gate_.BeginRequest(RequestCost::kKernel);
     Stream* stream = nullptr;
@@ -40,7 +45,7 @@ class WorkGateTest : public ::testing::Test {
     ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(over_),
                                              1, CU_STREAM_WAIT_VALUE_GEQ),
               CUDA_SUCCESS);
-    gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
+    gate_.EndRequest(RequestCost::kKernel, work);
   }
   void EndWork() {
     std::atomic_ref(*over_).store(1);
@@ -51,6 +56,49 @@ class WorkGateTest : public ::testing::Test {
       gate_.Turn(/*quiet=*/true, /*awaited=*/false);
       absl::SleepFor(absl::Microseconds(100));
     }
+  }
+  // What the policy is charged of this session for a batch of two requests, the first of which
+  // fills the device, beside another's work that does, too: its part of device time, and time
+  // alone.
+  schedule::Service Charged(bool second_fills) {
+    std::unique_ptr<schedule::Policy> policy;
+    EXPECT_TRUE(MakeSchedulerPolicy("tfs", &policy));
+    scheduler_.StartTrace("tfs", std::move(policy), MonotonicNow());
+    const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+    scheduler_.SetActive(other, true);
+    std::string trace;
+    // The second time it is known what work was of late, however late its end is told.
+    for (int round = 0; round < 2; ++round) {
+      bool full = false;
+      scheduler_.TakeTrace(&full);
+      *over_ = 0;
+      const auto theirs = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+      for (const bool fills : {true, second_fills}) {
+        Work({.estimate = 1, .alone = 5 * kMillisecond, .fills = fills});
+      }
+      const Nanos until = MonotonicNow() + 10 * kMillisecond;
+      TurnUntil([&] { return MonotonicNow() > until; });
+      EndWork();
+      scheduler_.Ended(theirs, MonotonicNow(), {.alone = kSecond, .fills = true});
+      TurnUntil([&] { return State().in_flight == 0; });
+      trace = scheduler_.TakeTrace(&full);
+    }
+    scheduler_.Leave(other, MonotonicNow());
+    std::istringstream lines(trace);
+    schedule::Service sum;
+    for (std::string line; std::getline(lines, line);) {
+      Nanos time = 0, device = 0, alone = 0;
+      unsigned application = 0;
+      if (sscanf(line.c_str(), "charge %" SCNd64 " %u %" SCNd64 " %" SCNd64, &time, &application,
+                 &device, &alone) != 4 ||
+          application == other) {
+        continue;
+      }
+      sum.device_time += device;
+      sum.alone_time += alone;
+    }
+    EXPECT_GT(sum.device_time, kMillisecond);
+    return sum;
   }
   ApplicationState State() {
     for (const ApplicationState& state : scheduler_.States()) {
@@ -85,6 +133,16 @@ TEST_F(WorkGateTest, WhatIsTrackedWhenItGoesIdleIsFinishedFirst) {
   TurnUntil([&] { return gate_.sleep_max() == WorkGate::kNoLimit; });
   EXPECT_EQ(State().in_flight, 0u);
   EXPECT_EQ(State().usage.batches, 0u) << "tracked, not admitted";
+}
+
+TEST_F(WorkGateTest, WorkThatFillsTheDeviceIsChargedItsDeviceTimeForItsTimeAlone) {
+  const schedule::Service charged = Charged(/*second_fills=*/true);
+  EXPECT_EQ(charged.alone_time, charged.device_time);
+}
+
+TEST_F(WorkGateTest, ABatchFillsTheDeviceIfAllOfItDoes) {
+  const schedule::Service charged = Charged(/*second_fills=*/false);
+  EXPECT_GT(charged.alone_time, charged.device_time + charged.device_time / 4);
 }
 
 TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {
