@@ -224,8 +224,8 @@ inline constexpr Nanos kPeerAnswerMax = 20 * kSecond;
 // Peers of one session, for kernels and for copies.
 inline constexpr size_t kPeersPerSession = 2 * kDevicesMax;
 
-// Images of code that stays loaded when the last session that had it has ended, together: PyTorch's
-// kernels for a small model, or a hundred programs' own.
+// Images of code that stays loaded when the last session that had it has ended, together. Chosen,
+// not measured.
 inline constexpr Bytes kSharedCodeKeptBytes = 64 * kMiB;
 // Images that have begun to arrive and are not loaded yet.
 inline constexpr uint32_t kImagesPerSession = 64;
