@@ -17,6 +17,11 @@ constexpr double kSpeedHalf = 2.0 * kMillisecond;
 constexpr double kCorrectionHalf = 5.0 * kMillisecond;
 constexpr double kCorrectionMost = 1.5;
 
+// How long it counts that something left room: to charge now estimates and now the device's time,
+// as who leaves room comes and goes, would favour those of whom estimates say less. Chosen, and far
+// more than the milliseconds that such work takes between two pieces.
+constexpr Nanos kRoomLingers = 100 * kMillisecond;
+
 // Of what took `beside` beside others and would have taken `alone` by itself.
 double SpeedOf(double alone, double beside) { return std::clamp(alone / beside, kSpeedLeast, 1.0); }
 
@@ -49,7 +54,9 @@ void ShareMeter::MoveTo(Nanos time) {
       owner.solo.time += passed;
       owner.solo.work += passed / owner.running;
     }
-    alone_clock_ += solo || with_room_ == 0 ? passed / speeds_ : passed;
+    if (RunningOf(Room::kLeft) > 0) room_until_ = time + kRoomLingers;
+    const bool by_speed = !solo && RunningOf(Room::kUnknown) == 0 && horizon_ < room_until_;
+    alone_clock_ += by_speed ? passed : passed / speeds_;
   }
   horizon_ = time;
 }
@@ -82,7 +89,7 @@ ShareMeter::Solo ShareMeter::SoloAhead(const Told& told) const {
 
 void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
   double speed = owners_[told.owner].speed;
-  const bool fills = told.end.has_value() ? told.work.fills : owners_[told.owner].fills;
+  const Room room = told.end.has_value() ? told.work.room : owners_[told.owner].room;
   if (told.end.has_value() && told.work.alone.has_value()) {
     const Solo solo = SoloAhead(told);
     const double beside = static_cast<double>(*told.end - horizon_) - solo.time;
@@ -92,10 +99,10 @@ void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
     }
   }
   OwnerState& owner = owners_[told.owner];
-  running_[interval] = {told.owner, speed, fills, clock_, alone_clock_, horizon_, owner.solo};
+  running_[interval] = {told.owner, speed, room, clock_, alone_clock_, horizon_, owner.solo};
   ++owner.running;
   speeds_ += speed;
-  if (!fills) ++with_room_;
+  ++RunningOf(room);
 }
 
 void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, const Told& told) {
@@ -103,7 +110,7 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   OwnerState& owner = owners_[ended.owner];
   const double beside =
       static_cast<double>(horizon_ - ended.begin) - (owner.solo.time - ended.solo_from.time);
-  owner.fills = told.work.fills;
+  owner.room = told.work.room;
   if (told.work.alone.has_value()) {
     const auto alone = static_cast<double>(*told.work.alone);
     const double work = owner.solo.work - ended.solo_from.work;
@@ -117,7 +124,7 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   }
   --owner.running;
   speeds_ -= ended.speed;
-  if (!ended.fills) --with_room_;
+  --RunningOf(ended.room);
   running_.erase(running);
   if (running_.empty()) speeds_ = 0;  // of what rounding left
 }
@@ -167,7 +174,7 @@ void ShareMeter::Forget(Owner owner) {
   std::erase_if(running_, [&](const auto& running) {
     if (running.second.owner != owner) return false;
     speeds_ -= running.second.speed;
-    if (!running.second.fills) --with_room_;
+    --RunningOf(running.second.room);
     return true;
   });
   if (running_.empty()) speeds_ = 0;

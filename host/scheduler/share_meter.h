@@ -7,9 +7,10 @@
 // beside the others, as part of how fast it goes on alone. So what an owner pays is what it got,
 // whatever its work waited for, and all charged time adds up to that in which anything ran. Each
 // charge says too how long that would have taken alone, by its own speed whatever the others' are:
-// more than it pays where work overlaps, less where it is in each other's way. Where nothing runs
-// but what fills the device there is nothing to overlap, and both are the same by definition, so
-// that no estimate is in it.
+// more than it pays where work overlaps, less where it is in each other's way. Where nothing runs,
+// and for a while nothing has run, that leaves room on the device there is nothing to overlap, and
+// both are the same by definition, so that no estimate is in it. So they are where something runs
+// of which nothing is known.
 //
 // A speed follows from what the interval would have taken alone, less what it got done while no
 // other owner had any: so it is known at its end. Of one that is charged before, what the owner's
@@ -20,6 +21,8 @@
 #ifndef CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 #define CONSORT_HOST_SCHEDULER_SHARE_METER_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,13 +34,15 @@
 
 namespace consort::host {
 
+// Whether work leaves room on the device for others'.
+enum class Room : uint8_t { kUnknown, kNone, kLeft };
+
 // What is known of what ran in an interval, at its end.
 struct IntervalWork {
   // How long it would have taken if nobody else had had work. Not known: it is taken to have gone
   // on at full speed, or as others of its owner did.
   std::optional<Nanos> alone;
-  // It leaves no room on the device for others' work.
-  bool fills = false;
+  Room room = Room::kUnknown;
 };
 
 class ShareMeter {
@@ -79,7 +84,7 @@ class ShareMeter {
   struct Running {
     Owner owner;
     double speed;
-    bool fills;
+    Room room;
     double charged_to;  // of clock_
     double alone_to;    // of alone_clock_
     Nanos begin;
@@ -88,9 +93,9 @@ class ShareMeter {
   struct OwnerState {
     uint32_t running = 0;
     Solo solo;
-    double speed = 1;       // beside others, of late
-    bool fills = false;     // likewise
-    double correction = 1;  // what its work takes by itself, in parts of what End was told
+    double speed = 1;            // beside others, of late
+    Room room = Room::kUnknown;  // likewise
+    double correction = 1;       // what its work takes by itself, in parts of what End was told
   };
   struct Boundary {
     Interval interval;
@@ -102,6 +107,7 @@ class ShareMeter {
   // What `told`, which begins at the horizon, will have got by itself until its end.
   Solo SoloAhead(const Told& told) const;
   void Settle(Running* running, Charges* charges);
+  uint32_t& RunningOf(Room room) { return room_[static_cast<size_t>(room)]; }
 
   std::set<std::pair<Nanos, Interval>> open_;  // beginnings of what has no end yet
   std::map<Interval, Told> told_;
@@ -110,13 +116,14 @@ class ShareMeter {
   Interval next_ = 1;
   Nanos horizon_ = 0;
   std::map<Owner, OwnerState> owners_;
-  double speeds_ = 0;       // of all that run
-  uint32_t with_room_ = 0;  // of those that run, how many do not fill the device
+  double speeds_ = 0;               // of all that run
+  std::array<uint32_t, 3> room_{};  // how many of those that run are of each Room
   // What one interval of speed 1 that ran all the time would have been charged.
   double clock_ = 0;
-  // Likewise, of what it would have taken alone: time beside others, clock_ where there are none or
-  // all fill the device.
+  // Likewise, of what it would have taken alone: time beside others, clock_ where there are none,
+  // where none leaves room and for a while none did, and where one is not known.
   double alone_clock_ = 0;
+  Nanos room_until_ = 0;  // before that estimates count: something left room lately
 };
 
 }  // namespace consort::host

@@ -109,8 +109,8 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   ShareMeter::Charges charges;
   meter.Advance(300, &charges, 1000);
   EXPECT_TRUE(charges.empty());
-  meter.End(first, 300, {.alone = 150});
-  meter.End(second, 300, {.alone = 75});
+  meter.End(first, 300, {.alone = 150, .room = Room::kLeft});
+  meter.End(second, 300, {.alone = 75, .room = Room::kLeft});
   meter.Advance(400, &charges, 1000);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
 }
@@ -130,8 +130,8 @@ TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
 TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
   ShareMeter meter;
   // They hinder each other little: 1.65 s of work a second.
-  meter.End(meter.Begin(1, 0), 690, {.alone = 690});
-  meter.End(meter.Begin(2, 0), 690, {.alone = 897 / 2});
+  meter.End(meter.Begin(1, 0), 690, {.alone = 690, .room = Room::kLeft});
+  meter.End(meter.Begin(2, 0), 690, {.alone = 897 / 2, .room = Room::kLeft});
   ShareMeter::Charges charges;
   meter.Advance(690, &charges);
   ASSERT_EQ(charges.size(), 2u);
@@ -144,8 +144,8 @@ TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
 TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
   ShareMeter meter;
   // 0.8 s of work a second: they pay for the whole second, and did a part of it.
-  meter.End(meter.Begin(1, 0), 1000, {.alone = 400});
-  meter.End(meter.Begin(2, 0), 1000, {.alone = 400});
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 400, .room = Room::kLeft});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kLeft});
   ShareMeter::Charges charges;
   meter.Advance(1000, &charges);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
@@ -154,8 +154,8 @@ TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
 TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
   ShareMeter meter;
   // Estimates say 1.2 s of work a second, which cannot be.
-  meter.End(meter.Begin(1, 0), 1000, {.alone = 800, .fills = true});
-  meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .fills = true});
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 800, .room = Room::kNone});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kNone});
   ShareMeter::Charges charges;
   meter.Advance(1000, &charges);
   ASSERT_EQ(charges.size(), 2u);
@@ -168,28 +168,47 @@ TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
 TEST(ShareMeter, BesideWhatLeavesRoomWhatFillsTheDeviceGoesBySpeeds) {
   ShareMeter meter;
   // 1.2 s of work a second in the first 1000, when one of them leaves room.
-  meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .fills = true});
-  meter.End(meter.Begin(2, 0), 1000, {.alone = 300});
-  // Of what has not ended, its owner's work of late tells; the one that left room is gone.
-  meter.End(meter.Begin(3, 1000), 1000 + 10 * kMillisecond,
-            {.alone = 6 * kMillisecond, .fills = true});
-  meter.Begin(1, 1000);
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
   ShareMeter::Charges charges;
   meter.Advance(1000, &charges);
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 750, 900}, {2, 250, 300}}));
-  charges.clear();
-  meter.Advance(1000 + 10 * kMillisecond, &charges);
-  ASSERT_EQ(charges.size(), 2u);
-  EXPECT_EQ(charges[0].alone, charges[0].time);
-  EXPECT_EQ(charges[1].alone, charges[1].time);
-  // Its next one leaves room, so what runs beside it may get more done than there is time for.
-  charges.clear();
-  meter.Forget(2);
-  const Nanos now = 1000 + 10 * kMillisecond;
-  meter.End(meter.Begin(3, now), now + 1000, {.alone = 900});
-  meter.Advance(now + 1000, &charges);
-  ASSERT_EQ(charges.size(), 2u);
-  EXPECT_GT(charges[0].alone + charges[1].alone, 1200);
+}
+
+TEST(ShareMeter, WhatLeftRoomLatelyCountsAsIfItDidStill) {
+  ShareMeter meter;
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
+  ShareMeter::Charges charges;
+  meter.Advance(1000, &charges);
+  // Now all fill the device, and go on getting done what takes 1.2 times as long alone.
+  Nanos now = 1000;
+  const auto both_fill = [&](Nanos until) {
+    charges.clear();
+    for (; now < until; now += kMillisecond) {
+      meter.End(meter.Begin(1, now), now + kMillisecond,
+                {.alone = 900 * kMicrosecond, .room = Room::kNone});
+      meter.End(meter.Begin(2, now), now + kMillisecond,
+                {.alone = 300 * kMicrosecond, .room = Room::kNone});
+    }
+    meter.Advance(now, &charges);
+    Nanos sum = 0;
+    for (const ShareMeter::Charge& charge : charges) sum += charge.alone;
+    return static_cast<double>(sum);
+  };
+  EXPECT_NEAR(both_fill(50 * kMillisecond), 1.2 * 50 * kMillisecond, kMillisecond);
+  both_fill(110 * kMillisecond);
+  // For so long that it is forgotten: nothing takes longer alone than there was time for.
+  EXPECT_NEAR(both_fill(210 * kMillisecond), 100 * kMillisecond, kMillisecond / 10);
+}
+
+TEST(ShareMeter, WhereNothingIsKnownOfOneAllAreChargedTheDevicesTime) {
+  ShareMeter meter;
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 1000, .room = Room::kLeft});
+  meter.End(meter.Begin(2, 0), 500);
+  ShareMeter::Charges charges;
+  meter.Advance(500, &charges);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 250, 250}, {1, 250, 250}}));
 }
 
 TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {

@@ -154,6 +154,13 @@ void WorkGate::Count(const RequestWork& work) {
   if (batch_->requests >= requests_max_ || batch_->estimate >= kBatchTime) Close(MonotonicNow());
 }
 
+IntervalWork WorkGate::Part::Work() const {
+  // Kernels go on beside copies, whose own time others' kernels hardly change.
+  if (phase != schedule::Phase::kKernel) return {.alone = std::nullopt, .room = Room::kLeft};
+  if (!alone_known || alone == 0) return {};
+  return {.alone = alone, .room = fills ? Room::kNone : Room::kLeft};
+}
+
 void WorkGate::BeforeEnd(Stream* stream) {
   if (!batch_.has_value()) return;
   for (Part& part : batch_->parts) {
@@ -194,7 +201,6 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     ClosePart(&part);
     if (part.end == nullptr) return;
     part.phase = PhaseOf(latest_);
-    part.fills = false;  // not known
     part.interval = scheduler_->Began(*id_, part.phase, now);
     part.began = now;
     batch.parts.push_back(std::move(part));
@@ -254,9 +260,7 @@ bool WorkGate::LookAt(Batch* batch) {
     }
     if (!part.closed) continue;
     const Nanos end = std::max(time, part.not_before);
-    const bool knows_alone = part.alone_known && part.alone != 0;
-    scheduler_->Ended(part.interval, end,
-                      {knows_alone ? std::optional(part.alone) : std::nullopt, part.fills});
+    scheduler_->Ended(part.interval, end, part.Work());
     part.ended = true;
     batch->took = std::max(batch->took, end - part.began);
     last_progress_ = std::max(last_progress_, time);

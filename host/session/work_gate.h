@@ -125,6 +125,8 @@ class WorkGate final : public WorkObserver {
     bool fills = true;    // all of it
     bool closed = false;  // nothing follows behind `end`
     bool ended = false;
+
+    IntervalWork Work() const;
   };
   struct Batch {
     schedule::Phase phase = schedule::Phase::kNone;  // of its first request

@@ -79,7 +79,7 @@ class WorkGateTest : public ::testing::Test {
       const Nanos until = MonotonicNow() + 10 * kMillisecond;
       TurnUntil([&] { return MonotonicNow() > until; });
       EndWork();
-      scheduler_.Ended(theirs, MonotonicNow(), {.alone = kSecond, .fills = true});
+      scheduler_.Ended(theirs, MonotonicNow(), {.alone = kSecond, .room = Room::kNone});
       TurnUntil([&] { return State().in_flight == 0; });
       trace = scheduler_.TakeTrace(&full);
     }
