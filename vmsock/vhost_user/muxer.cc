@@ -462,8 +462,10 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
 // ---- host->guest ----
 
 absl::StatusOr<bool> Muxer::PopRx(Virtqueue& rx, Chain& chain) {
-  ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
-  if (!popped) return false;
+  if (!rx.PopWritable(chain)) {
+    ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
+    if (!popped) return false;
+  }
   if (chain.readable_bytes > 0 || chain.writable_bytes <= kPacketHeaderBytes) {
     return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes,
                                             " writable and ", chain.readable_bytes,

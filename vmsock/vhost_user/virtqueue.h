@@ -67,6 +67,10 @@ class Virtqueue {
   // Takes the next chain: true and `chain` set, or false if there is none. kDataLoss: the ring is
   // broken.
   absl::StatusOr<bool> Pop(Chain& chain);
+  // The same for less if the next chain is one that Linux posts for packets to come: one descriptor
+  // that the device writes, in one region. False, and nothing is taken or believed: Pop reads it
+  // anew and tells.
+  bool PopWritable(Chain& chain);
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
   // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after
@@ -101,10 +105,13 @@ class Virtqueue {
         available_seen_(options.next_available) {}
 
   uint16_t AvailableIndex() const;
+  // Entry `next_available_` + `ahead` of the available ring, copied.
+  uint16_t ReadHead(uint16_t ahead) const;
   absl::Status Walk(uint16_t head, Chain& chain) const;
-  // Asks for what the next chains will read, of those that are `waiting`. What is found there is
+  // Ask for what the next chains will read, of those that are `waiting`. What is found there is
   // believed no further.
-  void PrefetchBehind(uint16_t waiting) const;
+  void PrefetchDescriptor(uint16_t waiting) const;
+  void PrefetchTable(uint16_t waiting) const;
   // Entry `index` of the table at `table`, copied.
   static Descriptor ReadDescriptor(const std::byte* table, uint32_t index);
 
