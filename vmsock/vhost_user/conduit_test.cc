@@ -659,7 +659,6 @@ TEST_P(VsockDeviceConduit, GoesOnInAnotherWorker) {
     ASSERT_TRUE(ends.guest->SendAll(std::span(frame).subspan(frame.size() / 2)));
     const Frame received = Next(*ends.worker);
     ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 80 * call));
-    Frame none;
     EXPECT_FALSE(ends.worker->Describe(&handover)) << "while a frame is held";
     ends.worker->Release(received);
     ASSERT_TRUE(SendFrame(*ends.worker, frame));

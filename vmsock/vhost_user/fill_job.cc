@@ -17,6 +17,8 @@ void FillJob::Clear() {
   sources_.clear();
 }
 
+void FillJob::AddSource(std::span<const std::byte> bytes) { sources_.push_back(bytes); }
+
 void FillJob::CopyAlone() const { CopyPieces({}, pieces_.size()); }
 
 void FillJob::PrefetchForNext() const {

@@ -32,7 +32,7 @@ class FillJob final : public CopyJob {
   void Clear();
   // What payloads are read from, behind the sources before: in all at least as many bytes as
   // payloads have.
-  void AddSource(std::span<const std::byte> bytes) { sources_.push_back(bytes); }
+  void AddSource(std::span<const std::byte> bytes);
   // The next packet, at the beginning of `pieces`, which have room for its header and
   // `payload_bytes`, of which there is one at least. At most kPacketsPerCopy packets.
   void AddPacket(std::span<const iovec> pieces, uint32_t payload_bytes) {

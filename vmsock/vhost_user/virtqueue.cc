@@ -88,11 +88,24 @@ uint16_t Virtqueue::AvailableIndex() const {
   return Load16(available_ + kIndexOffset, std::memory_order_seq_cst);
 }
 
-Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
+inline Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
   static_assert(sizeof(Descriptor) == kDescriptorBytes);
   Descriptor descriptor;
   std::memcpy(&descriptor, table + kDescriptorBytes * index, sizeof(descriptor));
   return descriptor;
+}
+
+inline uint16_t Virtqueue::ReadHead(uint16_t ahead) const {
+  const uint32_t slot = (next_available_ + ahead) & (options_.layout.entries - 1);
+  uint16_t head = 0;
+  std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));
+  return head;
+}
+
+inline void Virtqueue::PrefetchDescriptor(uint16_t waiting) const {
+  if (waiting <= kDescriptorsAhead) return;
+  const uint32_t index = ReadHead(kDescriptorsAhead) & (options_.layout.entries - 1);
+  PrefetchForRead(descriptors_ + kDescriptorBytes * index);
 }
 
 absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
@@ -134,19 +147,6 @@ bool Virtqueue::PopWritable(Chain& chain) {
   chain.writable_bytes = descriptor.len;
   ++next_available_;
   return true;
-}
-
-uint16_t Virtqueue::ReadHead(uint16_t ahead) const {
-  const uint32_t slot = (next_available_ + ahead) & (options_.layout.entries - 1);
-  uint16_t head = 0;
-  std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));
-  return head;
-}
-
-void Virtqueue::PrefetchDescriptor(uint16_t waiting) const {
-  if (waiting <= kDescriptorsAhead) return;
-  const uint32_t index = ReadHead(kDescriptorsAhead) & (options_.layout.entries - 1);
-  PrefetchForRead(descriptors_ + kDescriptorBytes * index);
 }
 
 void Virtqueue::PrefetchTable(uint16_t waiting) const {
