@@ -2,10 +2,10 @@
 // vmsock/vhost_user/virtqueue.h: the device's side of one split virtqueue.
 //
 // Owned by the device's thread. The rings lie in guest memory: all that is read there is copied
-// once, then checked, and no value is read twice. A ring that breaks the rules (index jump, loop,
-// address outside memory, nested indirect table, readable after writable) yields kDataLoss; the
-// queue is then useless until it is attached again. Chains are returned to the guest in the order
-// in which they were taken.
+// once, then checked, and no value is read twice for a chain that is taken. A ring that breaks the
+// rules (index jump, loop, address outside memory, nested indirect table, readable after writable)
+// yields kDataLoss; the queue is then useless until it is attached again. Chains are returned to
+// the guest in the order in which they were taken.
 //
 //   descriptors:    {u64 addr, u32 len, u16 flags (1 next, 2 write, 4 indirect), u16 next}[num]
 //   available ring: u16 flags, u16 idx, u16 ring[num], u16 used_event
