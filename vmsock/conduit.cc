@@ -161,40 +161,29 @@ bool ConduitDeviceEnd::LoadPieces() {
   return head != next_piece_;
 }
 
-uint64_t ConduitDeviceEnd::Read(std::span<const iovec> out, std::vector<CopyPart>* copies) {
-  const size_t copies_before = copies->size();
-  uint64_t read = 0;
-  const std::byte* const slots = base_ + kConduitPiecesOffset;
+std::span<const std::byte> ConduitDeviceEnd::Read() {
+  if (next_piece_ == pieces_head_ && !LoadPieces()) return {};
   ConduitPiece piece;
-  for (const iovec& to : out) {
-    uint64_t filled = 0;
-    while (filled < to.iov_len) {
-      if (piece.bytes == 0) {
-        if (next_piece_ == pieces_head_ && !LoadPieces()) break;
-        const std::byte* const slot = slots + next_piece_ % kConduitPieces * sizeof(ConduitPiece);
-        std::memcpy(&piece, slot, sizeof(piece));
-        if (piece.offset < kConduitRepliesOffset || piece.offset > kConduitBytes ||
-            piece.bytes > kConduitBytes - piece.offset || piece.bytes <= piece_offset_) {
-          corrupt_ = true;
-          copies->resize(copies_before);
-          return 0;
-        }
-      }
-      const uint64_t count = std::min(piece.bytes - piece_offset_, to.iov_len - filled);
-      copies->push_back({static_cast<std::byte*>(to.iov_base) + filled,
-                         base_ + piece.offset + piece_offset_, count});
-      filled += count;
-      read += count;
-      piece_offset_ += count;
-      if (piece_offset_ == piece.bytes) {
-        piece = {};
-        piece_offset_ = 0;
-        ++next_piece_;
-      }
-    }
-    if (filled < to.iov_len) break;
+  std::memcpy(&piece,
+              base_ + kConduitPiecesOffset + next_piece_ % kConduitPieces * sizeof(ConduitPiece),
+              sizeof(piece));
+  if (piece.offset < kConduitRepliesOffset || piece.offset > kConduitBytes ||
+      piece.bytes > kConduitBytes - piece.offset || piece.bytes <= piece_offset_) {
+    corrupt_ = true;
+    return {};
   }
-  return read;
+  ++next_piece_;
+  last_bytes_ = piece.bytes;
+  const uint64_t offset = std::exchange(piece_offset_, 0);
+  return {base_ + piece.offset + offset, piece.bytes - offset};
+}
+
+void ConduitDeviceEnd::Unread(uint64_t bytes) {
+  if (bytes == 0) return;
+  CHECK_EQ(piece_offset_, 0u);
+  CHECK_LE(bytes, last_bytes_);
+  --next_piece_;
+  piece_offset_ = last_bytes_ - bytes;
 }
 
 bool ConduitDeviceEnd::Return(uint64_t bytes) {

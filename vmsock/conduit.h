@@ -183,9 +183,11 @@ class ConduitDeviceEnd {
 
   // Whether Read would give a byte, or find the worker corrupt.
   bool HasPieces() { return next_piece_ != pieces_head_ || LoadPieces() || corrupt_; }
-  // Appends to `copies` those that fill `out` with what there is, behind all that was read before.
-  // Returns their bytes.
-  uint64_t Read(std::span<const iovec> out, std::vector<CopyPart>* copies);
+  // What lies in one place behind all that was read before. Empty: there is none now, or the worker
+  // is corrupt.
+  std::span<const std::byte> Read();
+  // The last `bytes` of what Read gave last were not wanted: it gives them again.
+  void Unread(uint64_t bytes);
   // The next `bytes` of what was read are copied: their memory is the worker's again. True: it
   // waits for that and wants a bell.
   bool Return(uint64_t bytes);
@@ -213,6 +215,7 @@ class ConduitDeviceEnd {
   uint64_t pieces_head_ = 0;  // the worker's claim, as checked last
   uint64_t next_piece_ = 0;
   uint64_t piece_offset_ = 0;  // in that piece
+  uint64_t last_bytes_ = 0;    // of the piece before it, as it was when Read gave it
   uint64_t taken_ = 0;         // all before it is copied
 };
 

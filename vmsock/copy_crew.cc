@@ -28,19 +28,28 @@ void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
 
 }  // namespace
 
-// ---- a job ----
+// ---- jobs ----
 
-void CopyJob::CopyAlone() const {
+void CopyJob::PrefetchCount() const { PrefetchForWrite(&left_, sizeof(left_)); }
+
+void PartsJob::CopyAlone() const {
   for (const CopyPart& part : parts_) CopyPiece(part, 0, part.bytes);
 }
 
-void CopyJob::PrefetchForNext() const {
+void PartsJob::PrefetchForNext() const {
   PrefetchForWrite(parts_.data(), parts_.capacity() * sizeof(CopyPart));
   PrefetchForWrite(places_.data(), places_.capacity() * sizeof(Place));
-  PrefetchForWrite(&left_, sizeof(left_));
+  PrefetchCount();
 }
 
-void CopyJob::Divide(uint64_t share_bytes) {
+uint64_t PartsJob::bytes() const {
+  uint64_t bytes = 0;
+  for (const CopyPart& part : parts_) bytes += part.bytes;
+  return bytes;
+}
+
+uint32_t PartsJob::Divide(uint64_t share_bytes) {
+  share_bytes_ = share_bytes;
   places_.clear();
   uint64_t room = 0;  // of the share that the next byte belongs to
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -54,11 +63,12 @@ void CopyJob::Divide(uint64_t share_bytes) {
       room -= count;
     }
   }
+  return static_cast<uint32_t>(places_.size());
 }
 
-void CopyJob::CopyShare(uint32_t share, uint64_t share_bytes) const {
+void PartsJob::CopyShare(uint32_t share) const {
   auto [part, offset] = places_[share];
-  for (uint64_t left = share_bytes; left > 0 && part < parts_.size(); ++part, offset = 0) {
+  for (uint64_t left = share_bytes_; left > 0 && part < parts_.size(); ++part, offset = 0) {
     const uint64_t count = std::min(left, parts_[part].bytes - offset);
     CopyPiece(parts_[part], offset, count);
     left -= count;
@@ -93,19 +103,17 @@ uint32_t CopyCrew::ThreadsFor(uint32_t processors) {
 }
 
 void CopyCrew::Begin(CopyJob* job) {
-  uint64_t bytes = 0;
-  for (const CopyPart& part : job->parts_) bytes += part.bytes;
+  const uint64_t bytes = job->bytes();
   if (threads_.empty() || bytes == 0 || bytes < options_.shared_from) {
     job->CopyAlone();
     return;
   }
-  job->Divide(options_.share);
-  const auto shares = static_cast<uint32_t>(job->places_.size());
+  const uint32_t shares = job->Divide(options_.share);
   // Before the first can be copied.
   job->left_.store(shares, std::memory_order_relaxed);
   for (uint32_t share = 0; share < shares; ++share) {
     if (Append(job, share)) continue;
-    job->CopyShare(share, options_.share);
+    job->CopyShare(share);
     job->left_.fetch_sub(1, std::memory_order_release);
   }
   // The next job's places, which threads of the crew have left.
@@ -148,7 +156,7 @@ bool CopyCrew::Help() {
       CopyJob* const job = slot.job;
       const uint32_t share = slot.share;
       slot.turn.store(position + slots_.size(), std::memory_order_release);
-      job->CopyShare(share, options_.share);
+      job->CopyShare(share);
       // The job's owner may have it for another copy from here on.
       job->left_.fetch_sub(1, std::memory_order_release);
       return true;

@@ -46,48 +46,71 @@ struct CopyCrewOptions {
   uint32_t threads = 0;  // at most kCopyCrewThreadsMax; none: Begin copies
   // Jobs of fewer bytes are copied by Begin: handing them over would not pay.
   Bytes shared_from = 32 * kKiB;
-  // What a thread takes at a time, but for the rest of a job. On an H200's host 16 KiB gave more
-  // than 32 and 64.
+  // What a thread takes at a time, about: a job says where it can be cut. On an H200's host 16 KiB
+  // gave more than 32 and 64.
   Bytes share = 16 * kKiB;
   // A thread that sleeps is woken when as much waits; less is copied by whoever waits for it before
   // a thread would be awake.
   Bytes wakes_from = 128 * kKiB;
 };
 
-// Parts that are copied in no order: which bytes win where two are written to one place is not
-// said. No part is written where another one is read. Neither copied nor moved; owned by whoever
-// begins it, kept for its storage.
+// What a crew copies: cut into shares, each of which one thread copies, in any order. Neither
+// copied nor moved; owned by whoever begins it, who changes it only while done and keeps it for its
+// storage.
 class CopyJob {
  public:
   CopyJob() = default;
+  virtual ~CopyJob() = default;
   CopyJob(const CopyJob&) = delete;
   CopyJob& operator=(const CopyJob&) = delete;
 
-  // Changed only while done.
-  std::vector<CopyPart>& parts() { return parts_; }
   // All is copied, and seen by the calling thread. So it is before it has begun.
   bool done() const { return left_.load(std::memory_order_acquire) == 0; }
   // Copies all at once, on the calling thread.
-  void CopyAlone() const;
+  virtual void CopyAlone() const = 0;
+
+ protected:
+  // Asks for what every job has, as PrefetchForWrite does.
+  void PrefetchCount() const;
+
+ private:
+  friend class CopyCrew;
+  virtual uint64_t bytes() const = 0;
+  // Cuts it into shares of about so many bytes and says how many they are.
+  virtual uint32_t Divide(uint64_t share_bytes) = 0;
+  virtual void CopyShare(uint32_t share) const = 0;
+
+  // Shares that are not copied. Released by each copier, acquired by done(). What a job adds begins
+  // in another cache line: copiers read that.
+  alignas(64) std::atomic<uint32_t> left_{0};
+};
+
+// Parts that are copied in no order: which bytes win where two are written to one place is not
+// said. No part is written where another one is read.
+class PartsJob final : public CopyJob {
+ public:
+  // Changed only while done.
+  std::vector<CopyPart>& parts() { return parts_; }
+  void Clear() { parts_.clear(); }
+  void CopyAlone() const override;
   // It will be filled again soon; threads of the crew have read what it had.
   void PrefetchForNext() const;
 
  private:
-  friend class CopyCrew;
   // Where a share begins.
   struct Place {
     size_t part = 0;
     uint64_t offset = 0;
   };
 
-  // Cuts it into shares of so many bytes, the last one may have fewer.
-  void Divide(uint64_t share_bytes);
-  void CopyShare(uint32_t share, uint64_t share_bytes) const;
+  uint64_t bytes() const override;
+  // The last one may have fewer bytes, no other has.
+  uint32_t Divide(uint64_t share_bytes) override;
+  void CopyShare(uint32_t share) const override;
 
-  std::vector<CopyPart> parts_;
+  alignas(64) std::vector<CopyPart> parts_;
   std::vector<Place> places_;
-  // Shares that are not copied. Released by each copier, acquired by done().
-  alignas(64) std::atomic<uint32_t> left_{0};
+  uint64_t share_bytes_ = 0;
 };
 
 class CopyCrew {

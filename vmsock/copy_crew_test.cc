@@ -65,7 +65,7 @@ class Copy {
     if (Below(4) == 0) job_.parts().push_back({});
   }
 
-  CopyJob& job() { return job_; }
+  PartsJob& job() { return job_; }
   void Check() {
     ASSERT_TRUE(job_.done());
     EXPECT_TRUE(to_ == expected_) << job_.parts().size() << " parts";
@@ -92,7 +92,7 @@ class Copy {
   std::vector<std::byte> from_;
   std::vector<std::byte> to_;
   std::vector<std::byte> expected_;
-  CopyJob job_;
+  PartsJob job_;
 };
 
 // Rounds of several jobs that are on their way at once, each compared with what memcpy makes, ended
@@ -150,7 +150,7 @@ TEST_P(CopyCrewTest, EndsIdleOrJustAfterWork) {
     if (i % 2 == 0) continue;
     std::vector<std::byte> from(300000, std::byte{7});
     std::vector<std::byte> to(from.size());
-    CopyJob job;
+    PartsJob job;
     job.parts().push_back({to.data(), from.data(), from.size()});
     crew.Begin(&job);
     crew.Finish(job);
@@ -164,7 +164,7 @@ TEST(CopyCrew, CopiesWhatNobodyWaitsFor) {
   std::vector<std::byte> from(1000000, std::byte{7});
   for (int i = 0; i < 20; ++i) {
     std::vector<std::byte> to(from.size());
-    CopyJob job;
+    PartsJob job;
     job.parts().push_back({to.data(), from.data(), from.size()});
     crew.Begin(&job);
     while (!job.done()) std::this_thread::yield();
@@ -178,7 +178,7 @@ TEST(CopyCrew, CopiesWhatFindsNoPlaceInLine) {
   const size_t bytes = 1000 * (3 * kCopySharesWaitingMax);
   std::vector<std::byte> from(bytes, std::byte{7});
   std::vector<std::byte> to(bytes);
-  CopyJob job;
+  PartsJob job;
   job.parts().push_back({to.data(), from.data(), bytes});
   crew.Begin(&job);
   crew.Finish(job);

@@ -138,11 +138,6 @@ uint32_t Connection::SendablePackets() const {
 
 bool Connection::NearPacketLimit() const { return unread_ends_.size() * 2 > UnreadPacketLimit(); }
 
-void Connection::NoteSent(uint32_t bytes) {
-  sent_ += bytes;
-  unread_ends_.push_back(sent_);
-}
-
 uint32_t Connection::ReportForwarded() {
   if (writes_memory()) forwarded_ += static_cast<uint32_t>(conduit_->TakeCredit(window_bytes_));
   credit_update_pending = false;
@@ -295,9 +290,9 @@ Connection::IoResult Connection::FindBytes(bool& any) {
   return IoResult::kOk;
 }
 
-uint64_t Connection::Read(std::span<const iovec> pieces, std::vector<CopyPart>* copies) {
-  return conduit_->Read(pieces, copies);
-}
+std::span<const std::byte> Connection::Read() { return conduit_->Read(); }
+
+void Connection::Unread(uint64_t bytes) { conduit_->Unread(bytes); }
 
 void Connection::Received(uint64_t bytes) {
   if (conduit_->Return(bytes)) RingBell();

@@ -77,7 +77,10 @@ class Connection {
   uint32_t SendableBytes() const;
   uint32_t SendablePackets() const;
   // One packet of `bytes` is on its way to the guest.
-  void NoteSent(uint32_t bytes);
+  void NoteSent(uint32_t bytes) {
+    sent_ += bytes;
+    unread_ends_.push_back(sent_);
+  }
   // What the host side has taken so far, for a header that goes out now.
   uint32_t ReportForwarded();
   // The guest may be waiting to hear that its bytes were taken. If not, an edge of the host
@@ -106,10 +109,12 @@ class Connection {
   IoResult ReadInto(std::span<iovec> pieces, uint64_t& received);
   // With a conduit, instead: whether it has bytes now. Results as ReadInto.
   IoResult FindBytes(bool& any);
-  // Appends to `copies` those that fill `pieces` from it, and returns their bytes, after FindBytes
-  // has found some; Received follows. 0: broken().
-  uint64_t Read(std::span<const iovec> pieces, std::vector<CopyPart>* copies);
-  // The next `bytes` of what Read wanted copied are copied.
+  // What lies in one place behind all that was read before; after FindBytes has found some,
+  // Received follows. Empty: there is no more now, or broken().
+  std::span<const std::byte> Read();
+  // The last `bytes` of what Read gave last were not taken: it gives them again.
+  void Unread(uint64_t bytes);
+  // The next `bytes` of what Read gave are copied.
   void Received(uint64_t bytes);
 
   // --- state ---

@@ -16,10 +16,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "vmsock/copy_crew.h"
-#include "vmsock/prefetch.h"
 #include "vmsock/vhost_user/limits.h"
-#include "vmsock/vhost_user/packet.h"
 
 namespace consort::vhost_user {
 
@@ -31,29 +28,31 @@ struct UsedChain {
   uint32_t written_bytes = 0;
 };
 
+// `Job` is a CopyJob (copy_crew.h) that can be cleared.
+template <class Job>
 struct CopyStep {
-  CopyJob job;
-  // Which of its bytes are copied; null: none, or it has gone.
+  Job job;
+  // Whose bytes are copied; null: nobody's, or it has gone.
   Connection* connection = nullptr;
   uint64_t bytes = 0;
   // What the guest gets back then.
   std::vector<UsedChain> used;
-  // Sources of copies: headers of packets to the guest. Their share of the cache line that payload
-  // begins in is written by whoever writes that.
-  std::array<PacketHeader, kPacketsPerCopy> headers;
 };
 
+template <class Job>
 class CopyLine {
  public:
+  using Step = CopyStep<Job>;
+
   bool empty() const { return begin_ == end_; }
   // No more packets may be taken; a step of those that were taken still fits.
   bool full() const { return end_ - begin_ >= kCopyStepsMax - 1; }
 
   // A step without copies, that is not in the line yet.
-  CopyStep& Make() {
+  Step& Make() {
     CHECK_LT(end_ - begin_, kCopyStepsMax);
-    CopyStep& step = *steps_[end_ % kCopyStepsMax];
-    step.job.parts().clear();
+    Step& step = *steps_[end_ % kCopyStepsMax];
+    step.job.Clear();
     step.connection = nullptr;
     step.bytes = 0;
     step.used.clear();
@@ -63,13 +62,11 @@ class CopyLine {
   void Append() {
     ++end_;
     // The crew has read what the next one had.
-    const CopyStep& next = *steps_[end_ % kCopyStepsMax];
-    next.job.PrefetchForNext();
-    PrefetchForWrite(next.headers.data(), sizeof(next.headers));
+    steps_[end_ % kCopyStepsMax]->job.PrefetchForNext();
   }
   // While not empty.
-  CopyStep& first() { return *steps_[begin_ % kCopyStepsMax]; }
-  CopyStep& last() { return *steps_[(end_ - 1) % kCopyStepsMax]; }
+  Step& first() { return *steps_[begin_ % kCopyStepsMax]; }
+  Step& last() { return *steps_[(end_ - 1) % kCopyStepsMax]; }
   void RemoveFirst() { ++begin_; }
   // All their jobs are done.
   void Clear() { begin_ = end_; }
@@ -80,13 +77,13 @@ class CopyLine {
   }
 
   CopyLine() {
-    for (auto& step : steps_) step = std::make_unique<CopyStep>();
+    for (auto& step : steps_) step = std::make_unique<Step>();
   }
   CopyLine(const CopyLine&) = delete;
   CopyLine& operator=(const CopyLine&) = delete;
 
  private:
-  std::array<std::unique_ptr<CopyStep>, kCopyStepsMax> steps_;
+  std::array<std::unique_ptr<Step>, kCopyStepsMax> steps_;
   uint64_t begin_ = 0;
   uint64_t end_ = 0;
 };

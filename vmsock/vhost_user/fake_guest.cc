@@ -15,8 +15,6 @@ namespace {
 constexpr uint32_t kEntries = FakeFrontend::kRingEntries;
 // RAM: rings below 1 MiB, then receive buffers, indirect tables, and areas for packets to send,
 // half of which lie in the second region.
-constexpr uint64_t kRxBuffersOffset = 1 * kMiB;
-constexpr uint64_t kRxBufferStride = 64 * kKiB;
 constexpr uint32_t kRxBufferBytes = 3776;
 constexpr uint64_t kRxTablesOffset = 8 * kMiB;
 constexpr uint64_t kTxTablesOffset = 12 * kMiB;
@@ -104,10 +102,10 @@ std::optional<GuestRing::Used> GuestRing::TakeUsed() {
 
 // ---- FakeGuest ----
 
-FakeGuest::FakeGuest(FakeFrontend* frontend, uint64_t cid, Shape rx_shape)
+FakeGuest::FakeGuest(FakeFrontend* frontend, uint64_t cid, std::vector<Shape> rx_shapes)
     : frontend_(frontend),
       cid_(cid),
-      rx_shape_(std::move(rx_shape)),
+      rx_shapes_(std::move(rx_shapes)),
       rx_(frontend, kRxQueue),
       tx_(frontend, kTxQueue) {
   Start();
@@ -155,12 +153,12 @@ void FakeGuest::OfferRx(uint32_t buffer) {
     return;
   }
   auto& pieces = rx_layouts_[buffer];
-  pieces =
-      LayOut(kRxBuffersOffset + buffer * kRxBufferStride, kRxBufferBytes, rx_shape_, kFlagWrite);
+  const Shape& shape = rx_shapes_[buffer % rx_shapes_.size()];
+  pieces = LayOut(RxBufferOffset(buffer), kRxBufferBytes, shape, kFlagWrite);
   // Two ring entries a buffer: enough for direct chains of two pieces.
   const uint16_t head = static_cast<uint16_t>(buffer * (kEntries / kRxBuffers));
   rx_buffer_of_head_[head] = buffer;
-  if (rx_shape_.indirect) {
+  if (shape.indirect) {
     const uint64_t table = kRxTablesOffset + buffer * kTableStride;
     CHECK_LE(pieces.size(), kTableEntriesMax);
     for (size_t i = 0; i < pieces.size(); ++i) {

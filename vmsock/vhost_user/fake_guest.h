@@ -83,11 +83,13 @@ class GuestStream;
 class FakeGuest {
  public:
   static constexpr uint32_t kRxBuffers = 64;
+  // Where receive buffer `buffer` is, in RAM, if it is one piece.
+  static constexpr uint64_t RxBufferOffset(uint32_t buffer) { return kMiB + buffer * 64 * kKiB; }
   static constexpr int kTimeoutMs = 20000;
 
-  // `rx_shape` is how receive buffers (44 + 3,732 bytes) are laid out.
+  // `rx_shapes` is how receive buffers (44 + 3,732 bytes) are laid out, in turn.
   FakeGuest(FakeFrontend* frontend, uint64_t cid,
-            Shape rx_shape = {.lengths = {3776}, .indirect = true});
+            std::vector<Shape> rx_shapes = {{.lengths = {3776}, .indirect = true}});
 
   // As a driver that starts: empty rings, all rx buffers offered. Forgets all streams' packets.
   void Start();
@@ -126,7 +128,7 @@ class FakeGuest {
 
   FakeFrontend* const frontend_;
   const uint64_t cid_;
-  const Shape rx_shape_;
+  const std::vector<Shape> rx_shapes_;
   GuestRing rx_;
   GuestRing tx_;
   std::vector<std::vector<RawDescriptor>> rx_layouts_;

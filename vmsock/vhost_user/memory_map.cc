@@ -146,6 +146,7 @@ absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs, std::vec
     next.push_back(std::move(region));
   }
   regions_ = std::move(next);
+  last_ = {};
   mappings_made_ += made;
   return absl::OkStatus();
 }
@@ -156,7 +157,10 @@ std::vector<RegionState> MemoryMap::Save() const {
   return state;
 }
 
-void MemoryMap::Clear() { regions_.clear(); }
+void MemoryMap::Clear() {
+  regions_.clear();
+  last_ = {};
+}
 
 std::byte* MemoryMap::FromUser(uint64_t user_addr, uint64_t bytes) const {
   for (const Region& region : regions_) {
@@ -167,16 +171,23 @@ std::byte* MemoryMap::FromUser(uint64_t user_addr, uint64_t bytes) const {
   return nullptr;
 }
 
-std::byte* MemoryMap::FromGuest(uint64_t guest_addr, uint64_t bytes) const {
+std::byte* MemoryMap::FindGuest(uint64_t guest_addr, uint64_t bytes) const {
   for (const Region& region : regions_) {
-    if (Contains(region.spec.guest_addr, region.spec.bytes, guest_addr, bytes)) {
-      return region.base + (guest_addr - region.spec.guest_addr);
+    const Window window{region.spec.guest_addr, region.spec.bytes, region.base};
+    if (window.Contains(guest_addr, bytes)) {
+      last_ = window;
+      return window.base + (guest_addr - window.guest_addr);
     }
   }
   return nullptr;
 }
 
 bool MemoryMap::AppendGuest(uint64_t guest_addr, uint64_t bytes, std::vector<iovec>& out) const {
+  if (bytes == 0) return true;
+  if (std::byte* const all = FromGuest(guest_addr, bytes); all != nullptr) {
+    out.push_back({all, bytes});
+    return true;
+  }
   if (Wraps(guest_addr, bytes)) return false;
   while (bytes > 0) {
     const auto region = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) {

@@ -45,19 +45,6 @@ void CopyTo(std::span<const iovec> pieces, const void* in, size_t bytes) {
   }
 }
 
-// Appends the copies that CopyTo would make.
-void AppendCopies(std::span<const iovec> pieces, const void* in, size_t bytes,
-                  std::vector<CopyPart>& out) {
-  const std::byte* from = static_cast<const std::byte*>(in);
-  for (const iovec& piece : pieces) {
-    const size_t count = std::min(bytes, piece.iov_len);
-    out.push_back({piece.iov_base, from, count});
-    from += count;
-    bytes -= count;
-    if (bytes == 0) return;
-  }
-}
-
 // Appends the `bytes` of `pieces` that follow the packet header.
 void AppendPayload(std::span<const iovec> pieces, uint64_t bytes, std::vector<iovec>& out) {
   uint64_t skip = kPacketHeaderBytes;
@@ -208,9 +195,10 @@ Muxer::PumpResult Muxer::FinishCopies(Virtqueue& rx, Virtqueue& tx) {
 
 // ---- copies ----
 
-void Muxer::BeginCopies(CopyLine& line, Connection& connection) {
+template <class Job>
+void Muxer::BeginCopies(CopyLine<Job>& line, Connection& connection) {
   line.Append();
-  CopyStep& step = line.last();
+  CopyStep<Job>& step = line.last();
   step.connection = &connection;
   if (options_.crew != nullptr) {
     options_.crew->Begin(&step.job);
@@ -219,21 +207,22 @@ void Muxer::BeginCopies(CopyLine& line, Connection& connection) {
   }
 }
 
-void Muxer::TellCopied(const CopyLine& line, Connection& connection, uint64_t bytes) {
-  if (&line == &to_host_) {
-    connection.Forwarded(bytes);
-  } else {
-    connection.Received(bytes);
-  }
+void Muxer::TellCopied(const CopyLine<PartsJob>&, Connection& connection, uint64_t bytes) {
+  connection.Forwarded(bytes);
 }
 
-bool Muxer::EndCopies(CopyLine& line, Virtqueue& ring) {
+void Muxer::TellCopied(const CopyLine<FillJob>&, Connection& connection, uint64_t bytes) {
+  connection.Received(bytes);
+}
+
+template <class Job>
+bool Muxer::EndCopies(CopyLine<Job>& line, Virtqueue& ring) {
   bool any = false;
   // Told at once of what ends at once: the other side looks at where that is written.
   Connection* connection = nullptr;
   uint64_t bytes = 0;
   while (!line.empty() && line.first().job.done()) {
-    const CopyStep& step = line.first();
+    const CopyStep<Job>& step = line.first();
     if (step.connection != connection) {
       if (connection != nullptr) TellCopied(line, *connection, bytes);
       connection = step.connection;
@@ -249,16 +238,21 @@ bool Muxer::EndCopies(CopyLine& line, Virtqueue& ring) {
 }
 
 void Muxer::SettleCopies() {
-  for (CopyLine* const line : {&to_host_, &to_guest_}) {
-    line->ForEach([&](CopyStep& step) {
-      if (options_.crew != nullptr) options_.crew->Finish(step.job);
-      if (step.connection != nullptr) TellCopied(*line, *step.connection, step.bytes);
-      step.connection = nullptr;
-    });
-  }
+  SettleCopies(to_host_);
+  SettleCopies(to_guest_);
 }
 
-void Muxer::GiveBack(CopyLine& line, Virtqueue& ring, const UsedChain& chain) {
+template <class Job>
+void Muxer::SettleCopies(CopyLine<Job>& line) {
+  line.ForEach([&](CopyStep<Job>& step) {
+    if (options_.crew != nullptr) options_.crew->Finish(step.job);
+    if (step.connection != nullptr) TellCopied(line, *step.connection, step.bytes);
+    step.connection = nullptr;
+  });
+}
+
+template <class Job>
+void Muxer::GiveBack(CopyLine<Job>& line, Virtqueue& ring, const UsedChain& chain) {
   if (line.empty()) {
     ring.Push(chain.head, chain.written_bytes);
   } else {
@@ -344,7 +338,7 @@ void Muxer::FlushBatch(Virtqueue& tx) {
   if (batch_.chain_count == 0) return;
   Connection& connection = *batch_.connection;
   if (!connection.writes_memory()) counters_->socket_bytes_from_guest.Add(batch_.bytes);
-  CopyStep& step = to_host_.Make();
+  CopyStep<PartsJob>& step = to_host_.Make();
   const Connection::IoResult result =
       connection.Forward(batch_.pieces, batch_.bytes, &step.job.parts());
   counters_->bytes_from_guest.Add(batch_.bytes);
@@ -462,8 +456,10 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
 // ---- host->guest ----
 
 absl::StatusOr<bool> Muxer::PopRx(Virtqueue& rx, Chain& chain) {
-  ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
-  if (!popped) return false;
+  if (!rx.PopWritable(chain)) {
+    ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
+    if (!popped) return false;
+  }
   if (chain.readable_bytes > 0 || chain.writable_bytes <= kPacketHeaderBytes) {
     return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes,
                                             " writable and ", chain.readable_bytes,
@@ -643,16 +639,18 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
 // A step of copies from the conduit into rx buffers. May end the connection.
 absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connection& connection,
                                                          uint64_t& moved) {
-  CopyStep& step = to_guest_.Make();
-  std::vector<CopyPart>& parts = step.job.parts();
+  CopyStep<FillJob>& step = to_guest_.Make();
   const size_t packets = std::min<size_t>(connection.SendablePackets(), kPacketsPerCopy);
   const uint64_t credit = connection.SendableBytes();
   Connection::IoResult result = Connection::IoResult::kOk;
   bool starved = false;
+  uint64_t found = 0;  // bytes that the job has been given to read
   while (step.used.size() < packets && step.bytes < credit) {
-    bool any = false;
-    result = connection.FindBytes(any);
-    if (!any) break;
+    if (found == step.bytes) {
+      bool any = false;
+      result = connection.FindBytes(any);
+      if (!any) break;
+    }
     Chain& chain = rx_chains_[0];
     ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
     if (!popped) {
@@ -661,25 +659,29 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
     }
     const uint64_t room = std::min<uint64_t>(
         {chain.writable_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
-    rx_pieces_.clear();
-    AppendPayload(chain.writable, room, rx_pieces_);
-    const auto bytes = static_cast<uint32_t>(connection.Read(rx_pieces_, &parts));
-    if (bytes == 0) {
+    while (found - step.bytes < room) {
+      const std::span<const std::byte> more = connection.Read();
+      if (more.empty()) break;
+      step.job.AddSource(more);
+      found += more.size();
+    }
+    if (connection.broken()) {
       rx.Rewind(1);
       result = Connection::IoResult::kFailed;
       break;
     }
-    PacketHeader& header = step.headers[step.used.size()];
-    header = HeaderFor(connection, kOpReadWrite, bytes, 0);
-    AppendCopies(chain.writable, &header, sizeof(header), parts);
+    const auto bytes = static_cast<uint32_t>(std::min(room, found - step.bytes));
+    step.job.AddPacket(chain.writable, bytes);
     step.used.push_back({chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + bytes});
     step.bytes += bytes;
     connection.NoteSent(bytes);
   }
+  if (result != Connection::IoResult::kFailed) connection.Unread(found - step.bytes);
   moved += step.bytes;
   if (!step.used.empty()) {
     counters_->packets_to_guest.Add(step.used.size());
     counters_->bytes_to_guest.Add(step.bytes);
+    step.job.SetHeader(HeaderFor(connection, kOpReadWrite, 0, 0));
     BeginCopies(to_guest_, connection);
     EndCopies(to_guest_, rx);
   }

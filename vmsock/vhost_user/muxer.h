@@ -33,6 +33,7 @@
 #include "vmsock/vhost_user/counters.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
+#include "vmsock/vhost_user/fill_job.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/packet.h"
 #include "vmsock/vhost_user/virtqueue.h"
@@ -130,14 +131,21 @@ class Muxer {
 
   // copies
   // Begins those of the step that `line` has made, of bytes of `connection`.
-  void BeginCopies(CopyLine& line, Connection& connection);
+  template <class Job>
+  void BeginCopies(CopyLine<Job>& line, Connection& connection);
   // Ends what is done, up to the first that is not. True: something was.
-  bool EndCopies(CopyLine& line, Virtqueue& ring);
+  template <class Job>
+  bool EndCopies(CopyLine<Job>& line, Virtqueue& ring);
   // Waits for all copies and tells connections; then no conduit is used. Chains stay for EndCopies.
   void SettleCopies();
-  void TellCopied(const CopyLine& line, Connection& connection, uint64_t bytes);
+  // Those of one line.
+  template <class Job>
+  void SettleCopies(CopyLine<Job>& line);
+  static void TellCopied(const CopyLine<PartsJob>& to_host, Connection& connection, uint64_t bytes);
+  static void TellCopied(const CopyLine<FillJob>& to_guest, Connection& connection, uint64_t bytes);
   // Returns a chain to the guest behind those of `line`.
-  static void GiveBack(CopyLine& line, Virtqueue& ring, const UsedChain& chain);
+  template <class Job>
+  static void GiveBack(CopyLine<Job>& line, Virtqueue& ring, const UsedChain& chain);
 
   // connections
   // Checks that the host's descriptor is what the rest relies on, and watches it.
@@ -173,8 +181,8 @@ class Muxer {
   std::vector<Connection*> stalled_;
   std::chrono::steady_clock::time_point stalled_deadline_{};
 
-  CopyLine to_host_;
-  CopyLine to_guest_;
+  CopyLine<PartsJob> to_host_;
+  CopyLine<FillJob> to_guest_;
 
   // Scratch of one call, kept for its storage.
   Batch batch_;

@@ -88,11 +88,24 @@ uint16_t Virtqueue::AvailableIndex() const {
   return Load16(available_ + kIndexOffset, std::memory_order_seq_cst);
 }
 
-Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
+inline Virtqueue::Descriptor Virtqueue::ReadDescriptor(const std::byte* table, uint32_t index) {
   static_assert(sizeof(Descriptor) == kDescriptorBytes);
   Descriptor descriptor;
   std::memcpy(&descriptor, table + kDescriptorBytes * index, sizeof(descriptor));
   return descriptor;
+}
+
+inline uint16_t Virtqueue::ReadHead(uint16_t ahead) const {
+  const uint32_t slot = (next_available_ + ahead) & (options_.layout.entries - 1);
+  uint16_t head = 0;
+  std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));
+  return head;
+}
+
+inline void Virtqueue::PrefetchDescriptor(uint16_t waiting) const {
+  if (waiting <= kDescriptorsAhead) return;
+  const uint32_t index = ReadHead(kDescriptorsAhead) & (options_.layout.entries - 1);
+  PrefetchForRead(descriptors_ + kDescriptorBytes * index);
 }
 
 absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
@@ -104,26 +117,42 @@ absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
     available_seen_ = index;
   }
   const uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
-  const uint32_t slot = next_available_ & (options_.layout.entries - 1);
-  uint16_t head = 0;
-  std::memcpy(&head, available_ + kRingOffset + 2 * slot, sizeof(head));
-  PrefetchBehind(waiting);
+  const uint16_t head = ReadHead(0);
+  PrefetchDescriptor(waiting);
+  PrefetchTable(waiting);
   RETURN_IF_ERROR(Walk(head, chain));
   ++next_available_;
   return true;
 }
 
-void Virtqueue::PrefetchBehind(uint16_t waiting) const {
-  const uint32_t mask = options_.layout.entries - 1;
-  const auto descriptor_at = [&](uint16_t ahead) {
-    uint16_t head = 0;
-    std::memcpy(&head, available_ + kRingOffset + 2 * ((next_available_ + ahead) & mask),
-                sizeof(head));
-    return descriptors_ + kDescriptorBytes * (head & mask);
-  };
-  if (waiting > kDescriptorsAhead) PrefetchForRead(descriptor_at(kDescriptorsAhead));
+bool Virtqueue::PopWritable(Chain& chain) {
+  const uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
+  if (waiting == 0) return false;
+  const uint16_t head = ReadHead(0);
+  if (head >= options_.layout.entries) return false;
+  PrefetchDescriptor(waiting);
+  const Descriptor descriptor = ReadDescriptor(descriptors_, head);
+  if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
+          kDescriptorWrite ||
+      descriptor.len == 0) {
+    return false;
+  }
+  std::byte* const buffer = memory_->FromGuest(descriptor.addr, descriptor.len);
+  if (buffer == nullptr) return false;
+  chain.head = head;
+  chain.readable.clear();
+  chain.writable.clear();
+  chain.writable.push_back({buffer, descriptor.len});
+  chain.readable_bytes = 0;
+  chain.writable_bytes = descriptor.len;
+  ++next_available_;
+  return true;
+}
+
+void Virtqueue::PrefetchTable(uint16_t waiting) const {
   if (waiting <= kTablesAhead) return;
-  const Descriptor descriptor = ReadDescriptor(descriptor_at(kTablesAhead), 0);
+  const Descriptor descriptor =
+      ReadDescriptor(descriptors_, ReadHead(kTablesAhead) & (options_.layout.entries - 1));
   if (!(descriptor.flags & kDescriptorIndirect)) return;
   const std::byte* const table = memory_->FromGuest(descriptor.addr, descriptor.len);
   if (table == nullptr) return;

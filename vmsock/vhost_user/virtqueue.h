@@ -2,10 +2,10 @@
 // vmsock/vhost_user/virtqueue.h: the device's side of one split virtqueue.
 //
 // Owned by the device's thread. The rings lie in guest memory: all that is read there is copied
-// once, then checked, and no value is read twice. A ring that breaks the rules (index jump, loop,
-// address outside memory, nested indirect table, readable after writable) yields kDataLoss; the
-// queue is then useless until it is attached again. Chains are returned to the guest in the order
-// in which they were taken.
+// once, then checked, and no value is read twice for a chain that is taken. A ring that breaks the
+// rules (index jump, loop, address outside memory, nested indirect table, readable after writable)
+// yields kDataLoss; the queue is then useless until it is attached again. Chains are returned to
+// the guest in the order in which they were taken.
 //
 //   descriptors:    {u64 addr, u32 len, u16 flags (1 next, 2 write, 4 indirect), u16 next}[num]
 //   available ring: u16 flags, u16 idx, u16 ring[num], u16 used_event
@@ -67,6 +67,10 @@ class Virtqueue {
   // Takes the next chain: true and `chain` set, or false if there is none. kDataLoss: the ring is
   // broken.
   absl::StatusOr<bool> Pop(Chain& chain);
+  // The same for less if the next chain is one that Linux posts for packets to come: one descriptor
+  // that the device writes, in one region. False, and nothing is taken or believed: Pop reads it
+  // anew and tells.
+  bool PopWritable(Chain& chain);
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
   // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after
@@ -101,10 +105,13 @@ class Virtqueue {
         available_seen_(options.next_available) {}
 
   uint16_t AvailableIndex() const;
+  // Entry `next_available_` + `ahead` of the available ring, copied.
+  uint16_t ReadHead(uint16_t ahead) const;
   absl::Status Walk(uint16_t head, Chain& chain) const;
-  // Asks for what the next chains will read, of those that are `waiting`. What is found there is
+  // Ask for what the next chains will read, of those that are `waiting`. What is found there is
   // believed no further.
-  void PrefetchBehind(uint16_t waiting) const;
+  void PrefetchDescriptor(uint16_t waiting) const;
+  void PrefetchTable(uint16_t waiting) const;
   // Entry `index` of the table at `table`, copied.
   static Descriptor ReadDescriptor(const std::byte* table, uint32_t index);
 

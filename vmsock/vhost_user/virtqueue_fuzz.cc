@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer entry: the ring walker over memory that the input writes.
 //
-// Input: byte 0 flags (1 event_idx, 2 indirect, 4 take before giving back), byte 1 log2 of the
+// Input: byte 0 flags (1 event_idx, 2 indirect, 4 take before giving back, 8 take plain buffers for
+// less), byte 1 log2 of the
 // ring's size (0 to 15), bytes 2-3 first index, the rest the first bytes of guest memory:
 // descriptors at 0, available ring at 2 KiB, used ring at 3 KiB, buffers anywhere. Two regions that
 // meet at 32 KiB. Every piece of every chain lies in guest memory, sums agree, and the walk ends.
@@ -83,8 +84,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Used entries land in memory that descriptors may share: at most a ring of chains, whatever the
   // guest writes.
   for (uint32_t i = 0; i < 2 * kRingEntriesMax; ++i) {
-    const auto popped = queue->Pop(chain);
-    if (!popped.ok() || !*popped) break;
+    const bool plain = (flags & 8) != 0 && queue->PopWritable(chain);
+    if (plain) {
+      CHECK(chain.readable.empty() && chain.writable.size() == 1);
+    } else {
+      const auto popped = queue->Pop(chain);
+      if (!popped.ok() || !*popped) break;
+    }
     CheckPieces(*memory, chain.readable, chain.readable_bytes);
     CheckPieces(*memory, chain.writable, chain.writable_bytes);
     CHECK_LE(chain.readable.size() + chain.writable.size(), 4 * kDescriptorsPerChainMax);

@@ -126,6 +126,69 @@ TEST_F(VirtqueueTest, RewindReadsTheChainAgain) {
   EXPECT_EQ(queue->next_available(), 1);
 }
 
+TEST_F(VirtqueueTest, TakesWritableBuffersForLessAndLeavesOtherChains) {
+  auto queue = Attach(0);
+  Chain chain;
+  EXPECT_FALSE(queue->PopWritable(chain)) << "none is known of";
+  Descriptor(0, kBuffers, 100, 2, 0);
+  Offer(0, 0);
+  Offer(1, 0);
+  Offer(2, 0);
+  AvailableIndex() = 2;
+  EXPECT_FALSE(queue->PopWritable(chain)) << "Pop looks at the index";
+  ASSERT_TRUE(*queue->Pop(chain));
+  ASSERT_TRUE(queue->PopWritable(chain));
+  EXPECT_EQ(chain.head, 0);
+  EXPECT_EQ(chain.writable.size(), 1u);
+  EXPECT_EQ(chain.writable[0].iov_base, memory_.FromGuest(kBuffers, 100));
+  EXPECT_EQ(chain.writable_bytes, 100u);
+  EXPECT_TRUE(chain.readable.empty());
+  EXPECT_EQ(chain.readable_bytes, 0u);
+  EXPECT_EQ(queue->next_available(), 2);
+  AvailableIndex() = 3;
+  EXPECT_FALSE(queue->PopWritable(chain)) << "one more than was seen";
+
+  // The last byte of memory, and one more; what is no plain writable buffer.
+  const struct {
+    uint16_t head;
+    uint64_t addr;
+    uint32_t len;
+    uint16_t flags;
+    bool taken;
+    bool broken;
+  } cases[] = {
+      {1, kMemoryBytes - 100, 100, 2, true, false},
+      {1, kMemoryBytes - 100, 101, 2, false, true},
+      {1, kMemoryBytes, 1, 2, false, true},
+      {1, UINT64_MAX - 50, 100, 2, false, true},
+      {1, kBuffers, 0, 2, false, false},
+      {1, kBuffers, 100, 0, false, false},
+      {1, kBuffers, 100, 3, false, false},
+      {1, 0x8000, 16, 4, false, false},
+      {1, 0x8000, 16, 6, false, false},
+      {kEntries, kBuffers, 100, 2, false, true},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.addr);
+    SCOPED_TRACE(one.flags);
+    auto next = Attach(0);
+    Descriptor(0, kBuffers, 44, 2, 0);
+    Descriptor(static_cast<uint32_t>(0x8000 / 16), kBuffers, 100, 2, 0);
+    Descriptor(one.head, one.addr, one.len, one.flags, 0);
+    if (one.flags == 3) Descriptor(one.head, one.addr, one.len, one.flags, 2);
+    Descriptor(2, kBuffers, 44, 2, 0);
+    Offer(0, 0);
+    Offer(1, one.head);
+    AvailableIndex() = 2;
+    ASSERT_TRUE(*next->Pop(chain));
+    EXPECT_EQ(next->PopWritable(chain), one.taken);
+    EXPECT_EQ(next->next_available(), one.taken ? 2 : 1);
+    if (one.taken) continue;
+    const auto popped = next->Pop(chain);
+    EXPECT_EQ(popped.ok(), !one.broken) << popped.status();
+  }
+}
+
 TEST_F(VirtqueueTest, InterruptsOnlyWhenTheDriverAskedForThis) {
   auto queue = Attach(0);
   queue->Push(0, 0);

@@ -48,7 +48,7 @@ class VsockDeviceData : public VsockDeviceTest, public testing::WithParamInterfa
 
 // The host echoes while the guest sends and receives in turn, far beyond either side's credit.
 TEST_P(VsockDeviceData, EchoesMegabytesUnchanged) {
-  ASSERT_NO_FATAL_FAILURE(StartAll(GetParam().features, GetParam().rx));
+  ASSERT_NO_FATAL_FAILURE(StartAll(GetParam().features, {GetParam().rx}));
   auto [stream, host] = Connect(1000);
   const auto data = Pattern(3 * kMiB + 12345, 7);
   std::thread echo([fd = host.get(), bytes = data.size()] {

@@ -141,13 +141,13 @@ class VsockDeviceTest : public testing::Test {
 
   // Device, frontend and guest, ready to connect.
   void StartAll(uint64_t features = kFeaturesOffered,
-                Shape rx_shape = {.lengths = {3776}, .indirect = true}) {
+                std::vector<Shape> rx_shapes = {{.lengths = {3776}, .indirect = true}}) {
     if (device_ == nullptr) {
       ASSERT_NO_FATAL_FAILURE(StartDevice());
     }
     frontend_ = std::make_unique<FakeFrontend>(options_.socket_path, features);
     ASSERT_EQ(frontend_->Initialise(), kCid);
-    guest_ = std::make_unique<FakeGuest>(frontend_.get(), kCid, rx_shape);
+    guest_ = std::make_unique<FakeGuest>(frontend_.get(), kCid, std::move(rx_shapes));
     frontend_->StartQueues();
   }
 

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packets in buffers of any shape, written alone or by a crew, compared byte for byte with what a
+// packet is.
+#include "vmsock/vhost_user/fill_job.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "vmsock/channel_test_support.h"
+
+namespace consort::vhost_user {
+namespace {
+
+constexpr PacketHeader kHeader = {.src_cid = 2,
+                                  .dst_cid = 42,
+                                  .src_port = 5000,
+                                  .dst_port = 1000,
+                                  .len = 0,
+                                  .type = kTypeStream,
+                                  .op = kOpReadWrite,
+                                  .flags = 7,
+                                  .buf_alloc = 65536,
+                                  .fwd_cnt = 1234567};
+
+// Memory of a guest, and what it should be when the job is done.
+class Fill {
+ public:
+  explicit Fill(std::mt19937_64* random) : random_(*random) {}
+
+  void Run(CopyCrew* crew) {
+    const size_t packets = 1 + Below(kPacketsPerCopy);
+    std::vector<uint32_t> payloads;
+    for (size_t i = 0; i < packets; ++i) {
+      payloads.push_back(static_cast<uint32_t>(Below(3) > 0 ? 3732 : 1 + Below(20000)));
+    }
+    MakeSources(payloads);
+    MakePlaces(payloads);
+    job_.Clear();
+    const bool sources_first = Below(2) == 0;
+    if (sources_first) AddSources();
+    for (size_t i = 0; i < packets; ++i) job_.AddPacket(pieces_[i], payloads[i]);
+    if (!sources_first) AddSources();
+    job_.SetHeader(kHeader);
+    crew->Begin(&job_);
+  }
+
+  FillJob& job() { return job_; }
+  void Check() {
+    ASSERT_TRUE(job_.done());
+    EXPECT_TRUE(memory_ == expected_);
+  }
+
+ private:
+  size_t Below(size_t bound) { return random_() % bound; }
+
+  // All in one, or in several; the last one may have more than is wanted.
+  void MakeSources(const std::vector<uint32_t>& payloads) {
+    size_t left = Below(2) == 0 ? 0 : Below(100000);
+    for (const uint32_t payload : payloads) left += payload;
+    stream_.clear();
+    sources_.clear();
+    const size_t length_max = Below(2) == 0 ? left : 1 + Below(9000);
+    while (left > 0) {
+      const size_t length = std::min(left, 1 + Below(length_max));
+      std::vector<std::byte>& source = sources_.emplace_back(length);
+      for (std::byte& byte : source) byte = static_cast<std::byte>(random_());
+      stream_.insert(stream_.end(), source.begin(), source.end());
+      left -= length;
+    }
+  }
+
+  // Mostly one piece a packet, else up to one a byte of its header; room behind it or none.
+  void MakePlaces(const std::vector<uint32_t>& payloads) {
+    memory_.assign(payloads.size() * 40000, std::byte{0xee});
+    expected_ = memory_;
+    pieces_.assign(payloads.size(), {});
+    size_t taken = 0;
+    for (size_t i = 0; i < payloads.size(); ++i) {
+      PacketHeader header = kHeader;
+      header.len = payloads[i];
+      std::vector<std::byte> packet(sizeof(header));
+      std::memcpy(packet.data(), &header, sizeof(header));
+      packet.insert(packet.end(), stream_.begin() + static_cast<ptrdiff_t>(taken),
+                    stream_.begin() + static_cast<ptrdiff_t>(taken + payloads[i]));
+      taken += payloads[i];
+      const size_t room = packet.size() + (Below(2) == 0 ? 0 : Below(3000));
+      const size_t length_max = Below(2) == 0 ? room : 1 + Below(100);
+      size_t at = i * 40000;
+      for (size_t placed = 0; placed < room;) {
+        const size_t length =
+            length_max == room ? room : std::min(room - placed, 1 + Below(length_max));
+        pieces_[i].push_back({memory_.data() + at, length});
+        if (placed < packet.size()) {
+          std::memcpy(expected_.data() + at, packet.data() + placed,
+                      std::min(length, packet.size() - placed));
+        }
+        at += length + (room < 10000 && length_max < room ? Below(2) : 0);
+        placed += length;
+      }
+    }
+  }
+
+  void AddSources() {
+    for (const auto& source : sources_) job_.AddSource(source);
+  }
+
+  std::mt19937_64& random_;
+  std::deque<std::vector<std::byte>> sources_;
+  std::vector<std::byte> stream_;
+  std::vector<std::vector<iovec>> pieces_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte> expected_;
+  FillJob job_;
+};
+
+struct CrewCase {
+  std::string name;
+  CopyCrewOptions options;
+};
+
+class FillJobTest : public testing::TestWithParam<CrewCase> {};
+
+// Several on their way at once, each filled anew in every round.
+TEST_P(FillJobTest, WritesPacketsIntoBuffersOfAnyShape) {
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE("CONSORT_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  CopyCrew crew(GetParam().options);
+  std::deque<Fill> fills;
+  for (int i = 0; i < 4; ++i) fills.emplace_back(&random);
+  for (int round = 0; round < 40 && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    for (Fill& fill : fills) fill.Run(&crew);
+    for (Fill& fill : fills) {
+      crew.Finish(fill.job());
+      ASSERT_NO_FATAL_FAILURE(fill.Check());
+      fill.job().PrefetchForNext();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Crews, FillJobTest,
+    testing::Values(CrewCase{"nobody", {.threads = 0}},
+                    CrewCase{"three", {.threads = 3, .shared_from = 1}},
+                    CrewCase{"three_a_packet_each", {.threads = 3, .shared_from = 1, .share = 1}},
+                    CrewCase{"one_asleep",
+                             {.threads = 1, .shared_from = 1, .wakes_from = UINT64_MAX}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace consort::vhost_user
