@@ -16,6 +16,7 @@ import tempfile
 import threading
 import unittest
 
+import network
 import stack
 import wanderers
 
@@ -73,13 +74,10 @@ class Plug:
             other.shutdown(socket.SHUT_WR)
 
 
-class Leaving(wanderers.TestCase):
-    def start_both(self, *arguments):
-        """self.daemon and self.other, each with two devices, and a Plug into the first; `arguments`: of the other."""
-        self.start()
-        folder = tempfile.TemporaryDirectory(prefix="other-")
-        self.addCleanup(folder.cleanup)
-        self.other = self.enterContext(stack.Daemon(folder.name, device="cpu", arguments=("--devices", "2", *arguments)))
+class TestCase(wanderers.TestCase):
+    """Of programs that go between self.daemon and self.other, and are plugged into the first."""
+
+    def plug_in(self):
         self.plug = Plug(self.daemon.socket)
         self.addCleanup(self.plug.close)
 
@@ -102,6 +100,16 @@ class Leaving(wanderers.TestCase):
                        if session["pid"] == program.pid and session["state"] == "open")
         before = stack.wait_for(launches, "a program that has come")
         stack.wait_for(lambda: launches() > before, "a program that computes")
+
+
+class Leaving(TestCase):
+    def start_both(self, *arguments):
+        """Each with two devices; `arguments`: of the other."""
+        self.start()
+        folder = tempfile.TemporaryDirectory(prefix="other-")
+        self.addCleanup(folder.cleanup)
+        self.other = self.enterContext(stack.Daemon(folder.name, device="cpu", arguments=("--devices", "2", *arguments)))
+        self.plug_in()
 
     def test_a_program_goes_to_another_daemon_and_back(self):
         self.start_both()
@@ -209,6 +217,30 @@ class Leaving(wanderers.TestCase):
         self.other.control("restore", f"pid:{local.pid}")
         for each in (program, local):
             self.passes(each)
+
+
+@unittest.skipIf(network.why_not(), network.why_not())
+class LeavingTheHost(TestCase):
+    def test_a_program_goes_to_another_host_and_back(self):
+        hosts = self.enterContext(network.Network(2))
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(prefix="hosts-"))
+        daemons = []
+        for host in (0, 1):
+            folder = pathlib.Path(self.folder, str(host))
+            folder.mkdir()
+            daemons.append(self.enterContext(stack.Daemon(folder, device="cpu", prefix=hosts.command(host, []))))
+        self.daemon, self.other = daemons
+        self.plug_in()
+        program = self.traveller("4")
+        for _ in range(2):
+            self.leave(self.daemon, program)
+            self.assertEqual(self.sessions(), [])
+            self.swap()
+            self.daemon.control("await", self.saved())
+            self.works(program)
+        output = self.passes(program)
+        self.assertEqual(output.count("CUDA calls go on"), 2, output)
+        self.assertEqual(self.other.stop(), 0, self.other.log_tail())
 
 
 if __name__ == "__main__":
