@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "vmsock/channel_test_support.h"
+#include "vmsock/copy_crew_test_support.h"
 
 namespace consort {
 namespace {
@@ -118,11 +119,6 @@ void RunCopies(CopyCrew* crew, uint64_t seed, int rounds) {
     for (Copy& copy : copies) copy.Check();
   }
 }
-
-struct CrewCase {
-  std::string name;
-  CopyCrewOptions options;
-};
 
 class CopyCrewTest : public testing::TestWithParam<CrewCase> {};
 

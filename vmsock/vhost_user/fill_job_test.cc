@@ -12,6 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "vmsock/channel_test_support.h"
+#include "vmsock/copy_crew_test_support.h"
 
 namespace consort::vhost_user {
 namespace {
@@ -116,11 +117,6 @@ class Fill {
   std::vector<std::byte> memory_;
   std::vector<std::byte> expected_;
   FillJob job_;
-};
-
-struct CrewCase {
-  std::string name;
-  CopyCrewOptions options;
 };
 
 class FillJobTest : public testing::TestWithParam<CrewCase> {};

@@ -29,10 +29,6 @@ bool Overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-bool Contains(uint64_t start, uint64_t region_bytes, uint64_t addr, uint64_t bytes) {
-  return addr >= start && addr - start <= region_bytes && bytes <= region_bytes - (addr - start);
-}
-
 absl::Status CheckSpecs(std::span<const MemoryRegionSpec> specs) {
   for (size_t i = 0; i < specs.size(); ++i) {
     const MemoryRegionSpec& a = specs[i];
@@ -164,9 +160,8 @@ void MemoryMap::Clear() {
 
 std::byte* MemoryMap::FromUser(uint64_t user_addr, uint64_t bytes) const {
   for (const Region& region : regions_) {
-    if (Contains(region.spec.user_addr, region.spec.bytes, user_addr, bytes)) {
-      return region.base + (user_addr - region.spec.user_addr);
-    }
+    const Window window{region.spec.user_addr, region.spec.bytes, region.base};
+    if (window.Contains(user_addr, bytes)) return window.At(user_addr);
   }
   return nullptr;
 }
@@ -176,7 +171,7 @@ std::byte* MemoryMap::FindGuest(uint64_t guest_addr, uint64_t bytes) const {
     const Window window{region.spec.guest_addr, region.spec.bytes, region.base};
     if (window.Contains(guest_addr, bytes)) {
       last_ = window;
-      return window.base + (guest_addr - window.guest_addr);
+      return window.At(guest_addr);
     }
   }
   return nullptr;

@@ -54,8 +54,7 @@ class MemoryMap {
   std::byte* FromUser(uint64_t user_addr, uint64_t bytes) const;
   // The same for a guest-physical address.
   std::byte* FromGuest(uint64_t guest_addr, uint64_t bytes) const {
-    return last_.Contains(guest_addr, bytes) ? last_.base + (guest_addr - last_.guest_addr)
-                                             : FindGuest(guest_addr, bytes);
+    return last_.Contains(guest_addr, bytes) ? last_.At(guest_addr) : FindGuest(guest_addr, bytes);
   }
   // Appends the pieces of a guest buffer to `out`: one, or several where adjacent regions are
   // mapped apart. False, with `out` in an unspecified but valid state, if any byte lies outside.
@@ -81,22 +80,23 @@ class MemoryMap {
     UniqueFd file;
   };
 
-  // Guest-physical addresses of one region.
+  // One region by one kind of its addresses.
   struct Window {
-    uint64_t guest_addr = 0;
+    uint64_t begin = 0;
     uint64_t bytes = 0;
     std::byte* base = nullptr;
     bool Contains(uint64_t addr, uint64_t length) const {
-      return addr >= guest_addr && addr - guest_addr <= bytes &&
-             length <= bytes - (addr - guest_addr);
+      return addr >= begin && addr - begin <= bytes && length <= bytes - (addr - begin);
     }
+    std::byte* At(uint64_t addr) const { return base + (addr - begin); }
   };
 
   // Looks through all regions.
   std::byte* FindGuest(uint64_t guest_addr, uint64_t bytes) const;
 
   std::vector<Region> regions_;
-  // That in which FindGuest found something last: most buffers lie in one.
+  // That in which FindGuest found something last, by guest-physical addresses: most buffers lie in
+  // one.
   mutable Window last_;
   uint64_t mappings_made_ = 0;
 };

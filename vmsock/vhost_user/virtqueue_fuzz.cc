@@ -2,10 +2,10 @@
 // libFuzzer entry: the ring walker over memory that the input writes.
 //
 // Input: byte 0 flags (1 event_idx, 2 indirect, 4 take before giving back, 8 take plain buffers for
-// less), byte 1 log2 of the
-// ring's size (0 to 15), bytes 2-3 first index, the rest the first bytes of guest memory:
-// descriptors at 0, available ring at 2 KiB, used ring at 3 KiB, buffers anywhere. Two regions that
-// meet at 32 KiB. Every piece of every chain lies in guest memory, sums agree, and the walk ends.
+// less), byte 1 log2 of the ring's size (0 to 15), bytes 2-3 first index, the rest the first bytes
+// of guest memory: descriptors at 0, available ring at 2 KiB, used ring at 3 KiB, buffers anywhere.
+// Two regions that meet at 32 KiB. Every piece of every chain lies in guest memory, sums agree, and
+// the walk ends.
 #include <sys/mman.h>
 #include <unistd.h>
 
