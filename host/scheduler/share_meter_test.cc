@@ -18,6 +18,18 @@ std::map<ShareMeter::Owner, Nanos> Advance(ShareMeter* meter, Nanos horizon) {
 
 using Sums = std::map<ShareMeter::Owner, Nanos>;
 
+ShareMeter::Charges ChargesTo(ShareMeter* meter, Nanos horizon) {
+  ShareMeter::Charges charges;
+  meter->Advance(horizon, &charges);
+  return charges;
+}
+
+Nanos AloneTo(ShareMeter* meter, Nanos horizon) {
+  Nanos sum = 0;
+  for (const ShareMeter::Charge& charge : ChargesTo(meter, horizon)) sum += charge.alone;
+  return sum;
+}
+
 TEST(ShareMeter, SplitsTimeThatOverlapsEvenly) {
   ShareMeter meter;
   meter.End(meter.Begin(1, 100), 500);
@@ -132,8 +144,7 @@ TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
   // They hinder each other little: 1.65 s of work a second.
   meter.End(meter.Begin(1, 0), 690, {.alone = 690, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 690, {.alone = 897 / 2, .room = Room::kLeft});
-  ShareMeter::Charges charges;
-  meter.Advance(690, &charges);
+  const ShareMeter::Charges charges = ChargesTo(&meter, 690);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), 690 / 1.65, 2);
   EXPECT_NEAR(static_cast<double>(charges[0].alone), 690, 2);
@@ -146,9 +157,7 @@ TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
   // 0.8 s of work a second: they pay for the whole second, and did a part of it.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 400, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kLeft});
-  ShareMeter::Charges charges;
-  meter.Advance(1000, &charges);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
+  EXPECT_EQ(ChargesTo(&meter, 1000), (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
 }
 
 TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
@@ -156,8 +165,7 @@ TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
   // Estimates say 1.2 s of work a second, which cannot be.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 800, .room = Room::kNone});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kNone});
-  ShareMeter::Charges charges;
-  meter.Advance(1000, &charges);
+  const ShareMeter::Charges charges = ChargesTo(&meter, 1000);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), 667, 1);
   EXPECT_EQ(charges[0].alone, charges[0].time);
@@ -170,31 +178,24 @@ TEST(ShareMeter, BesideWhatLeavesRoomWhatFillsTheDeviceGoesBySpeeds) {
   // 1.2 s of work a second in the first 1000, when one of them leaves room.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
-  ShareMeter::Charges charges;
-  meter.Advance(1000, &charges);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 750, 900}, {2, 250, 300}}));
+  EXPECT_EQ(ChargesTo(&meter, 1000), (ShareMeter::Charges{{1, 750, 900}, {2, 250, 300}}));
 }
 
 TEST(ShareMeter, WhatLeftRoomLatelyCountsAsIfItDidStill) {
   ShareMeter meter;
   meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
-  ShareMeter::Charges charges;
-  meter.Advance(1000, &charges);
+  ChargesTo(&meter, 1000);
   // Now all fill the device, and go on getting done what takes 1.2 times as long alone.
   Nanos now = 1000;
   const auto both_fill = [&](Nanos until) {
-    charges.clear();
     for (; now < until; now += kMillisecond) {
       meter.End(meter.Begin(1, now), now + kMillisecond,
                 {.alone = 900 * kMicrosecond, .room = Room::kNone});
       meter.End(meter.Begin(2, now), now + kMillisecond,
                 {.alone = 300 * kMicrosecond, .room = Room::kNone});
     }
-    meter.Advance(now, &charges);
-    Nanos sum = 0;
-    for (const ShareMeter::Charge& charge : charges) sum += charge.alone;
-    return static_cast<double>(sum);
+    return static_cast<double>(AloneTo(&meter, now));
   };
   EXPECT_NEAR(both_fill(50 * kMillisecond), 1.2 * 50 * kMillisecond, kMillisecond);
   both_fill(110 * kMillisecond);
@@ -206,9 +207,21 @@ TEST(ShareMeter, WhereNothingIsKnownOfOneAllAreChargedTheDevicesTime) {
   ShareMeter meter;
   meter.End(meter.Begin(1, 0), 1000, {.alone = 1000, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 500);
-  ShareMeter::Charges charges;
-  meter.Advance(500, &charges);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 250, 250}, {1, 250, 250}}));
+  EXPECT_EQ(ChargesTo(&meter, 500), (ShareMeter::Charges{{2, 250, 250}, {1, 250, 250}}));
+}
+
+TEST(ShareMeter, OfWhatHasNotEndedItsOwnersWorkOfLateTellsOfRoom) {
+  ShareMeter meter;
+  meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
+  meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
+  ChargesTo(&meter, 1000);
+  // Beside each other for moments only, so that their speeds are still taken to be full.
+  meter.Begin(1, 1000);
+  meter.Begin(2, 1000);
+  EXPECT_NEAR(static_cast<double>(AloneTo(&meter, 2000)), 2000, 10);
+  // Of this owner nothing is known.
+  meter.Begin(3, 2000);
+  EXPECT_NEAR(static_cast<double>(AloneTo(&meter, 3000)), 1000, 10);
 }
 
 TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {

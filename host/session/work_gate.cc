@@ -155,7 +155,7 @@ void WorkGate::Count(const RequestWork& work) {
 }
 
 IntervalWork WorkGate::Part::Work() const {
-  // Kernels go on beside copies, whose own time others' kernels hardly change.
+  // Copies leave the multiprocessors to others. What they take alone is not known.
   if (phase != schedule::Phase::kKernel) return {.alone = std::nullopt, .room = Room::kLeft};
   if (!alone_known || alone == 0) return {};
   return {.alone = alone, .room = fills ? Room::kNone : Room::kLeft};
