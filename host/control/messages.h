@@ -8,7 +8,7 @@
 //                                       while some are open, and only those that did something
 //                        MemoryReport   of the device's memory, with UsageReport
 //                        Calibrated     how fast the device is
-//                        TraceEnded     by itself
+//                        TraceEnded     by itself, or all that SetTrace ends is in its file
 //                        UnsupportedCalls   a function that the guest library lacks was called
 //                        Retired        no new sessions here: the device context is unusable, or
 //                                       work on it never ends; start another worker for them. This
@@ -449,10 +449,11 @@ struct SetTrace {
   uint64_t bytes_max = 0;  // of the file; 0: no bound
 };
 
+// Nothing more comes into that file.
 struct TraceEnded {
   static constexpr MessageKind kKind = MessageKind::kTraceEnded;
   char path[512] = {};
-  char reason[128] = {};
+  char reason[128] = {};  // empty: SetTrace said so
 };
 
 struct Calibrate {

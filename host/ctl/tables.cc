@@ -103,14 +103,14 @@ std::string EventTable(const Json& events) {
 
 std::string TraceTable(const nlohmann::ordered_json& trace) {
   using Json = nlohmann::ordered_json;
+  const bool recording = trace.value("recording", false);
   std::vector<std::vector<std::string>> rows;
   for (const Json& file : trace.value("files", Json::array())) {
     rows.push_back({std::to_string(file.value("device", uint64_t{0})),
                     HumanBytes(file.value("bytes", uint64_t{0})),
-                    file.value("ended", std::string("recording")),
+                    file.value("ended", std::string(recording ? "recording" : "being written")),
                     file.value("path", std::string("-"))});
   }
-  const bool recording = trace.value("recording", false);
   if (rows.empty())
     return recording ? "recording; no device has a worker\n" : "nothing is recorded\n";
   return Table({"DEVICE ", "SIZE ", "STATE", "FILE"}, rows);

@@ -62,6 +62,10 @@ TEST(Tables, ShowTraces) {
             "DEVICE      SIZE  STATE             FILE\n"
             "     0  2.00 KiB  recording         /t/device-0-0.trace\n"
             "     1       4 B  its file is full  /t/device-1-0.trace\n");
+  EXPECT_EQ(TraceTable(Json::parse(R"({"recording": false, "files": [
+                {"device": 0, "path": "/t/device-0-0.trace", "bytes": 2048}]})")),
+            "DEVICE      SIZE  STATE          FILE\n"
+            "     0  2.00 KiB  being written  /t/device-0-0.trace\n");
 }
 
 }  // namespace

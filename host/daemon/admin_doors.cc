@@ -74,7 +74,9 @@ std::optional<HttpResponse> Put(const HttpRequest& request, const HttpServer::La
   }
   if (request.path == "/api/v1/trace") {
     const absl::StatusOr<TraceRequest> wanted = ParseTraceRequest(request.body);
-    return Done(wanted.ok() ? actions->Trace(*wanted, who) : wanted.status());
+    if (!wanted.ok()) return Done(wanted.status());
+    actions->Trace(*wanted, who, [later](const absl::Status& status) { later(Done(status)); });
+    return std::nullopt;
   }
   if (request.path == "/api/v1/upgrade") return Done(actions->Upgrade(who));
   const auto number = [&](const char* key) {

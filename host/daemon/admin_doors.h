@@ -94,8 +94,10 @@ class AdminActions {
   // The latest: {"number": 1, "state": "done", "by": "uid 0", "text": "", "version": "1.2.3"}; with
   // the version of who answers.
   virtual std::string Upgrades() const = 0;
+  // `done` is told, on the loop: at once, and of an end when its files are complete.
   // kFailedPrecondition: it is so already.
-  virtual absl::Status Trace(const TraceRequest& request, const std::string& who) = 0;
+  virtual void Trace(const TraceRequest& request, const std::string& who,
+                     std::function<void(const absl::Status&)> done) = 0;
   // TraceBook::Json.
   virtual std::string Traces() const = 0;
   // Somebody wanted to change something and may not.

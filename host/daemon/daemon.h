@@ -337,10 +337,14 @@ class Daemon final : private AdminActions {
   absl::Status RestoreLoans(const DaemonState& state);
 
   // --- Schedulers' traces. daemon_traces.cc
-  absl::Status Trace(const TraceRequest& request, const std::string& who) override;
+  void Trace(const TraceRequest& request, const std::string& who,
+             std::function<void(const absl::Status&)> done) override;
   std::string Traces() const override;
   // The worker's trace begins or ends, as traces_ says.
   void SendTrace(WorkerProcess* worker);
+  void OnTraceEnded(const TraceEnded& trace);
+  // Tells those who ended a recording once its files are complete.
+  void CheckTraces();
 
   // --- The next binary. daemon_upgrade.cc
   // Whether there is nothing that would be lost.
@@ -389,6 +393,7 @@ class Daemon final : private AdminActions {
   UsageBook usage_;
   EventLog events_;
   TraceBook traces_;
+  std::vector<std::function<void(const absl::Status&)>> traces_awaited_;
   History history_;
   MoveBook moves_;
   std::vector<PeerPair> peers_;

@@ -144,6 +144,7 @@ void Describe(Coder& coder, State& state) {
   coder.Number(state.trace.since);
   coder.Each(state.trace.files, [&](auto& file) {
     coder.Number(file.device);
+    coder.Number(file.worker);
     coder.Bytes(file.path);
     coder.Bytes(file.ended);
   });

@@ -26,7 +26,7 @@
 namespace consort::host {
 
 // One more whenever the fields change.
-inline constexpr uint64_t kDaemonStateVersion = 4;
+inline constexpr uint64_t kDaemonStateVersion = 5;
 
 struct DaemonState {
   static constexpr int kNone = -1;  // no descriptor
@@ -169,6 +169,7 @@ struct DaemonState {
     uint64_t since = 0;
     struct File {
       uint32_t device = 0;
+      int64_t worker = 0;
       std::string path;
       std::string ended;
     };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "host/control/control_socket.h"
 #include "host/limits.h"
 #include "vmsock/vhost_user/backend.h"
@@ -104,7 +105,7 @@ DaemonState Whole() {
   state.totals = {{"web", "train", 1, 5, 1, session.usage}};
   state.events = {{1, 1767225600, 2, "a worker died", 3}};
   state.last_event = 4;
-  state.trace = {true, "/traces", 4096, "uid 1", 7, {{0, "/traces/a", "stopped"}}};
+  state.trace = {true, "/traces", 4096, "uid 1", 7, {{0, 17, "/traces/a", "stopped"}}};
   state.refused = {{"drained", 2}};
   state.unsupported_calls = {{"cuLinkCreate", 1}};
   state.errors = {{"account", 1}};
@@ -141,7 +142,9 @@ TEST(DaemonState, OfAnotherVersionIsRefusedWithWhatToDo) {
   bytes[8] ^= std::byte{64};
   const auto read = DecodeDaemonState(bytes);
   EXPECT_TRUE(absl::IsFailedPrecondition(read.status())) << read.status();
-  EXPECT_THAT(std::string(read.status().message()), HasSubstr("in version 68, this one reads 4"));
+  EXPECT_THAT(std::string(read.status().message()),
+              HasSubstr(absl::StrCat("in version ", kDaemonStateVersion ^ 64, ", this one reads ",
+                                     kDaemonStateVersion)));
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("when no application runs"));
 }
 

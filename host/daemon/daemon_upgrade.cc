@@ -237,7 +237,7 @@ DaemonState Daemon::State() const {
   const TraceRecording& trace = traces_.now();
   state.trace = {trace.on, trace.folder, trace.bytes_max, trace.by, trace.since, {}};
   for (const TraceFile& file : trace.files) {
-    state.trace.files.push_back({file.device, file.path, file.ended});
+    state.trace.files.push_back({file.device, file.worker, file.path, file.ended});
   }
   state.refused = CountsOf(refused_);
   state.unsupported_calls = CountsOf(unsupported_calls_);
@@ -314,7 +314,7 @@ void Daemon::RestoreBooks(const DaemonState& state) {
   TraceRecording trace = {state.trace.recording, state.trace.folder, state.trace.bytes_max,
                           state.trace.by,        state.trace.since,  {}};
   for (const DaemonState::Trace::File& file : state.trace.files) {
-    trace.files.push_back({file.device, file.path, file.ended});
+    trace.files.push_back({file.device, file.worker, file.path, file.ended});
   }
   traces_.Restore(std::move(trace));
   refused_ = CountsFrom(state.refused);

@@ -139,9 +139,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     }
     unsupported_calls_[name] += unsupported.calls;
   } else if (packet.As(&trace)) {
-    traces_.Ended(GetText(trace.path), GetText(trace.reason));
-    events_.Add(EventLevel::kWarning, absl::StrCat("the trace ", PrintableName(GetText(trace.path)),
-                                                   " ended: ", GetText(trace.reason)));
+    OnTraceEnded(trace);
   } else if (packet.As(&speed)) {
     OnCalibrated(worker, speed);
   } else if (packet.As(&memory)) {
@@ -272,6 +270,8 @@ void Daemon::OnGone(WorkerProcess* worker) {
   const bool was_slots = slot->worker == worker;
   if (was_slots) slot->worker = nullptr;
   Device* device = devices_[worker->device_index()].get();
+  traces_.WorkerGone(worker->pid());
+  CheckTraces();
 
   std::vector<SessionEnded> lost;
   for (const auto& [id, session] : sessions_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/daemon/trace_book.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -23,6 +24,9 @@ absl::Status TraceBook::Begin(const std::string& folder, Bytes bytes_max, const 
     return absl::FailedPreconditionError(absl::StrCat("traces are being recorded, since ", now_.by,
                                                       " began; consortctl trace stop"));
   }
+  if (!complete()) {
+    return absl::FailedPreconditionError("files of the last recording are still being written");
+  }
   if (folder.empty()) {
     return absl::FailedPreconditionError("consortd was started without --trace-folder");
   }
@@ -44,13 +48,15 @@ absl::Status TraceBook::Begin(const std::string& folder, Bytes bytes_max, const 
 absl::Status TraceBook::End() {
   if (!now_.on) return absl::FailedPreconditionError("no traces are being recorded");
   now_.on = false;
-  for (TraceFile& file : now_.files) {
-    if (file.ended.empty()) file.ended = "stopped";
-  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> TraceBook::NextFile(uint32_t device) {
+bool TraceBook::complete() const {
+  return !now_.on && std::none_of(now_.files.begin(), now_.files.end(),
+                                  [](const TraceFile& file) { return file.ended.empty(); });
+}
+
+absl::StatusOr<std::string> TraceBook::NextFile(uint32_t device, int64_t worker) {
   if (now_.files.size() >= kTraceFilesMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a recording has at most ", kTraceFilesMax, " files; stop it and begin anew"));
@@ -60,13 +66,19 @@ absl::StatusOr<std::string> TraceBook::NextFile(uint32_t device) {
   for (uint64_t number = 0; path.empty() || std::filesystem::exists(path, error); ++number) {
     path = absl::StrCat(now_.folder, "/device-", device, "-", number, ".trace");
   }
-  now_.files.push_back({device, path, ""});
+  now_.files.push_back({device, worker, path, ""});
   return path;
 }
 
 void TraceBook::Ended(const std::string& path, const std::string& why) {
   for (TraceFile& file : now_.files) {
-    if (file.path == path && file.ended.empty()) file.ended = why;
+    if (file.path == path && file.ended.empty()) file.ended = why.empty() ? "stopped" : why;
+  }
+}
+
+void TraceBook::WorkerGone(int64_t worker) {
+  for (TraceFile& file : now_.files) {
+    if (file.worker == worker && file.ended.empty()) file.ended = "its worker is gone";
   }
 }
 
@@ -83,6 +95,7 @@ std::string TraceBook::Json() const {
   for (const TraceFile& file : now_.files) {
     OrderedJson& entry = out["files"].emplace_back();
     entry["device"] = file.device;
+    entry["worker"] = file.worker;
     entry["path"] = file.path;
     std::error_code error;
     const auto bytes = std::filesystem::file_size(file.path, error);

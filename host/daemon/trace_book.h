@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/daemon/trace_book.h: whether schedulers' traces are recorded, and the files that were.
 //
-//   Begin ─▶ NextFile for each worker that runs or starts ─▶ Ended by a worker, or End of them all
+//   Begin ─▶ NextFile for each worker that runs or starts ─▶ Ended by a worker that had enough
+//     └─▶ End ─▶ Ended by each of the others, or WorkerGone ─▶ complete
 //
 // consortd's --trace records from its start on, without a bound; consortctl trace while it runs,
 // with one. No file is written over. Owned by consortd's loop.
@@ -21,8 +22,9 @@ namespace consort::host {
 
 struct TraceFile {
   uint32_t device = 0;
+  int64_t worker = 0;  // pid of who writes it
   std::string path;
-  std::string ended;  // why; empty: it is being recorded
+  std::string ended;  // why; nothing more comes into it. Empty: it is being written
 };
 
 // The one that goes on, or the last one.
@@ -37,25 +39,30 @@ struct TraceRecording {
 
 class TraceBook {
  public:
-  // Of files that begin now. `bytes_max` of each; 0: no bound. kFailedPrecondition: it is on, or
-  // there is no folder.
+  // Of files that begin now. `bytes_max` of each; 0: no bound. kFailedPrecondition: it is on, the
+  // last one is not complete, or there is no folder.
   // kUnavailable: the folder cannot be made.
   absl::Status Begin(const std::string& folder, Bytes bytes_max, const std::string& who,
                      uint64_t unix_seconds);
+  // Its files are complete when all their workers have written what they still had.
   // kFailedPrecondition: it is off.
   absl::Status End();
   bool recording() const { return now_.on; }
+  // Nothing is being recorded or written.
+  bool complete() const;
   Bytes bytes_max() const { return now_.bytes_max; }
   const TraceRecording& now() const { return now_; }
   // That of an earlier process image of this daemon.
   void Restore(TraceRecording recording) { now_ = std::move(recording); }
 
   // The file for a worker of that device, while recording. kResourceExhausted: kTraceFilesMax.
-  absl::StatusOr<std::string> NextFile(uint32_t device);
+  absl::StatusOr<std::string> NextFile(uint32_t device, int64_t worker);
+  // `why`: empty, since End said so.
   void Ended(const std::string& path, const std::string& why);
+  void WorkerGone(int64_t worker);
 
-  // As consortctl shows it: {"recording": true, "by": "uid 0", "since": 1767225600,
-  // "bytes_max": 0, "files": [{"device": 0, "path": "...", "bytes": 17, "ended": "stopped"}]}.
+  // As consortctl shows it: {"recording": true, "by": "uid 0", "since": 1767225600, "bytes_max": 0,
+  // "files": [{"device": 0, "worker": 4711, "path": "...", "bytes": 17, "ended": "stopped"}]}.
   std::string Json() const;
 
  private:

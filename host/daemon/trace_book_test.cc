@@ -33,11 +33,11 @@ class TraceBookTest : public ::testing::Test {
 TEST_F(TraceBookTest, NamesFilesThatAreNotThereAndTellsHowTheyStand) {
   EXPECT_FALSE(Shown()["recording"]);
   ASSERT_TRUE(book_.Begin(folder_ + "/new", 4096, "uid 7", 1000).ok());
-  const auto first = book_.NextFile(0);
+  const auto first = book_.NextFile(0, 17);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(*first, folder_ + "/new/device-0-0.trace");
   std::ofstream(*first) << "policy tfs\n";
-  const auto second = book_.NextFile(0);
+  const auto second = book_.NextFile(0, 18);
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(*second, folder_ + "/new/device-0-1.trace");
   book_.Ended(*first, "its file is full");
@@ -46,12 +46,37 @@ TEST_F(TraceBookTest, NamesFilesThatAreNotThereAndTellsHowTheyStand) {
   EXPECT_EQ(shown["bytes_max"], 4096);
   EXPECT_EQ(shown["files"][0]["bytes"], 11);
   EXPECT_EQ(shown["files"][0]["ended"], "its file is full");
+  EXPECT_EQ(shown["files"][0]["worker"], 17);
   EXPECT_FALSE(shown["files"][1].contains("ended"));
   EXPECT_TRUE(book_.End().ok());
+  book_.Ended(*second, "");
   shown = Shown();
   EXPECT_FALSE(shown["recording"]);
   EXPECT_EQ(shown["files"][0]["ended"], "its file is full");
   EXPECT_EQ(shown["files"][1]["ended"], "stopped");
+}
+
+TEST_F(TraceBookTest, IsCompleteWhenEachWorkerHasWrittenWhatItHad) {
+  EXPECT_TRUE(book_.complete());
+  ASSERT_TRUE(book_.Begin(folder_, 0, "uid 7", 1000).ok());
+  EXPECT_FALSE(book_.complete());
+  const auto first = book_.NextFile(0, 17);
+  const auto second = book_.NextFile(1, 18);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE(book_.End().ok());
+  EXPECT_FALSE(book_.complete());
+  EXPECT_FALSE(Shown()["files"][0].contains("ended"));
+  // What is written still must not become files of another recording.
+  EXPECT_TRUE(absl::IsFailedPrecondition(book_.Begin(folder_, 0, "uid 8", 1001)));
+  book_.Ended(*first, "");
+  EXPECT_FALSE(book_.complete());
+  book_.WorkerGone(17);
+  EXPECT_FALSE(book_.complete());
+  book_.WorkerGone(18);
+  EXPECT_TRUE(book_.complete());
+  EXPECT_EQ(Shown()["files"][0]["ended"], "stopped");
+  EXPECT_EQ(Shown()["files"][1]["ended"], "its worker is gone");
+  EXPECT_TRUE(book_.Begin(folder_, 0, "uid 8", 1001).ok());
 }
 
 TEST_F(TraceBookTest, BeginsAndEndsByTurns) {
@@ -69,8 +94,8 @@ TEST_F(TraceBookTest, HasBoundedFilesAndNeedsItsFolder) {
   EXPECT_TRUE(absl::IsUnavailable(book_.Begin(folder_ + "/file/below", 0, "x", 1)));
   EXPECT_FALSE(book_.recording());
   ASSERT_TRUE(book_.Begin(folder_, 0, "x", 1).ok());
-  for (uint32_t i = 0; i < kTraceFilesMax; ++i) ASSERT_TRUE(book_.NextFile(i).ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(book_.NextFile(0).status()));
+  for (uint32_t i = 0; i < kTraceFilesMax; ++i) ASSERT_TRUE(book_.NextFile(i, 17).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(book_.NextFile(0, 17).status()));
 }
 
 TEST(TraceRequest, IsReadOrRefused) {

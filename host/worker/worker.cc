@@ -189,7 +189,8 @@ void Worker::SwitchTrace(const SetTrace& wanted) {
   CHECK(MakeSchedulerPolicy(name, &policy)) << "consortd is of the same build";
   if (trace_.is_open()) {
     AppendTrace(scheduler_->StopTrace(name, std::move(policy), MonotonicNow()));
-    trace_.close();
+    // It may have been full.
+    if (trace_.is_open()) TellTraceEnded("");
     CHECK(MakeSchedulerPolicy(name, &policy));
   }
   if (wanted.path[0] == '\0') return;
@@ -228,12 +229,16 @@ void Worker::AppendTrace(const std::string& lines) {
 }
 
 void Worker::EndTrace(const std::string& why) {
-  trace_.close();
   const std::string name = GetText(trace_terms_.policy);
   std::unique_ptr<schedule::Policy> policy;
   CHECK(MakeSchedulerPolicy(name, &policy));
   scheduler_->StopTrace(name, std::move(policy), MonotonicNow());  // nobody reads the rest
   LOG(WARNING) << "the scheduler's trace " << GetText(trace_terms_.path) << " ends: " << why;
+  TellTraceEnded(why);
+}
+
+void Worker::TellTraceEnded(const std::string& why) {
+  trace_.close();
   TraceEnded ended;
   SetText(ended.path, GetText(trace_terms_.path));
   SetText(ended.reason, why);

@@ -73,6 +73,8 @@ class Worker {
   void WriteTrace();
   void AppendTrace(const std::string& lines);
   void EndTrace(const std::string& why);
+  // Its file is complete.
+  void TellTraceEnded(const std::string& why);
   void Send(const SessionEnded& ended);
   void Send(const std::vector<UnsupportedCalls>& unsupported);
   // Tells consortd of sessions that did something since the last report.

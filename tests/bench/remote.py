@@ -12,8 +12,10 @@ Two consortds on this machine, of which only the second has a device, linked by 
   late      likewise, with a proxy between the hosts that keeps each byte for half of --late-us, each way
 
 The rows are remoting_bench's, in turns. With --gpt2, a Python that has torch and transformers: the time in which
-tests/gpu/pytorch_gpt2.py generates 32 tokens, after a first time that loads the libraries' kernels. Exit status 0: every run ended
-well, and all generated the same tokens. No number is judged.
+tests/gpu/pytorch_gpt2.py generates 32 tokens, after a first time that loads the libraries' kernels; one process a column, which
+take turns, in another order each time, since times of Python drift by more than a way costs. Then, how often each waits for an answer
+in that, and the ratios of times of the same turn. Exit status 0: every run ended well, and all generated the same tokens. No number is
+judged.
 """
 
 import argparse
@@ -23,18 +25,22 @@ import json
 import os
 import pathlib
 import platform
+import random
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 from build_kind import build_kind
 from compare import cell, has_gpu, run_once
 
 HERE = pathlib.Path(__file__).resolve().parent
 GPT2 = HERE.parent / "gpu" / "pytorch_gpt2.py"
-GPT2_ROUNDS = 10
-RUN_SECONDS_MAX = 300
+GPT2_ROUNDS = 20
+GPT2_TYPES = ("float32", "float16")
+REPORT_SECONDS = 1.5  # after which consortd knows what a session did
 PROXY_PORT = 7011
 
 
@@ -79,16 +85,75 @@ class Ended:
         self._process.communicate()
 
 
-def generate(python, environment):
-    """([seconds] by type, digest of the tokens) of GPT-2."""
-    done = subprocess.run([python, GPT2, str(GPT2_ROUNDS)], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=RUN_SECONDS_MAX, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{GPT2.name} ended with {done.returncode}\n{done.stdout}{done.stderr[-4000:]}")
-    times = {}
-    for name, value in re.findall(r"^again torch\.(\w+) ([\d.]+) s", done.stdout, re.MULTILINE):
-        times.setdefault(name, []).append(float(value))
-    return times, re.search(r"^digest (\w+)", done.stdout, re.MULTILINE).group(1)
+class Gpt2:
+    """A process that generates when it is told to."""
+
+    def __init__(self, python, environment, log):
+        self._log = log
+        self._process = subprocess.Popen([python, GPT2, "turns"], env=environment, text=True, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=log)
+        self._await(r"ready$")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+
+    def _await(self, pattern):
+        for line in self._process.stdout:
+            found = re.match(pattern, line)
+            if found:
+                return found
+        self._log.seek(0)
+        raise RuntimeError(f"{GPT2.name} ended with {self._process.wait()}\n{self._log.read()[-4000:]}")
+
+    def generate(self, name):
+        """Seconds."""
+        self._process.stdin.write(name + "\n")
+        self._process.stdin.flush()
+        return float(self._await(r"again \S+ ([\d.]+)$").group(1))
+
+    def end(self):
+        """The digest of the tokens."""
+        self._process.stdin.close()
+        return self._await(r"digest (\w+)$").group(1)
+
+
+def answers(daemon):
+    """For how many calls the programs that it serves have waited so far."""
+    time.sleep(REPORT_SECONDS)
+    return sum(session["round_trips"] for session in json.loads(daemon.control("status", "--output", "json"))["sessions"])
+
+
+def generate(python, environments, servers):
+    """{type: {column: [seconds], in the order of turns}}, {type: {column: answers of one generation}}, {digests of the tokens}.
+    `servers`: who serves a column's process, and no other one."""
+    times, waits = ({name: {column: [] for column in environments} for name in GPT2_TYPES} for _ in range(2))
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for column, environment in environments.items():
+            log = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+            processes[column] = stack.enter_context(Gpt2(python, environment, log))
+            print(f"gpt2 {column} is ready", file=sys.stderr, flush=True)
+        for name in GPT2_TYPES:
+            for column, server in servers.items():
+                before = answers(server)
+                processes[column].generate(name)
+                waits[name][column] = answers(server) - before
+            for _ in range(GPT2_ROUNDS):
+                for column in random.sample(list(processes), len(processes)):
+                    times[name][column].append(processes[column].generate(name))
+        return times, waits, {process.end() for process in processes.values()}
+
+
+def turn_ratios(columns, base):
+    """[(column, median, lower quartile, upper quartile)] of each turn's time in parts of that of `base`."""
+    for column, values in columns.items():
+        if column != base:
+            low, middle, high = statistics.quantiles([value / other for value, other in zip(values, columns[base])], n=4)
+            yield column, middle, low, high
 
 
 def table(columns, base, rows):
@@ -114,7 +179,7 @@ def main():
     command = [str(arguments.build / "bench" / "remoting_bench"), *quick]
     with contextlib.ExitStack() as contexts:
         near, far = start_hosts(contexts.enter_context, 0, gpu, 0)
-        late, _ = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
+        late, late_far = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
         # PyTorch counts GPUs by NVML, which knows of all that the machine has.
         os.environ["CUDA_VISIBLE_DEVICES"] = "0"
         environments = {"native": dict(os.environ)} if gpu else {}
@@ -128,22 +193,24 @@ def main():
                     units[name] = unit
             print(f"run {run + 1} of {arguments.runs}", file=sys.stderr, flush=True)
         rows = [(name, units[name], values) for name, values in measured.items()]
-        digests = set()
+        digests, said = set(), []
         if arguments.gpt2:
-            tokens = {}
-            for column, environment in environments.items():
-                times, digest = generate(arguments.gpt2, environment)
-                digests.add(digest)
-                for name, values in times.items():
-                    tokens.setdefault(f"gpt2_32_tokens_{name}", {})[column] = [1000 * value for value in values]
-                print(f"gpt2 {column}", file=sys.stderr, flush=True)
-            rows += [(name, "ms", values) for name, values in tokens.items()]
+            servers = {"local": far, "remote": far, "late": late_far}
+            times, waits, digests = generate(arguments.gpt2, environments, servers)
+            for name, values in times.items():
+                rows.append((f"gpt2_32_tokens_{name}", "ms", {column: [1000 * value for value in turns] for column, turns in values.items()}))
+                said.append(f"{name}: answers waited for: " + ", ".join(f"{column} {count}" for column, count in waits[name].items()))
+                for base in (column for column in ("native", "local", "remote") if column in values):
+                    said.append(f"{name}: of {base}'s time in the same turn, median (quartiles): " + ", ".join(
+                        f"{column} {middle:.3f} ({low:.3f} to {high:.3f})" for column, middle, low, high in turn_ratios(values, base)))
     print(f"{datetime.date.today().isoformat()}, {build_kind(arguments.build)}, {os.cpu_count()} cores, "
           f"Linux {platform.release()}, {arguments.runs} runs"
           f"{' (quick)' if quick else ''}: median (least to most). late: {arguments.late_us:g} us added to a round trip.")
     if not gpu:
         print("No NVIDIA GPU: the CPU device only. This shows that the path works, and nothing about a GPU.")
     print("\n" + table(columns, "local", rows))
+    if said:
+        print("\nGPT-2, 32 tokens\n" + "\n".join(said))
     if arguments.benchmark_out:
         arguments.benchmark_out.write_text(json.dumps({name: values for name, _, values in rows}, indent=1) + "\n")
     if len(digests) > 1:

@@ -181,6 +181,7 @@ class Scheduling(unittest.TestCase):
             self.wait_for_shares(daemon, {"one": 0.2, "two": 0.8})
             self.assertIn("stopped", daemon.control("trace", "stop"))
             first, = files()
+            at_once = pathlib.Path(first["path"]).read_bytes()
             before = self.top(daemon)["sessions"][0]["batches"]
             self.wait_for(lambda: self.top(daemon)["sessions"][0]["batches"] > before, "work to go on")
             # A second one begins with applications that are there, and ends by itself.
@@ -189,6 +190,7 @@ class Scheduling(unittest.TestCase):
             self.assertEqual(second["ended"], "its file is full")
             self.assertLessEqual(second["bytes"], 64 << 10)
             daemon.control("trace", "stop")
+        self.assertEqual(at_once, pathlib.Path(first["path"]).read_bytes())
         for file in (first, second):
             replay(file["path"])
         self.assertNotEqual(first["path"], second["path"])
