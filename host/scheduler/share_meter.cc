@@ -89,7 +89,8 @@ ShareMeter::Solo ShareMeter::SoloAhead(const Told& told) const {
 
 void ShareMeter::BeginAtHorizon(Interval interval, const Told& told) {
   double speed = owners_[told.owner].speed;
-  const Room room = told.end.has_value() ? told.work.room : owners_[told.owner].room;
+  Room room = told.end.has_value() ? told.work.room : Room::kUnknown;
+  if (room == Room::kUnknown) room = owners_[told.owner].room;
   if (told.end.has_value() && told.work.alone.has_value()) {
     const Solo solo = SoloAhead(told);
     const double beside = static_cast<double>(*told.end - horizon_) - solo.time;
@@ -110,7 +111,7 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   OwnerState& owner = owners_[ended.owner];
   const double beside =
       static_cast<double>(horizon_ - ended.begin) - (owner.solo.time - ended.solo_from.time);
-  owner.room = told.work.room;
+  if (told.work.room != Room::kUnknown) owner.room = told.work.room;
   if (told.work.alone.has_value()) {
     const auto alone = static_cast<double>(*told.work.alone);
     const double work = owner.solo.work - ended.solo_from.work;

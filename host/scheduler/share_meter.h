@@ -10,7 +10,7 @@
 // more than it pays where work overlaps, less where it is in each other's way. Where nothing runs,
 // and for a while nothing has run, that leaves room on the device there is nothing to overlap, and
 // both are the same by definition, so that no estimate is in it. So they are where something runs
-// of which nothing is known.
+// of an owner of whose work nothing is known.
 //
 // A speed follows from what the interval would have taken alone, less what it got done while no
 // other owner had any: so it is known at its end. Of one that is charged before, what the owner's
@@ -34,7 +34,8 @@
 
 namespace consort::host {
 
-// Whether work leaves room on the device for others'.
+// Whether work leaves room on the device for others'. Of what is not known its owner's latest work
+// tells of which it is.
 enum class Room : uint8_t { kUnknown, kNone, kLeft };
 
 // What is known of what ran in an interval, at its end.
@@ -121,7 +122,7 @@ class ShareMeter {
   // What one interval of speed 1 that ran all the time would have been charged.
   double clock_ = 0;
   // Likewise, of what it would have taken alone: time beside others, clock_ where there are none,
-  // where none leaves room and for a while none did, and where one is not known.
+  // where none leaves room and for a while none did, and where of one's owner nothing is known.
   double alone_clock_ = 0;
   Nanos room_until_ = 0;  // before that estimates count: something left room lately
 };

@@ -224,6 +224,28 @@ TEST(ShareMeter, OfWhatHasNotEndedItsOwnersWorkOfLateTellsOfRoom) {
   EXPECT_NEAR(static_cast<double>(AloneTo(&meter, 3000)), 1000, 10);
 }
 
+// As a batch with a memset between others.
+TEST(ShareMeter, WhatIsNotKnownBetweenKnownWorkDoesNotTurnEstimatesOff) {
+  ShareMeter meter;
+  Nanos from = 0;
+  const auto run = [&](bool every_second_is_known) {
+    for (int i = 0; i < 100; ++i) {
+      const Nanos at = from + i * kMillisecond;
+      meter.End(meter.Begin(1, at), at + kMillisecond,
+                {.alone = 900 * kMicrosecond, .room = Room::kLeft});
+      const bool known = every_second_is_known || i % 2 == 0;
+      meter.End(
+          meter.Begin(2, at), at + kMillisecond,
+          known ? IntervalWork{.alone = 700 * kMicrosecond, .room = Room::kLeft} : IntervalWork{});
+    }
+    from += 100 * kMillisecond;
+    return static_cast<double>(AloneTo(&meter, from));
+  };
+  const double known = run(true);
+  EXPECT_NEAR(known, 1.6 * 100 * kMillisecond, 2 * kMillisecond);
+  EXPECT_NEAR(run(false), known, known / 50);
+}
+
 TEST(ShareMeter, LearnsFromWhatRanAloneHowFarEstimatesAreOff) {
   ShareMeter meter;
   ShareMeter::Charges charges;

@@ -155,6 +155,7 @@ void WorkGate::Count(const RequestWork& work) {
 }
 
 IntervalWork WorkGate::Part::Work() const {
+  if (!counted) return {};
   // Copies leave the multiprocessors to others. What they take alone is not known.
   if (phase != schedule::Phase::kKernel) return {.alone = std::nullopt, .room = Room::kLeft};
   if (!alone_known || alone == 0) return {};
@@ -203,6 +204,7 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     part.phase = PhaseOf(latest_);
     part.interval = scheduler_->Began(*id_, part.phase, now);
     part.began = now;
+    part.counted = false;
     batch.parts.push_back(std::move(part));
   });
   if (batch.parts.empty()) return;

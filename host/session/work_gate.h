@@ -123,6 +123,7 @@ class WorkGate final : public WorkObserver {
     Nanos alone = 0;  // what all of it would take if no other application had work
     bool alone_known = true;
     bool fills = true;    // all of it
+    bool counted = true;  // all that it has went through Count
     bool closed = false;  // nothing follows behind `end`
     bool ended = false;
 

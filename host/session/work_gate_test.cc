@@ -84,6 +84,10 @@ class WorkGateTest : public ::testing::Test {
       trace = scheduler_.TakeTrace(&full);
     }
     scheduler_.Leave(other, MonotonicNow());
+    return ChargedIn(trace, other);
+  }
+  // What a trace's charges of all but `other` add up to.
+  static schedule::Service ChargedIn(const std::string& trace, Scheduler::Id other) {
     std::istringstream lines(trace);
     schedule::Service sum;
     for (std::string line; std::getline(lines, line);) {
@@ -143,6 +147,36 @@ TEST_F(WorkGateTest, WorkThatFillsTheDeviceIsChargedItsDeviceTimeForItsTimeAlone
 TEST_F(WorkGateTest, ABatchFillsTheDeviceIfAllOfItDoes) {
   const schedule::Service charged = Charged(/*second_fills=*/false);
   EXPECT_GT(charged.alone_time, charged.device_time + charged.device_time / 4);
+}
+
+// What went through before another one came: all that is known of it is when it ended.
+TEST_F(WorkGateTest, AKernelThatWasLetThroughDoesNotLeaveRoomForACopyAfterIt) {
+  std::unique_ptr<schedule::Policy> policy;
+  ASSERT_TRUE(MakeSchedulerPolicy("tfs", &policy));
+  scheduler_.StartTrace("tfs", std::move(policy), MonotonicNow());
+  Work();
+  ASSERT_TRUE(gate_.Admit(RequestCost::kToDevice));
+  gate_.BeginRequest(RequestCost::kToDevice);
+  gate_.EndRequest(RequestCost::kToDevice, {.estimate = 1, .bytes = 4096});
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  // The other's work fills the device, as is known of it, so that estimates would count if this
+  // session's left room.
+  const auto before = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+  scheduler_.Ended(before, MonotonicNow(), {.alone = kMillisecond, .room = Room::kNone});
+  const auto theirs = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+  gate_.Turn(/*quiet=*/true, /*awaited=*/false);
+  const Nanos until = MonotonicNow() + 2 * kMillisecond;
+  TurnUntil([&] { return MonotonicNow() > until; });
+  EndWork();
+  TurnUntil([&] { return gate_.sleep_max() > kGatePoll; });  // its end is told
+  scheduler_.Ended(theirs, MonotonicNow(), {.alone = kMillisecond, .room = Room::kNone});
+  TurnUntil([&] { return State().in_flight == 0; });
+  scheduler_.Poll(other, MonotonicNow(), MonotonicNow());
+  bool full = false;
+  const schedule::Service charged = ChargedIn(scheduler_.TakeTrace(&full), other);
+  scheduler_.Leave(other, MonotonicNow());
+  EXPECT_EQ(charged.alone_time, charged.device_time);
 }
 
 TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {

@@ -191,16 +191,17 @@ TEST_P(VsockDeviceConduit, FillsBuffersOfAnyShapeInTheirOrder) {
   SCOPED_TRACE(absl::StrCat("CONSORT_TEST_SEED=", seed));
   std::mt19937 random(seed);
   const Shape plain = {.lengths = {3776}, .indirect = false};
-  ASSERT_NO_FATAL_FAILURE(
-      StartAll(kFeaturesOffered, {plain,
-                                  {.lengths = {44, 3732}, .indirect = false},
-                                  plain,
-                                  {.lengths = {3776}, .indirect = true},
-                                  plain,
-                                  plain,
-                                  plain,
-                                  {.lengths = {43, 2, 1000, 7}, .indirect = true},
-                                  {.lengths = {10, 3766}, .indirect = false}}));
+  ASSERT_NO_FATAL_FAILURE(StartAll(
+      kFeaturesOffered, {plain,
+                         {.lengths = {44, 3732}, .indirect = false},
+                         plain,
+                         {.lengths = {3776}, .indirect = true},
+                         plain,
+                         plain,
+                         plain,
+                         {.lengths = {43, 2, 1000, 7}, .indirect = true},
+                         {.lengths = std::vector<uint32_t>(kPiecesPerCopy, 5), .indirect = true},
+                         {.lengths = {10, 3766}, .indirect = false}}));
   const auto whole = FakeFrontend::DefaultRegions();
   std::vector<MemoryRegionSpec> parts = {whole[1]};
   uint64_t begin = 0;

@@ -30,6 +30,10 @@ class FillJob final : public CopyJob {
 
   // Forgets what it had.
   void Clear();
+  // It has as much as a step should: no further packet, and no source that no packet needs.
+  bool full() const {
+    return pieces_.size() >= kPiecesPerCopy || sources_.size() >= kPiecesPerCopy;
+  }
   // What payloads are read from, behind the sources before: in all at least as many bytes as
   // payloads have.
   void AddSource(std::span<const std::byte> bytes);

@@ -140,6 +140,29 @@ TEST_P(FillJobTest, WritesPacketsIntoBuffersOfAnyShape) {
   }
 }
 
+TEST(FillJob, IsFullOfOddBuffersOrSourcesUntilItIsCleared) {
+  std::vector<std::byte> memory(2048);
+  FillJob job;
+  const auto packet = [&](size_t pieces) {
+    std::vector<iovec> place;
+    for (size_t i = 0; i < pieces; ++i) place.push_back({&memory[i], 1});
+    job.AddPacket(place, static_cast<uint32_t>(pieces - kPacketHeaderBytes));
+  };
+  packet(kPiecesPerCopy - 100);
+  EXPECT_FALSE(job.full());
+  packet(99);
+  EXPECT_FALSE(job.full());
+  packet(100);
+  EXPECT_TRUE(job.full());
+  job.Clear();
+  EXPECT_FALSE(job.full());
+  for (size_t i = 0; i < kPiecesPerCopy; ++i) {
+    EXPECT_FALSE(job.full()) << i;
+    job.AddSource({memory.data(), 1});
+  }
+  EXPECT_TRUE(job.full());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Crews, FillJobTest,
     testing::Values(CrewCase{"nobody", {.threads = 0}},

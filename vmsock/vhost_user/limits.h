@@ -98,8 +98,12 @@ inline constexpr size_t kPacketsPerBatchMax = 128;
 // thread.
 inline constexpr size_t kBytesPerCopy = 128 * kKiB;
 inline constexpr size_t kPacketsPerCopy = 16;
+// Pieces of memory that such a step has when it takes no further packet: a guest may cut its
+// buffers into pieces of a byte. Linux has two a packet, a worker three a frame.
+inline constexpr size_t kPiecesPerCopy = 512;
 // Steps of a queue on their way at once: 8 MiB to the host, which is a conduit's, and more rx
-// buffers than QEMU's queue has. Each keeps its lists, some KiB.
+// buffers than QEMU's queue has. Each keeps its lists: some KiB, or 40 where a guest cuts its
+// buffers into as many pieces as its queue has descriptors.
 inline constexpr size_t kCopyStepsMax = 64;
 // Rounds of the queues before the control socket is looked at again, while copies are on their way:
 // a round takes microseconds then, about as long as that look.

@@ -300,7 +300,8 @@ void Muxer::TakePacket(Virtqueue& tx) {
       batch_.connection->TakePeerCredit(header)) {
     AppendToBatch(batch_.connection, header.len);
     if (batch_.chain_count == kPacketsPerBatchMax ||
-        (batch_.bytes >= kBytesPerCopy && batch_.connection->writes_memory())) {
+        (batch_.connection->writes_memory() &&
+         (batch_.bytes >= kBytesPerCopy || batch_.pieces.size() >= kPiecesPerCopy))) {
       FlushBatch(tx);
     }
     return;
@@ -645,7 +646,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
   Connection::IoResult result = Connection::IoResult::kOk;
   bool starved = false;
   uint64_t found = 0;  // bytes that the job has been given to read
-  while (step.used.size() < packets && step.bytes < credit) {
+  while (step.used.size() < packets && step.bytes < credit && !step.job.full()) {
     if (found == step.bytes) {
       bool any = false;
       result = connection.FindBytes(any);
@@ -659,7 +660,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
     }
     const uint64_t room = std::min<uint64_t>(
         {chain.writable_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
-    while (found - step.bytes < room) {
+    while (found - step.bytes < room && !step.job.full()) {
       const std::span<const std::byte> more = connection.Read();
       if (more.empty()) break;
       step.job.AddSource(more);
