@@ -118,6 +118,11 @@ inline constexpr uint32_t kRemoteSessionsMax = 1024;
 // History for plots: ten minutes by the second, a day by the minute. A sample of eight devices and
 // as many tenants takes half a KiB.
 inline constexpr Nanos kHistoryStep = 1 * kSecond;
+// How often consortd looks for applications that should go to a device that is idle: as often as
+// what it knows of them is new. Who was asked in vain is asked again after twice the time, so
+// often.
+inline constexpr Nanos kBalanceEvery = 1 * kSecond;
+inline constexpr uint32_t kBalanceDoublings = 6;
 inline constexpr uint32_t kHistoryFine = 600;
 inline constexpr uint32_t kHistoryCoarseSteps = 60;
 inline constexpr uint32_t kHistoryCoarse = 1440;

@@ -93,7 +93,7 @@ void Daemon::CheckAllReady() {
   for (const auto& device : devices_) {
     if (!device->info.has_value()) return;
   }
-  if (options_.pool.has_value()) {
+  if (options_.pool.has_value() || options_.balance) {
     const absl::StatusOr<bool> all = CalibrateAll();
     if (!all.ok()) return Fail(all.status());
     if (!*all) return;
@@ -101,6 +101,7 @@ void Daemon::CheckAllReady() {
   const absl::Status opened = OpenDoors();
   if (!opened.ok()) return Fail(opened);
   ready_ = true;
+  if (options_.balance) Balance();
   on_ready_();
 }
 

@@ -107,7 +107,7 @@ class Daemon final : private AdminActions {
 
     const uint32_t index;
     std::optional<Ready> info;  // of its latest worker
-    // Of a host of a pool only.
+    // Where that matters: in a pool, or with --balance.
     bool calibrating = false;
     std::optional<Calibrated> speed;
     MemoryReport memory;  // the latest of the packed tenants' worker
@@ -118,6 +118,7 @@ class Daemon final : private AdminActions {
     ShareWindow shares;
     WindowPool windows;
     bool drained = false;           // takes no new applications
+    Nanos used = 0;                 // when an application last worked on it; for Balance
     std::deque<uint64_t> to_leave;  // sessions that are still to be moved for that
   };
   struct RunningWorker {
@@ -146,7 +147,9 @@ class Daemon final : private AdminActions {
     uint64_t started_unix_seconds;
     Nanos started;
     RecentUse recent;
-    SessionEnded told;  // by the lines of the account that it has already
+    Nanos asked = 0;           // when Balance last told it to go
+    uint32_t times_asked = 0;  // on this device, so often
+    SessionEnded told;         // by the lines of the account that it has already
     // Of its VM's memory; null: nothing. Shared by what a session is while it moves.
     std::shared_ptr<VmLoan> loan;
   };
@@ -256,6 +259,10 @@ class Daemon final : private AdminActions {
   void ContinueDrain(uint32_t device);
   const Device* FindPlace(const Device& from, const std::string& tenant,
                           const Window* window) const;
+
+  // --- Applications that go to idle devices. daemon_balance.cc
+  // Looks each second, from the first call on.
+  void Balance();
 
   // --- Applications that are held in a checkpoint. daemon_checkpoints.cc
   absl::Status CheckpointSession(const CheckpointRequest& request, const std::string& who) override;

@@ -100,6 +100,8 @@ absl::StatusOr<uint64_t> Daemon::BeginArrival(const Session& session, uint32_t i
   arriving.worker = slot->worker;
   arriving.held = nullptr;
   arriving.leaves = false;
+  arriving.asked = 0;
+  arriving.times_asked = 0;
   arriving.told = {};
   sessions_.emplace(open.session, std::move(arriving));
   return open.session;

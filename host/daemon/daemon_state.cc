@@ -78,6 +78,7 @@ void Describe(Coder& coder, State& state) {
   });
   coder.Each(state.devices, [&](auto& device) {
     coder.Struct(device.info);
+    coder.Struct(device.speed);
     coder.Struct(device.memory);
     coder.Number(device.worker_starts);
     coder.Number(device.workers_retired);

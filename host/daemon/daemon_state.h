@@ -87,6 +87,7 @@ struct DaemonState {
 
   struct Device {
     Ready info;
+    Calibrated speed;  // all 0: not known
     MemoryReport memory;
     uint64_t worker_starts = 0;
     uint64_t workers_retired = 0;

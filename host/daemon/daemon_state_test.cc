@@ -86,6 +86,7 @@ DaemonState Whole() {
   state.devices.resize(2);
   SetText(state.devices[1].info.snapshot.name, "Two");
   state.devices[1].memory.promised = 17;
+  state.devices[1].speed.arithmetic = 18;
   state.devices[1].drained = true;
   state.workers = {{100, 0, "", 1, true, "1:2:3.4", 11}, {101, 1, "web", 2, false, "", 12}};
   state.children = {{100, 0}, {101, 1}, {102, 0}};

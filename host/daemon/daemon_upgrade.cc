@@ -188,8 +188,8 @@ DaemonState Daemon::State() const {
   state.vms = vm_doors_->Save();
   state.greetings = greeter_.Save();
   for (const auto& device : devices_) {
-    state.devices.push_back({*device->info, device->memory, device->worker_starts,
-                             device->workers_retired, device->drained});
+    state.devices.push_back({*device->info, device->speed.value_or(Calibrated()), device->memory,
+                             device->worker_starts, device->workers_retired, device->drained});
   }
   for (const auto& [worker, running] : workers_) {
     state.workers.push_back({worker->pid(), worker->device_index(), running.slot->tenant,
@@ -293,6 +293,7 @@ absl::Status Daemon::Resume(const DaemonState& state, std::function<void()> on_r
   events_.Add(EventLevel::kInfo, done);
   loop_->Post([this] {
     OnChildSignal();  // who ended meanwhile
+    if (options_.balance) Balance();
     on_ready_();
   });
   return absl::OkStatus();
@@ -327,6 +328,7 @@ absl::Status Daemon::RestoreWorkers(const DaemonState& state, InheritedFds* fds)
     AddDevice(static_cast<uint32_t>(devices_.size()));
     Device& device = *devices_.back();
     device.info = one.info;
+    device.speed = one.speed;
     device.memory = one.memory;
     device.worker_starts = one.worker_starts;
     device.workers_retired = one.workers_retired;

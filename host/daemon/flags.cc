@@ -267,6 +267,15 @@ void AddDevices(CLI::App* app, Said* said) {
                   said->flags.policy = value;
                   return "";
                 });
+  group.Checked("--balance", "on|off",
+                "whether applications that share a device, or have a slow\n"
+                "one, go to another one that has fallen idle, while they\n"
+                "run (default off; not in a pool)",
+                [=](const std::string& value) -> std::string {
+                  if (value != "on" && value != "off") return "wants on or off, not " + value;
+                  options->balance = value == "on";
+                  return "";
+                });
   group.Text("--tenants", "FILE",
              absl::StrCat("names and weights of tenants (default\n", kTenantsPath,
                           ", if it is there); read again on\nSIGHUP"),
@@ -452,6 +461,7 @@ std::string Complete(Said* said) {
   }
   if (!said->pool.endpoints.empty()) {
     if (const std::string wrong = SetPool(said->pool, options); !wrong.empty()) return wrong;
+    if (options->balance) return "--balance is not for a host of a pool, which places applications";
   } else if (options->device == "none") {
     return "--device none is for a host of a pool: --pool is missing";
   }

@@ -89,6 +89,8 @@ struct DaemonOptions {
   // Whether programs with the same code have it loaded once: on, off, or auto, which is on for the
   // CPU driver.
   std::string shared_code = "auto";
+  // Whether applications go to devices that have fallen idle by themselves.
+  bool balance = false;
   std::string tenants_path;   // that need not be there
   std::string trace_folder;   // of the schedulers' traces
   bool traces_first = false;  // recorded from the start on, without a bound

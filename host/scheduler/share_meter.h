@@ -63,7 +63,8 @@ class ShareMeter {
   void End(Interval interval, Nanos time, const IntervalWork& work = {});
 
   // Moves the horizon to `horizon`, if that is later, and appends what each owner is charged. So
-  // that speeds are known it stays at the beginning of what has no end yet, at most for `patience`.
+  // that speeds are known it stays at the beginning of what has no end yet, at most for `patience`;
+  // that interval itself has begun then, and goes by its owner's speed of late.
   void Advance(Nanos horizon, Charges* charges, Nanos patience = 0);
 
   // The owner's intervals count no more.
