@@ -435,6 +435,12 @@ TEST_P(VsockDeviceConduit, NonsenseOfAWorkerEndsItsStreamAlone) {
          pieces(control)[0] = {kConduitBulkOffset, 0};
          control->pieces_head = 1;
        }},
+      {"one that is good, and one past the end",
+       [&](ConduitControl* control) {
+         pieces(control)[0] = {kConduitBulkOffset, 64};
+         pieces(control)[1] = {kConduitBytes - 8, 16};
+         control->pieces_head = 2;
+       }},
       {"more pieces than there are",
        [&](ConduitControl* control) { control->pieces_head = kConduitPieces + 1; }},
   };
