@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "host/daemon/daemon.h"
 #include "host/limits.h"
@@ -20,6 +19,7 @@
 namespace consort::host {
 
 void Daemon::Balance() {
+  if (stopping_) return;
   loop_->After(kBalanceEvery, [this] { Balance(); });
   const Nanos now = MonotonicNow();
   const bool measured = std::all_of(devices_.begin(), devices_.end(), [](const auto& device) {

@@ -5,8 +5,9 @@
 // has a part of it only. Nobody is slowed by that: the device must have been idle for kBalanceIdle,
 // and who shared the old one has more of it. Applications that hardly use their device stay, and so
 // do those that came or were asked of late, so that nothing goes back and forth. After: Becchi et
-// al., "A Virtual Memory Based Runtime to Support Multi-tenancy in Clusters with GPUs" (HPDC 2012),
-// section on dynamic binding: jobs go from slower to faster GPUs as these become idle. Pure.
+// al., "A Virtual Memory Based Runtime to Support Multi-tenancy in Clusters with GPUs" (HPDC 2012):
+// jobs go from slower to faster GPUs as these become idle. The numbers below are chosen, not
+// measured. Pure.
 #ifndef CONSORT_POLICIES_PLACEMENT_BALANCE_H_
 #define CONSORT_POLICIES_PLACEMENT_BALANCE_H_
 
