@@ -328,7 +328,7 @@ absl::Status Daemon::RestoreWorkers(const DaemonState& state, InheritedFds* fds)
     AddDevice(static_cast<uint32_t>(devices_.size()));
     Device& device = *devices_.back();
     device.info = one.info;
-    device.speed = one.speed;
+    if (one.speed.arithmetic > 0) device.speed = one.speed;
     device.memory = one.memory;
     device.worker_starts = one.worker_starts;
     device.workers_retired = one.workers_retired;

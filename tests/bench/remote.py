@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from build_kind import build_kind
@@ -40,6 +41,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 GPT2 = HERE.parent / "gpu" / "pytorch_gpt2.py"
 GPT2_ROUNDS = 20
 GPT2_TYPES = ("float32", "float16")
+ANSWER_SECONDS_MAX = 300
 REPORT_SECONDS = 1.5  # after which consortd knows what a session did
 PROXY_PORT = 7011
 
@@ -86,15 +88,19 @@ class Ended:
 
 
 class Gpt2:
-    """A process that generates when it is told to."""
+    """A process that generates when it is told to, for a with block; one that does not answer is ended."""
 
     def __init__(self, python, environment, log):
         self._log = log
         self._process = subprocess.Popen([python, GPT2, "turns"], env=environment, text=True, stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=log)
-        self._await(r"ready$")
 
     def __enter__(self):
+        try:
+            self._await(r"ready$")
+        except RuntimeError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -102,10 +108,15 @@ class Gpt2:
         self._process.wait()
 
     def _await(self, pattern):
-        for line in self._process.stdout:
-            found = re.match(pattern, line)
-            if found:
-                return found
+        late = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
+        late.start()
+        try:
+            for line in self._process.stdout:
+                found = re.match(pattern, line)
+                if found:
+                    return found
+        finally:
+            late.cancel()
         self._log.seek(0)
         raise RuntimeError(f"{GPT2.name} ended with {self._process.wait()}\n{self._log.read()[-4000:]}")
 
@@ -129,7 +140,7 @@ def answers(daemon):
 
 def generate(python, environments, servers):
     """{type: {column: [seconds], in the order of turns}}, {type: {column: answers of one generation}}, {digests of the tokens}.
-    `servers`: who serves a column's process, and no other one."""
+    `servers`: who serves a column's process. One at a time does anything."""
     times, waits = ({name: {column: [] for column in environments} for name in GPT2_TYPES} for _ in range(2))
     with contextlib.ExitStack() as stack:
         processes = {}
