@@ -284,6 +284,11 @@ inline constexpr Nanos kPollSleepPart = 100;
 inline constexpr Nanos kPollSpinUrgent = 20 * kMillisecond;
 inline constexpr Nanos kPollSleepLeast = 20 * kMicrosecond;
 inline constexpr Nanos kPollSleepMost = 500 * kMicrosecond;
+// A session stays awake so long for a word that the device writes to its guest, as long as guests
+// spin for it, in looks of so long; one of a process at a time for each of so many processors.
+inline constexpr Nanos kVigilMost = 10 * kMillisecond;
+inline constexpr Nanos kVigilLook = 20 * kMicrosecond;
+inline constexpr uint32_t kProcessorsPerVigil = 16;
 // How late the kernel may end such a sleep, to end several together.
 inline constexpr Nanos kTimerSlack = 1 * kMicrosecond;
 

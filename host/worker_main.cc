@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "base/log.h"
@@ -207,6 +208,7 @@ int Run(const WorkerMainOptions& options) {
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
   // Not seen on NVIDIA's driver yet.
   if (AskedFor(options.shared_code, driver->cpu)) (*device)->ShareLibraries();
+  (*device)->vigils()->AllowFor(std::thread::hardware_concurrency());
   // The CPU driver gains nothing.
   if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_chains_launches();
 

@@ -143,12 +143,17 @@ void ShareMeter::Settle(Running* running, Charges* charges) {
 }
 
 void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
+  // Where the horizon is held at a beginning, that is taken when its end is told, and so its speed.
+  bool held = false;
   if (patience != 0 && !open_.empty()) {
-    horizon = std::min(horizon, std::max(open_.begin()->first, horizon - patience));
+    const Nanos begin = std::max(open_.begin()->first, horizon_);
+    held = begin <= horizon && begin > horizon - patience;
+    horizon = std::min(horizon, std::max(begin, horizon - patience));
   }
   if (horizon <= horizon_) return;
   while (!ahead_.empty() && ahead_.begin()->first <= horizon) {
     const auto [time, boundary] = *ahead_.begin();
+    if (held && time == horizon && boundary.begins) break;
     ahead_.erase(ahead_.begin());
     MoveTo(time);
     const auto told = told_.find(boundary.interval);

@@ -127,6 +127,19 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
   EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
 }
 
+TEST(ShareMeter, WaitsForTheEndOfWhatBeginsWhereItHolds) {
+  ShareMeter meter;
+  const auto first = meter.Begin(1, 1000);
+  const auto second = meter.Begin(2, 1000);
+  ShareMeter::Charges charges;
+  meter.Advance(1300, &charges, 1000);
+  EXPECT_TRUE(charges.empty());
+  meter.End(first, 1300, {.alone = 150, .room = Room::kLeft});
+  meter.End(second, 1300, {.alone = 75, .room = Room::kLeft});
+  meter.Advance(1400, &charges, 1000);
+  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}}));
+}
+
 TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
   ShareMeter meter;
   const auto interval = meter.Begin(1, 0);

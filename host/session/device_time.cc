@@ -13,6 +13,12 @@ uint64_t DeviceTime::Kernel::AloneNanos(uint64_t threads) const {
   return 0;
 }
 
+bool DeviceTime::Kernel::AloneKnown(uint64_t threads) const {
+  return std::any_of(alone.begin(), alone.end(), [threads](const Alone& known) {
+    return known.threads == threads && known.samples == kAloneSamples;
+  });
+}
+
 void DeviceTime::Kernel::LearnAlone(uint64_t threads, uint64_t nanos) {
   for (Alone& known : alone) {
     if (known.threads != threads) continue;
@@ -65,7 +71,7 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
   current_threads_ = threads;
   if (follows) return;
   Interrupt();
-  const bool due = SamplesNext(*kernel);
+  const bool due = SamplesNext(*kernel, threads);
   if (due) kernel->chained = 0;
   if (!may_sample || !due || in_flight_.size() >= kSamplesInFlightMax) return;
   const bool single = kernel->singles_left != 0;

@@ -3,7 +3,9 @@
 //
 // Two events around a launch cost as much as the launch, so of each kernel the first launch is
 // measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
-// where they do not; each launch in between counts as long as the latest measured one. Time in
+// where they do not; each launch in between counts as long as the latest measured one. Once what it
+// takes alone is known well, it is each kKnownPerSample, so that fewer than one launch of a hundred
+// is later for being measured. Time in
 // which a kernel shares the device with others counts in full, and so does time between the events
 // in which the device did something else: this is occupation, not use. Owned by the session loop;
 // calls need the worker's context.
@@ -25,6 +27,7 @@ namespace consort::host {
 class DeviceTime {
  public:
   static constexpr uint64_t kLaunchesPerSample = 32;
+  static constexpr uint64_t kKnownPerSample = 128;
   // Where launches go as chains (launch_chain.h), each of which a sample would break up.
   static constexpr uint64_t kChainedPerSample = 512;
   // Launches of one sample, so that what events add is little beside short kernels.
@@ -57,6 +60,8 @@ class DeviceTime {
 
     // 0: not known.
     uint64_t AloneNanos(uint64_t threads) const;
+    // By kAloneSamples of them.
+    bool AloneKnown(uint64_t threads) const;
     void LearnAlone(uint64_t threads, uint64_t nanos);
   };
 
@@ -67,9 +72,11 @@ class DeviceTime {
   DeviceTime(const DeviceTime&) = delete;
   DeviceTime& operator=(const DeviceTime&) = delete;
 
-  // Whether the next launch of the kernel is measured, where that may be.
-  static bool SamplesNext(const Kernel& kernel) {
-    return kernel.launches % kLaunchesPerSample == 0 || kernel.chained >= kChainedPerSample;
+  // Whether the kernel's next launch, of so many threads, is measured, where that may be.
+  static bool SamplesNext(const Kernel& kernel, uint64_t threads) {
+    if (kernel.chained >= kChainedPerSample) return true;
+    return kernel.launches % kLaunchesPerSample == 0 &&
+           (kernel.launches % kKnownPerSample == 0 || !kernel.AloneKnown(threads));
   }
   // Whether it is to be, and a chain (launch_chain.h) must not take it in.
   static bool SamplesNextOfChain(const Kernel& kernel) {

@@ -297,12 +297,30 @@ CUresult Session::CheckRange(uint64_t address, uint64_t bytes) {
 }
 
 bool Session::HasSignalledLast(const Stream& stream) const {
-  if (stream.signal.work != stream.work || shared_host_ == nullptr ||
-      !shared_host_->Keeps(stream.signal.address, sizeof(uint64_t))) {
-    return false;
+  return stream.signal.work == stream.work &&
+         HasSignalled(stream.signal.address, stream.signal.number);
+}
+
+bool Session::HasSignalled(uint64_t address, uint64_t number) const {
+  if (shared_host_ == nullptr || !shared_host_->Keeps(address, sizeof(uint64_t))) return false;
+  const auto* word = reinterpret_cast<const uint64_t*>(address);
+  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ~wire::kSignalError) >= number;
+}
+
+bool Session::KeptVigil(uint32_t events) {
+  Nanos now = MonotonicNow();
+  if (!vigil_.Keeps(now)) return false;
+  for (const Nanos until = now + kVigilLook; now < until; now = MonotonicNow()) {
+    if (HasSignalled(vigil_.address(), vigil_.number())) {
+      // What comes next comes soon.
+      vigil_.End();
+      last_progress_ = now;
+      return true;
+    }
+    if (channel_->Wait(events, 0, 0) != ChannelStatus::kAgain) return true;
+    __builtin_ia32_pause();
   }
-  const auto* word = reinterpret_cast<const uint64_t*>(stream.signal.address);
-  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ~wire::kSignalError) >= stream.signal.number;
+  return true;
 }
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,
@@ -363,6 +381,7 @@ CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
       driver_.cuStreamWriteValue64_v2(stream->driver, address, number | error, 0);
   if (result != CUDA_SUCCESS) return result;
   stream->signal = {stream->work, address, number};
+  vigil_.Await(address, number);
   return CUDA_SUCCESS;
 }
 
@@ -516,9 +535,10 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
     return driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
   }
   if (residency_->swaps()) NoteLaunch(*kernel, request.params);
-  device_time_.BeginLaunch(kernel->time, stream->driver, ThreadsOf(config),
+  const uint64_t threads = ThreadsOf(config);
+  device_time_.BeginLaunch(kernel->time, stream->driver, threads,
                            /*may_sample=*/config.numAttrs == 0,
-                           !gate_.alone() || !DeviceTime::SamplesNext(*kernel->time)
+                           !gate_.alone() || !DeviceTime::SamplesNext(*kernel->time, threads)
                                ? 0
                                : streams_.CountAtWork(stream->driver));
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);

@@ -75,7 +75,8 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
                      ? kPollSpinUrgent
                      : kPollSpin),
       device_time_(driver_, device.resident_threads()),
-      pending_(driver_, this) {}
+      pending_(driver_, this),
+      vigil_(device.vigils()) {}
 
 Session::~Session() = default;
 
@@ -540,6 +541,7 @@ void Session::Wait() {
   const bool spin = waited < poll_spin_;
   if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
+    if (KeptVigil(events)) return;
     channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
     return;
   }

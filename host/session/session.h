@@ -71,6 +71,7 @@
 #include "host/session/streams.h"
 #include "host/session/textures.h"
 #include "host/session/variable_copies.h"
+#include "host/session/vigil.h"
 #include "host/session/virtual_memory.h"
 #include "host/session/work_gate.h"
 #include "host/session/worker_device.h"
@@ -383,8 +384,12 @@ class Session final : private Handlers, private PendingSink {
   bool MaySignal(uint64_t address, uint64_t number) const;
   // The device writes it when the stream gets there.
   CUresult Signal(Stream* stream, uint64_t address, uint64_t number);
+  // Whether it has; false too where the guest could take the memory away.
+  bool HasSignalled(uint64_t address, uint64_t number) const;
   // Whether all its work is known to have finished by the word that it was to write last.
   bool HasSignalledLast(const Stream& stream) const;
+  // Looks for a moment for what the guest waits for, and for what it sends; false: it may sleep.
+  bool KeptVigil(uint32_t events);
   CUresult UseStream(uint32_t context, uint64_t id, CUstream* stream) override;
   CUresult FindEvent(uint64_t id, CUevent* event) override;
   CUresult CheckRange(uint64_t address, uint64_t bytes) override;
@@ -733,6 +738,7 @@ class Session final : private Handlers, private PendingSink {
   std::string end_reason_;
   Nanos started_ = 0;
   Nanos last_progress_ = 0;
+  Vigil vigil_;
   SessionEnded account_;
   Bytes copied_bytes_ = 0;  // to the device
   RoundTrips round_trips_;

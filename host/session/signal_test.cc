@@ -220,5 +220,37 @@ TEST_P(SignalTest, AContextsSignalComesAfterAllItsStreamsAndNoOthers) {
   EXPECT_EQ(peer.Synchronize(), CUDA_ERROR_INVALID_VALUE);
 }
 
+// While a guest waits for a word its session stays awake, if it may, and no longer.
+TEST(Vigil, IsKeptUntilTheDeviceHasWritten) {
+  auto device = WorkerDevice::Open(CpuDriver(), 0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  VigilRoom* const vigils = (*device)->vigils();
+  vigils->Allow(1);
+  PeerOptions options;
+  options.device = device->get();
+  SessionPeer peer(options);
+  SharedWords words(&peer);
+  wire::cuStreamWaitValue64_v2Request wait;
+  wait.stream = kLegacy;
+  wait.addr = words.At(0);
+  wait.value = 1;
+  peer.Post(wait);
+  wire::StreamSignalRequest signal;
+  signal.stream = kLegacy;
+  signal.address = words.At(1);
+  signal.number = 1;
+  peer.Post(signal);
+  const auto soon = [](auto holds) {
+    for (const Nanos until = MonotonicNow() + 10 * kSecond; !holds();) {
+      if (MonotonicNow() > until) return false;
+      usleep(100);
+    }
+    return true;
+  };
+  EXPECT_TRUE(soon([&] { return vigils->begun() == 1; }));
+  words.Set(0, 1);
+  EXPECT_TRUE(soon([&] { return words.Get(1) == 1 && vigils->kept() == 0; }));
+}
+
 }  // namespace
 }  // namespace consort::host

@@ -20,6 +20,7 @@
 #include "host/session/exports.h"
 #include "host/session/loaded_library.h"
 #include "host/session/shared_output.h"
+#include "host/session/vigil.h"
 #include "vmsock/wire/handshake.h"
 
 namespace consort::host {
@@ -92,6 +93,8 @@ class WorkerDevice {
   void ShareLibraries(Bytes kept_max = kSharedCodeKeptBytes) {
     shared_libraries_ = std::make_unique<SharedLibraries>(kept_max);
   }
+  // Likewise: which of them stay awake for their guests. Set before there are sessions.
+  VigilRoom* vigils() const { return &vigils_; }
   // Whether the device with this UUID copies from this one's memory by itself; whether any does.
   bool ReachedBy(const uint8_t (&uuid)[16]) const;
   bool reached() const { return !reached_by_.empty(); }
@@ -130,7 +133,8 @@ class WorkerDevice {
   uint64_t reaches_ = 0;
   uint64_t reaches_atomically_ = 0;
   std::unique_ptr<SharedOutput> shared_output_;
-  mutable Exports exports_;  // thread safe, and no property of the device
+  mutable Exports exports_;   // thread safe, and no property of the device
+  mutable VigilRoom vigils_;  // likewise
   std::unique_ptr<SharedLibraries> shared_libraries_;
 };
 
