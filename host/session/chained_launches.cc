@@ -58,6 +58,11 @@ uint32_t Session::LaunchWaiting() {
   }
   if (!MayChain()) return 0;
   LookAhead();
+  if (backlog_.size() < LaunchChains::kLengthLeast) {
+    // No chain comes of them: they go one by one, and are not looked at again.
+    unchained_ = backlog_.empty() ? 0 : static_cast<uint32_t>(backlog_.size()) - 1;
+    return 0;
+  }
   size_t count = 0;
   const wire::FrameHeader* first = nullptr;
   uint64_t stream_id = 0;

@@ -315,7 +315,7 @@ bool Session::KeptVigil(uint32_t events) {
       // What comes next comes soon.
       vigil_.End();
       last_progress_ = now;
-      return true;
+      return false;
     }
     if (channel_->Wait(events, 0, 0) != ChannelStatus::kAgain) return true;
     __builtin_ia32_pause();

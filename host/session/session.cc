@@ -537,15 +537,15 @@ void Session::Wait() {
     return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
-  const Nanos waited = MonotonicNow() - last_progress_;
-  const bool spin = waited < poll_spin_;
   if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     if (KeptVigil(events)) return;
+    const bool spin = MonotonicNow() - last_progress_ < poll_spin_;
     channel_->Wait(events, spin ? poll_spin_ : 0, std::min(kIdleWait, sleep_max));
     return;
   }
-  if (spin) {
+  const Nanos waited = MonotonicNow() - last_progress_;
+  if (waited < poll_spin_) {
     __builtin_ia32_pause();
     return;
   }

@@ -3,7 +3,7 @@
 """tests/gpu/compare_real.py: real programs natively and through Consort, and what differs.
 
     tests/gpu/compare_real.py [--build DIR] [--endpoint E --library-dir DIR] [--only NAMES] [--logs DIR]
-                              [--python PYTHON] [--seconds N] [--repeat N] [COMMAND-LINE-FILE]
+                              [--python PYTHON] [--seconds N] [--repeat N] [--jobs N] [COMMAND-LINE-FILE]
 
 Every program of this folder, or every line of the file (shell words; `name: command`), is run twice: with the
 driver that the loader finds, and with Consort's library. Without --endpoint a consortd of the build is
@@ -20,6 +20,7 @@ and what Consort's library said that it does not support. Exit status 0: no DIFF
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -32,6 +33,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 RELATIVE_TOLERANCE = 1e-5
+WORST_FIRST = ("DIFF", "FAIL", "CLOSE", "PASS")
 FEATURES = ("conv", "graph", "async", "segments", "compile", "streams", "pinned")
 
 
@@ -119,6 +121,30 @@ def last_line(text):
     return lines[-1][:140] if lines else ""
 
 
+def compare(name, command, arguments):
+    """Runs a program both ways; returns (verdict, its row of the table)."""
+    native = run(command, dict(os.environ), arguments.seconds)
+    verdict, through, log = "NATIVE", None, ""
+    for _ in range(arguments.repeat if native.status == 0 else 0):
+        with tempfile.TemporaryDirectory(prefix="consort-") as folder:
+            outcome, log_now = through_consort(command, arguments, folder)
+        judged = judge(native, outcome)
+        if through is None or WORST_FIRST.index(judged) < WORST_FIRST.index(verdict):
+            verdict, through, log = judged, outcome, log_now
+    unsupported = sorted({line for line in (through.errors if through else "").splitlines()
+                          if line.startswith("consort") and "support" in line})
+    said = "; ".join(unsupported) or {"FAIL": last_line(through.errors) if through else "",
+                                      "NATIVE": last_line(native.errors)}.get(verdict, "")
+    if arguments.logs:
+        for kind, outcome in (("native", native), ("consort", through)):
+            if outcome:
+                (arguments.logs / f"{name}.{kind}.txt").write_text(
+                    f"status {outcome.status}\n--- output\n{outcome.said}\n--- errors\n{outcome.errors}\n")
+        (arguments.logs / f"{name}.consortd.log").write_text(log)
+    seconds = f"{through.seconds:9.1f}" if through else f"{'':9}"
+    return verdict, f"| {name:22} | {verdict:6} | {native.seconds:8.1f} | {seconds} | {said} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=pathlib.Path, help="command lines instead of this folder's programs")
@@ -130,6 +156,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--repeat", type=int, default=1, help="runs through Consort; the worst counts")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at once; then seconds are no measure")
     parser.add_argument("--logs", type=pathlib.Path, help="folder for everything that was said")
     arguments = parser.parse_args()
     if bool(arguments.endpoint) != bool(arguments.library_dir):
@@ -145,32 +172,14 @@ def main():
     if arguments.logs:
         arguments.logs.mkdir(parents=True, exist_ok=True)
 
-    worst_first = ("DIFF", "FAIL", "CLOSE", "PASS")
     verdicts = {}
     print(f"| {'program':22} | {'result':6} | native s | Consort s | said |")
     print(f"|{'-' * 24}|{'-' * 8}|---------:|----------:|------|")
-    for name, command in programs.items():
-        native = run(command, dict(os.environ), arguments.seconds)
-        verdict, through, log = "NATIVE", None, ""
-        for _ in range(arguments.repeat if native.status == 0 else 0):
-            with tempfile.TemporaryDirectory(prefix="consort-") as folder:
-                outcome, log_now = through_consort(command, arguments, folder)
-            judged = judge(native, outcome)
-            if through is None or worst_first.index(judged) < worst_first.index(verdict):
-                verdict, through, log = judged, outcome, log_now
-        verdicts[name] = verdict
-        unsupported = sorted({line for line in (through.errors if through else "").splitlines()
-                              if line.startswith("consort") and "support" in line})
-        said = "; ".join(unsupported) or {"FAIL": last_line(through.errors) if through else "",
-                                          "NATIVE": last_line(native.errors)}.get(verdict, "")
-        seconds = f"{through.seconds:9.1f}" if through else f"{'':9}"
-        print(f"| {name:22} | {verdict:6} | {native.seconds:8.1f} | {seconds} | {said} |", flush=True)
-        if arguments.logs:
-            for kind, outcome in (("native", native), ("consort", through)):
-                if outcome:
-                    (arguments.logs / f"{name}.{kind}.txt").write_text(
-                        f"status {outcome.status}\n--- output\n{outcome.said}\n--- errors\n{outcome.errors}\n")
-            (arguments.logs / f"{name}.consortd.log").write_text(log)
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as threads:
+        compared = threads.map(lambda named: compare(*named, arguments), programs.items())
+        for name, (verdict, row) in zip(programs, compared):
+            verdicts[name] = verdict
+            print(row, flush=True)
     counts = {kind: list(verdicts.values()).count(kind) for kind in ("PASS", "CLOSE", "DIFF", "FAIL", "NATIVE")}
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
     return 1 if counts["DIFF"] or counts["FAIL"] else 0

@@ -52,7 +52,7 @@ STEPS = {
     "programs": "tests/e2e/programs_test.py",
     "api": "tests/integration/api_unix.py rings --device={device} --shards=4",
     "also": "tests/compat/compat.py commands {kit}/also/commands.txt --build {kit} --device {device}",
-    "real": "tests/gpu/compare_real.py --build {kit} --device {device} --logs {out}/real",
+    "real": "tests/gpu/compare_real.py --build {kit} --device {device} --jobs 4 --logs {out}/real",
     "real-fast": "tests/gpu/compare_real.py --build {kit} --device {device} --logs {out}/real --only mlp,gpt2,cupy,jax,graph,conv",
     "held": "tests/gpu/hold_real.py --build {kit} --device {device}",
     "migrate": "tests/e2e/migrate_test.py",
