@@ -152,8 +152,9 @@ ApplicationUsage Scheduler::Leave(Id id, Nanos now) {
   return usage;
 }
 
-std::vector<ApplicationState> Scheduler::States() {
+std::vector<ApplicationState> Scheduler::States(Nanos now) {
   absl::MutexLock lock(&mutex_);
+  Settle(now, /*patience=*/0);
   std::vector<ApplicationState> states;
   for (const auto& member : members_) {
     if (!member->joined) continue;

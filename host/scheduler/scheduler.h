@@ -93,8 +93,9 @@ class Scheduler {
   // Its batches are forgotten, finished or not. The usage is final.
   ApplicationUsage Leave(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // All that have joined.
-  std::vector<ApplicationState> States() ABSL_LOCKS_EXCLUDED(mutex_);
+  // All that have joined, with all device time that is known of: how fast work goes on that has not
+  // ended is taken from what its application did of late.
+  std::vector<ApplicationState> States(Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether the application has device work now and then. All begin as inactive.
   void SetActive(Id id, bool active) ABSL_LOCKS_EXCLUDED(mutex_);

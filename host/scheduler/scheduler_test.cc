@@ -66,8 +66,8 @@ class SchedulerTest : public ::testing::Test {
     for (const Scheduler::Id id : in_flight) scheduler_.Finish(id, now);
     return {got[a_], got[b_]};
   }
-  ApplicationState StateOf(uint64_t session) {
-    for (const ApplicationState& state : scheduler_.States()) {
+  ApplicationState StateOf(uint64_t session, Nanos now = 0) {
+    for (const ApplicationState& state : scheduler_.States(now)) {
       if (state.session == session) return state;
     }
     return {};
@@ -127,6 +127,18 @@ TEST_F(SchedulerTest, OverlappedTimeIsSplitAndAddsUp) {
   scheduler_.Poll(b_, 40 * kMs, 40 * kMs);
   EXPECT_THAT(scheduler_.Leave(a_, 40 * kMs).device_time, testing::ElementsAre(0, 20 * kMs, 0, 0));
   EXPECT_THAT(scheduler_.Leave(b_, 40 * kMs).device_time, testing::ElementsAre(0, 0, 0, 20 * kMs));
+}
+
+// What has not ended is settled later, but told at once.
+TEST_F(SchedulerTest, TellsOfTimeWhoseWorkHasNotEnded) {
+  ASSERT_TRUE(scheduler_.TryStart(a_, {}, 0));
+  const auto of_a = scheduler_.Began(a_, schedule::Phase::kKernel, 0);
+  scheduler_.Poll(a_, 3 * kMs, 3 * kMs);
+  EXPECT_EQ(StateOf(17).usage.device_time_sum(), 0);
+  EXPECT_EQ(StateOf(17, 3 * kMs).usage.device_time_sum(), 3 * kMs);
+  scheduler_.Ended(of_a, 4 * kMs);
+  scheduler_.Poll(a_, 4 * kMs, 4 * kMs);
+  EXPECT_EQ(StateOf(17, 4 * kMs).usage.device_time_sum(), 4 * kMs);
 }
 
 TEST_F(SchedulerTest, WhatDoesNotMoveKeepsNobodyWaitingForEver) {

@@ -105,7 +105,7 @@ class WorkGateTest : public ::testing::Test {
     return sum;
   }
   ApplicationState State() {
-    for (const ApplicationState& state : scheduler_.States()) {
+    for (const ApplicationState& state : scheduler_.States(0)) {
       if (state.session == kSession) return state;
     }
     ADD_FAILURE();

@@ -379,7 +379,8 @@ void Worker::ReportUsage() {
   std::vector<SessionUsage> changed;
   std::vector<UnsupportedCalls> unsupported;
   std::map<uint64_t, ApplicationState> scheduled;
-  for (ApplicationState& state : scheduler_->States()) scheduled[state.session] = state;
+  for (ApplicationState& state : scheduler_->States(MonotonicNow()))
+    scheduled[state.session] = state;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, running] : sessions_) {
