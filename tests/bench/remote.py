@@ -96,11 +96,6 @@ class Gpt2:
                                          stdout=subprocess.PIPE, stderr=log)
 
     def __enter__(self):
-        try:
-            self._await(r"ready$")
-        except RuntimeError:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_):
@@ -119,6 +114,9 @@ class Gpt2:
             late.cancel()
         self._log.seek(0)
         raise RuntimeError(f"{GPT2.name} ended with {self._process.wait()}\n{self._log.read()[-4000:]}")
+
+    def wait_until_ready(self):
+        self._await(r"ready$")
 
     def generate(self, name):
         """Seconds."""
@@ -147,6 +145,8 @@ def generate(python, environments, servers):
         for column, environment in environments.items():
             log = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
             processes[column] = stack.enter_context(Gpt2(python, environment, log))
+        for column, process in processes.items():
+            process.wait_until_ready()
             print(f"gpt2 {column} is ready", file=sys.stderr, flush=True)
         for name in GPT2_TYPES:
             for column, server in servers.items():
