@@ -45,6 +45,8 @@ TEST(ConvertInstructions, FloatsToIntegersRoundClampAndTakeNanToZero) {
       {"cvt.rzi.s64.f64 %dd, %ad;", D(-1e30), 0, 0, 0x8000000000000000},
       {"cvt.rzi.u8.f32 %d, %a;", F(300.0f), 0, 0, 255},
       {"cvt.rzi.s16.f32 %dh, %a;", F(-40000.0f), 0, 0, 0x8000},
+      {"cvt.rzi.s16.f16 %dh, %ah;", 0x7E00, 0, 0, 0},
+      {"cvt.rzi.s16.f16 %dh, %ah;", 0xFC00, 0, 0, 0x8000},
       {"cvt.rzi.ftz.s32.f32 %d, %a;", kTinyF, 0, 0, 0},
       {"cvt.rpi.ftz.s32.f32 %d, %a;", kTinyF, 0, 0, 0},
       {"cvt.rpi.s32.f32 %d, %a;", kTinyF, 0, 0, 1},

@@ -54,6 +54,9 @@ Value* FloatToInteger(Step& step, Value* value, Type to, Type from) {
   llvm::IRBuilder<>& ir = step.ir();
   // Clamped to the destination's range, with or without .sat.
   value = RoundToInteger(step, value);
+  // LLVM 19 makes the lowest integer of a NaN of 16 bits where the processor converts those itself
+  // (AVX512-FP16).
+  if (value->getType()->isHalfTy()) value = ir.CreateFPExt(value, ir.getFloatTy());
   Value* result = ir.CreateIntrinsic(
       ptx::IsSigned(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
       {step.f.IrType(to), value->getType()}, {value});
