@@ -17,7 +17,8 @@ namespace consort::guest {
 namespace {
 
 // One thread copies 8 to 12 GB/s on current servers and the bus takes 55, both ways. With many
-// processors six are a seventh faster than four, and eight no faster (H200, 16 processors).
+// processors six are a seventh faster than four, and eight no faster (H200, 16 processors); how
+// many are many was chosen.
 constexpr int kThreadsMax = 6;
 constexpr int kThreadsOfFewProcessors = 4;
 constexpr int kManyProcessors = 12;

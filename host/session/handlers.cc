@@ -309,18 +309,22 @@ bool Session::HasSignalled(uint64_t address, uint64_t number) const {
 
 bool Session::KeptVigil(uint32_t events) {
   Nanos now = MonotonicNow();
-  if (!vigil_.Keeps(now)) return false;
+  VigilRoom* const room = device_.vigils();
+  if (!vigil_.Lasts(now) || !room->Enter()) return false;
+  bool keeps = true;
   for (const Nanos until = now + kVigilLook; now < until; now = MonotonicNow()) {
     if (HasSignalled(vigil_.address(), vigil_.number())) {
       // What comes next comes soon.
       vigil_.End();
       last_progress_ = now;
-      return false;
+      keeps = false;
+      break;
     }
-    if (channel_->Wait(events, 0, 0) != ChannelStatus::kAgain) return true;
+    if (channel_->Wait(events, 0, 0) != ChannelStatus::kAgain) break;
     __builtin_ia32_pause();
   }
-  return true;
+  room->Leave();
+  return keeps;
 }
 
 CUresult Session::StreamCreate(const wire::FrameHeader& header,

@@ -75,8 +75,7 @@ Session::Session(const WorkerDevice& device, DeviceHealth* health, Scheduler* sc
                      ? kPollSpinUrgent
                      : kPollSpin),
       device_time_(driver_, device.resident_threads()),
-      pending_(driver_, this),
-      vigil_(device.vigils()) {}
+      pending_(driver_, this) {}
 
 Session::~Session() = default;
 

@@ -17,7 +17,7 @@
 
 namespace consort::host {
 
-// Who keeps one, of the sessions of a process. Thread safe.
+// For those that look at the moment, of the sessions of a process. Thread safe.
 class VigilRoom {
  public:
   // So many at a time; none before this is called, which is to be before there are sessions.
@@ -26,43 +26,35 @@ class VigilRoom {
   void AllowFor(uint32_t processors) { Allow(processors / kProcessorsPerVigil); }
 
   bool Enter();  // false: it is full
-  void Leave() { kept_.fetch_sub(1, std::memory_order_relaxed); }
+  void Leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
 
-  uint32_t kept() const { return kept_.load(std::memory_order_relaxed); }
-  // Since it was made.
-  uint64_t begun() const { return begun_.load(std::memory_order_relaxed); }
+  // How often it was entered.
+  uint64_t entered() const { return entered_.load(std::memory_order_relaxed); }
 
  private:
   uint32_t most_ = 0;
   // Counts that guard nothing: relaxed.
-  std::atomic<uint32_t> kept_{0};
-  std::atomic<uint64_t> begun_{0};
+  std::atomic<uint32_t> inside_{0};
+  std::atomic<uint64_t> entered_{0};
 };
 
-// A session's. Thread compatible.
+// What a session stays awake for. Thread compatible.
 class Vigil {
  public:
-  explicit Vigil(VigilRoom* room) : room_(room) {}
-  ~Vigil() { End(); }
-  Vigil(const Vigil&) = delete;
-  Vigil& operator=(const Vigil&) = delete;
-
   // The device is to write `number`, or more, at `address`, for the guest to see. Of several the
   // latest counts.
   void Await(uint64_t address, uint64_t number);
-  // Whether the session is to stay awake for it: it may, and has not for too long.
-  bool Keeps(Nanos now);
-  void End();
+  // Whether there is something, and not for too long yet.
+  bool Lasts(Nanos now);
+  void End() { awaits_ = false; }
 
   uint64_t address() const { return address_; }
   uint64_t number() const { return number_; }
 
  private:
-  VigilRoom* const room_;
   uint64_t address_ = 0;
   uint64_t number_ = 0;
   bool awaits_ = false;
-  bool entered_ = false;
   Nanos until_ = 0;  // 0: not yet begun
 };
 
