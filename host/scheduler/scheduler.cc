@@ -46,6 +46,8 @@ void Scheduler::Install(std::string_view name, std::unique_ptr<schedule::Policy>
     if (policy_ == nullptr) continue;
     policy_->Join(member->application, now);
     for (uint32_t i = 0; i < member->in_flight; ++i) policy_->Start(member->application.id, now);
+    member->expected = 0;
+    TellExpected(member.get(), now);
   }
   std::sort(waiting.begin(), waiting.end(), [](const Member* a, const Member* b) {
     return std::tie(a->waits_since, a->application.id) <
@@ -145,7 +147,9 @@ ApplicationUsage Scheduler::Leave(Id id, Nanos now) {
   member.active = false;
   member.waits = false;
   member.in_flight = 0;
+  member.started.clear();
   for (size_t phase = 0; phase < schedule::kPhases; ++phase) meter_.Forget(OwnerOf(id, phase));
+  std::erase_if(batch_of_, [id](const auto& each) { return each.second.first == id; });
   CountActive();
   if (policy_ != nullptr) policy_->Leave(id, now);
   Grant(now);
@@ -181,6 +185,7 @@ void Scheduler::GiveTurn(Member* member, Nanos now) {
   member->waits = false;
   member->granted = true;
   if (member->in_flight++ == 0) member->known_until = now;
+  member->started[++member->latest] = {.alone = member->batch.alone};
   const Nanos waited = now - member->waits_since;
   member->usage.waited += waited;
   ++member->usage.batches;
@@ -202,10 +207,12 @@ void Scheduler::Grant(Nanos now) {
     CHECK(member.waits) << "the policy chose one that does not wait";
     policy_->Start(*chosen, now);
     GiveTurn(&member, now);
+    TellExpected(&member, now);
   }
 }
 
-bool Scheduler::TryStart(Id id, const schedule::Batch& batch, Nanos now) {
+std::optional<Scheduler::BatchNumber> Scheduler::TryStart(Id id, const schedule::Batch& batch,
+                                                          Nanos now) {
   absl::MutexLock lock(&mutex_);
   Member& member = *members_[id];
   if (!member.granted && !member.waits) {
@@ -219,7 +226,8 @@ bool Scheduler::TryStart(Id id, const schedule::Batch& batch, Nanos now) {
     }
   }
   if (!member.granted) Grant(now);
-  return std::exchange(member.granted, false);
+  if (!std::exchange(member.granted, false)) return std::nullopt;
+  return member.latest;
 }
 
 void Scheduler::Await(Id id, Nanos timeout) {
@@ -229,26 +237,35 @@ void Scheduler::Await(Id id, Nanos timeout) {
   member.turn.WaitWithTimeout(&mutex_, absl::Nanoseconds(timeout));
 }
 
-void Scheduler::Start(Id id, Nanos now) {
+Scheduler::BatchNumber Scheduler::Start(Id id, Nanos now) {
   absl::MutexLock lock(&mutex_);
   Member& member = *members_[id];
   if (policy_ != nullptr) policy_->Start(id, now);
   last_progress_ = now;
   if (member.in_flight++ == 0) member.known_until = now;
+  member.started[++member.latest] = {};
+  return member.latest;
 }
 
-void Scheduler::Finish(Id id, Nanos now) {
+void Scheduler::Finish(Id id, BatchNumber batch, Nanos now) {
   absl::MutexLock lock(&mutex_);
-  --members_[id]->in_flight;
+  Member& member = *members_[id];
+  --member.in_flight;
+  member.started[batch].finished = true;
   last_progress_ = now;
   // What it is to pay comes first: the next turn depends on it.
   Settle(now);
+  EndIfCharged(&member, batch);
+  TellExpected(&member, now);
   if (policy_ != nullptr) policy_->Finish(id, now);
 }
 
-Scheduler::Interval Scheduler::Began(Id id, schedule::Phase phase, Nanos begin) {
+Scheduler::Interval Scheduler::Began(Id id, BatchNumber batch, schedule::Phase phase, Nanos begin) {
   absl::MutexLock lock(&mutex_);
-  return meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
+  ++members_[id]->started[batch].intervals;
+  const Interval interval = meter_.Begin(OwnerOf(id, static_cast<size_t>(phase)), begin);
+  batch_of_[interval] = {id, batch};
+  return interval;
 }
 
 void Scheduler::Ended(Interval interval, Nanos end, const IntervalWork& work) {
@@ -276,7 +293,34 @@ void Scheduler::Settle(Nanos now, Nanos patience) {
     const Id id = charge.owner / schedule::kPhases;
     members_[id]->usage.device_time[charge.owner % schedule::kPhases] += charge.time;
     if (policy_ != nullptr) policy_->Charge(id, {charge.time, charge.alone}, now);
+    const auto of = batch_of_.find(charge.interval);
+    Started& started = members_[id]->started[of->second.second];
+    started.charged += charge.alone;
+    if (!charge.last) continue;
+    --started.intervals;
+    EndIfCharged(members_[id].get(), of->second.second);
+    batch_of_.erase(of);
   }
+  if (charges_.empty()) return;
+  for (const auto& member : members_) {
+    if (member->joined) TellExpected(member.get(), now);
+  }
+}
+
+void Scheduler::EndIfCharged(Member* member, BatchNumber batch) {
+  const auto it = member->started.find(batch);
+  if (it == member->started.end() || !it->second.finished || it->second.intervals != 0) return;
+  member->started.erase(it);
+}
+
+void Scheduler::TellExpected(Member* member, Nanos now) {
+  if (policy_ == nullptr) return;
+  Nanos expected = 0;
+  for (const auto& [number, started] : member->started) {
+    expected += std::max<Nanos>(started.alone - started.charged, 0);
+  }
+  if (expected == std::exchange(member->expected, expected)) return;
+  policy_->Expect(member->application.id, expected, now);
 }
 
 }  // namespace consort::host

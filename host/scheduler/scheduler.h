@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -68,6 +69,7 @@ class Scheduler {
  public:
   using Id = schedule::ApplicationId;
   using Interval = ShareMeter::Interval;
+  using BatchNumber = uint64_t;  // of an application's batches, by when they were started
 
   // Null `policy`: nobody ever waits and nothing is measured.
   explicit Scheduler(std::unique_ptr<schedule::Policy> policy);
@@ -106,19 +108,21 @@ class Scheduler {
   // Batches should hold work of one phase each.
   bool tells_phases_apart() const { return tells_phases_apart_.load(std::memory_order_relaxed); }
 
-  // Asks for a turn for `batch`. True: it may be submitted, and counts as in flight until Finish.
-  // False: it waits; ask again, with the same batch, after Await.
-  bool TryStart(Id id, const schedule::Batch& batch, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Asks for a turn for `batch`. It may be submitted, and counts as in flight until Finish; or,
+  // without a number, it waits; ask again, with the same batch, after Await.
+  std::optional<BatchNumber> TryStart(Id id, const schedule::Batch& batch, Nanos now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until the turn has come, at most `timeout`.
   void Await(Id id, Nanos timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // A batch is in flight that did not ask. Not while one waits.
-  void Start(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  BatchNumber Start(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives nobody a turn yet: the session asks for its next one first, or else calls Poll.
-  void Finish(Id id, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Finish(Id id, BatchNumber batch, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Work of the application ran on the device from `begin`; with several streams there are several
-  // such intervals at once.
-  Interval Began(Id id, schedule::Phase phase, Nanos begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Work of the batch ran on the device from `begin`; with several streams there are several such
+  // intervals at once.
+  Interval Began(Id id, BatchNumber batch, schedule::Phase phase, Nanos begin)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Ended(Interval interval, Nanos end, const IntervalWork& work = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The application has told all that began or ended before `known_until`. To be called often while
@@ -126,6 +130,13 @@ class Scheduler {
   void Poll(Id id, Nanos known_until, Nanos now) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // A batch that is not charged for as a whole.
+  struct Started {
+    Nanos alone = 0;         // that it would take if nobody else had work; 0: not known
+    Nanos charged = 0;       // of that
+    uint32_t intervals = 0;  // begun, of which more is to be charged
+    bool finished = false;
+  };
   struct Member {
     bool joined = false;
     uint64_t session = 0;
@@ -135,7 +146,10 @@ class Scheduler {
     bool granted = false;  // and not taken yet
     uint32_t in_flight = 0;
     Nanos waits_since = 0;
-    schedule::Batch batch;  // that waits
+    schedule::Batch batch;  // that waits, or was granted
+    BatchNumber latest = 0;
+    std::map<BatchNumber, Started> started;
+    Nanos expected = 0;  // as the policy was told
     Nanos known_until = 0;
     ApplicationUsage usage;
     absl::CondVar turn;
@@ -145,6 +159,9 @@ class Scheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveTurn(Member* member, Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Grant(Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the policy what is to come of what the member has started, if that is news.
+  void TellExpected(Member* member, Nanos now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndIfCharged(Member* member, BatchNumber batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(Nanos now, Nanos patience = kChargePatience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountActive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -166,6 +183,7 @@ class Scheduler {
   std::vector<std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);  // by id
   ShareMeter meter_ ABSL_GUARDED_BY(mutex_);
   ShareMeter::Charges charges_ ABSL_GUARDED_BY(mutex_);  // scratch of Settle
+  std::map<Interval, std::pair<Id, BatchNumber>> batch_of_ ABSL_GUARDED_BY(mutex_);
   Nanos last_progress_ ABSL_GUARDED_BY(mutex_) = 0;
   Nanos last_look_ ABSL_GUARDED_BY(mutex_) = 0;
 };

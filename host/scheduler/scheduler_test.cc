@@ -28,12 +28,13 @@ std::unique_ptr<schedule::Policy> Make(std::string_view name) {
 // Two tenants of weight 1, with an application each.
 class SchedulerTest : public ::testing::Test {
  protected:
-  // A batch on one stream that has the device to itself from `begin` to `end`.
+  // Its oldest batch, on one stream, has the device to itself from `begin` to `end`.
   void Ran(Scheduler::Id id, Nanos begin, Nanos end,
            schedule::Phase phase = schedule::Phase::kKernel) {
-    scheduler_.Ended(scheduler_.Began(id, phase, begin), end);
+    const Scheduler::BatchNumber batch = ++finished_[id];
+    scheduler_.Ended(scheduler_.Began(id, batch, phase, begin), end);
     scheduler_.Poll(id, end, end);
-    scheduler_.Finish(id, end);
+    scheduler_.Finish(id, batch, end);
   }
   // Both are in flight from `now` on; a's batch has the device for `lasts`, b's has not begun.
   void LetAGetAhead(Nanos now, Nanos lasts) {
@@ -63,7 +64,7 @@ class SchedulerTest : public ::testing::Test {
       scheduler_.Poll(runs == a_ ? b_ : a_, now + kMs, now + kMs);
       got[runs] += kMs;
     }
-    for (const Scheduler::Id id : in_flight) scheduler_.Finish(id, now);
+    for (const Scheduler::Id id : in_flight) scheduler_.Finish(id, ++finished_[id], now);
     return {got[a_], got[b_]};
   }
   ApplicationState StateOf(uint64_t session, Nanos now = 0) {
@@ -76,6 +77,7 @@ class SchedulerTest : public ::testing::Test {
   Scheduler scheduler_{Make("tfs")};
   const Scheduler::Id a_ = scheduler_.Join("a", 1, 0, 17);
   const Scheduler::Id b_ = scheduler_.Join("b", 1, 0, 18);
+  std::map<Scheduler::Id, Scheduler::BatchNumber> finished_;
 };
 
 TEST_F(SchedulerTest, IsContendedOnlyWhileTwoAreActive) {
@@ -106,6 +108,29 @@ TEST_F(SchedulerTest, TheOneAheadWaitsUntilTheOtherHasCaughtUp) {
   EXPECT_TRUE(scheduler_.TryStart(a_, {}, 40 * kMs));
 }
 
+// Of what it has in flight nothing is charged yet, but it is known what that will take.
+TEST_F(SchedulerTest, WhatIsInFlightCountsAsFarAsItIsKnown) {
+  const schedule::Batch long_one = {.alone = 20 * kMs};
+  ASSERT_TRUE(scheduler_.TryStart(b_, {.alone = kMs}, 0));
+  ASSERT_TRUE(scheduler_.TryStart(a_, long_one, 0));
+  ASSERT_FALSE(scheduler_.TryStart(a_, long_one, 0)) << "a is 20 ms ahead of b";
+  // It was wrong: what took 1 ms is charged for 1 ms, and forgotten.
+  Ran(a_, 0, kMs);
+  Ran(b_, kMs, 2 * kMs);
+  EXPECT_TRUE(scheduler_.TryStart(a_, long_one, 2 * kMs));
+}
+
+TEST_F(SchedulerTest, WhatIsInFlightIsCountedOnce) {
+  ASSERT_TRUE(scheduler_.TryStart(b_, {.alone = 10 * kMs}, 0));
+  ASSERT_TRUE(scheduler_.TryStart(a_, {.alone = 10 * kMs}, 0));
+  // Nine of a's ten are charged, none of b's: both will have had ten.
+  scheduler_.Began(a_, 1, schedule::Phase::kKernel, 0);
+  scheduler_.Poll(b_, 9 * kMs, 9 * kMs);
+  scheduler_.Poll(a_, 9 * kMs, 9 * kMs);
+  ASSERT_EQ(StateOf(17, 9 * kMs).usage.device_time_sum(), 9 * kMs);
+  EXPECT_TRUE(scheduler_.TryStart(a_, {.alone = kMs}, 9 * kMs));
+}
+
 TEST_F(SchedulerTest, AWaitingThreadIsWokenByItsTurn) {
   LetAGetAhead(0, 20 * kMs);
   ASSERT_FALSE(scheduler_.TryStart(a_, {}, 20 * kMs));
@@ -119,8 +144,8 @@ TEST_F(SchedulerTest, AWaitingThreadIsWokenByItsTurn) {
 TEST_F(SchedulerTest, OverlappedTimeIsSplitAndAddsUp) {
   ASSERT_TRUE(scheduler_.TryStart(a_, {}, 0));
   ASSERT_TRUE(scheduler_.TryStart(b_, {}, 0));
-  const auto of_a = scheduler_.Began(a_, schedule::Phase::kKernel, 0);
-  const auto of_b = scheduler_.Began(b_, schedule::Phase::kToHost, 10 * kMs);
+  const auto of_a = scheduler_.Began(a_, 1, schedule::Phase::kKernel, 0);
+  const auto of_b = scheduler_.Began(b_, 1, schedule::Phase::kToHost, 10 * kMs);
   scheduler_.Ended(of_a, 30 * kMs);
   scheduler_.Poll(a_, 40 * kMs, 40 * kMs);
   scheduler_.Ended(of_b, 40 * kMs);
@@ -132,7 +157,7 @@ TEST_F(SchedulerTest, OverlappedTimeIsSplitAndAddsUp) {
 // What has not ended is settled later, but told at once.
 TEST_F(SchedulerTest, TellsOfTimeWhoseWorkHasNotEnded) {
   ASSERT_TRUE(scheduler_.TryStart(a_, {}, 0));
-  const auto of_a = scheduler_.Began(a_, schedule::Phase::kKernel, 0);
+  const auto of_a = scheduler_.Began(a_, 1, schedule::Phase::kKernel, 0);
   scheduler_.Poll(a_, 3 * kMs, 3 * kMs);
   EXPECT_EQ(StateOf(17).usage.device_time_sum(), 0);
   EXPECT_EQ(StateOf(17, 3 * kMs).usage.device_time_sum(), 3 * kMs);

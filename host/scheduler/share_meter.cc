@@ -130,7 +130,7 @@ void ShareMeter::EndAtHorizon(std::map<Interval, Running>::iterator running, con
   if (running_.empty()) speeds_ = 0;  // of what rounding left
 }
 
-void ShareMeter::Settle(Running* running, Charges* charges) {
+void ShareMeter::Settle(Interval interval, Running* running, bool ended, Charges* charges) {
   // What is less than a nanosecond stays for the next time.
   const auto take = [running](double clock, double* to) {
     const auto nanos = static_cast<Nanos>((clock - *to) * running->speed);
@@ -139,7 +139,9 @@ void ShareMeter::Settle(Running* running, Charges* charges) {
   };
   const Nanos time = take(clock_, &running->charged_to);
   const Nanos alone = take(alone_clock_, &running->alone_to);
-  if (time > 0 || alone > 0) charges->push_back({running->owner, time, alone});
+  if (time > 0 || alone > 0 || ended) {
+    charges->push_back({running->owner, time, alone, interval, ended});
+  }
 }
 
 void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
@@ -165,13 +167,17 @@ void ShareMeter::Advance(Nanos horizon, Charges* charges, Nanos patience) {
     // One whose beginning is told to be after its end has not run.
     const auto running = running_.find(boundary.interval);
     if (running != running_.end()) {
-      Settle(&running->second, charges);
+      Settle(boundary.interval, &running->second, /*ended=*/true, charges);
       EndAtHorizon(running, told->second);
+    } else {
+      charges->push_back({told->second.owner, 0, 0, boundary.interval, true});
     }
     told_.erase(told);
   }
   MoveTo(horizon);
-  for (auto& [interval, running] : running_) Settle(&running, charges);
+  for (auto& [interval, running] : running_) {
+    Settle(interval, &running, /*ended=*/false, charges);
+  }
 }
 
 void ShareMeter::Forget(Owner owner) {

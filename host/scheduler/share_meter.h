@@ -54,7 +54,8 @@ class ShareMeter {
     Owner owner;
     Nanos time;
     Nanos alone;
-    bool operator==(const Charge&) const = default;
+    Interval interval;
+    bool last;  // nothing more comes of the interval
   };
   using Charges = std::vector<Charge>;
 
@@ -108,7 +109,7 @@ class ShareMeter {
   void EndAtHorizon(std::map<Interval, Running>::iterator running, const Told& told);
   // What `told`, which begins at the horizon, will have got by itself until its end.
   Solo SoloAhead(const Told& told) const;
-  void Settle(Running* running, Charges* charges);
+  void Settle(Interval interval, Running* running, bool ended, Charges* charges);
   uint32_t& RunningOf(Room room) { return room_[static_cast<size_t>(room)]; }
 
   std::set<std::pair<Nanos, Interval>> open_;  // beginnings of what has no end yet

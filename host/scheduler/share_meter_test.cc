@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <vector>
 
 namespace consort::host {
 namespace {
@@ -12,21 +13,34 @@ std::map<ShareMeter::Owner, Nanos> Advance(ShareMeter* meter, Nanos horizon) {
   ShareMeter::Charges charges;
   meter->Advance(horizon, &charges);
   std::map<ShareMeter::Owner, Nanos> sums;
-  for (const ShareMeter::Charge& charge : charges) sums[charge.owner] += charge.time;
+  for (const ShareMeter::Charge& charge : charges) {
+    if (charge.time > 0) sums[charge.owner] += charge.time;
+  }
   return sums;
 }
 
 using Sums = std::map<ShareMeter::Owner, Nanos>;
 
-ShareMeter::Charges ChargesTo(ShareMeter* meter, Nanos horizon) {
+struct Paid {
+  ShareMeter::Owner owner;
+  Nanos time;
+  Nanos alone;
+  bool operator==(const Paid&) const = default;
+};
+
+std::vector<Paid> ChargesTo(ShareMeter* meter, Nanos horizon, Nanos patience = 0) {
   ShareMeter::Charges charges;
-  meter->Advance(horizon, &charges);
-  return charges;
+  meter->Advance(horizon, &charges, patience);
+  std::vector<Paid> paid;
+  for (const ShareMeter::Charge& charge : charges) {
+    paid.push_back({charge.owner, charge.time, charge.alone});
+  }
+  return paid;
 }
 
 Nanos AloneTo(ShareMeter* meter, Nanos horizon) {
   Nanos sum = 0;
-  for (const ShareMeter::Charge& charge : ChargesTo(meter, horizon)) sum += charge.alone;
+  for (const Paid& paid : ChargesTo(meter, horizon)) sum += paid.alone;
   return sum;
 }
 
@@ -120,26 +134,43 @@ TEST(ShareMeter, WaitsForTheEndThatTellsTheSpeed) {
     ShareMeter meter;
     const auto first = meter.Begin(1, begin);
     const auto second = meter.Begin(2, begin);
-    ShareMeter::Charges charges;
-    meter.Advance(begin + 300, &charges, 1000);
-    EXPECT_TRUE(charges.empty());
+    EXPECT_TRUE(ChargesTo(&meter, begin + 300, 1000).empty());
     meter.End(first, begin + 300, {.alone = 150, .room = Room::kLeft});
     meter.End(second, begin + 300, {.alone = 75, .room = Room::kLeft});
-    meter.Advance(begin + 400, &charges, 1000);
-    EXPECT_EQ(charges, (ShareMeter::Charges{{1, 200, 150}, {2, 100, 75}})) << begin;
+    EXPECT_EQ(ChargesTo(&meter, begin + 400, 1000),
+              (std::vector<Paid>{{1, 200, 150}, {2, 100, 75}}))
+        << begin;
   }
 }
 
 TEST(ShareMeter, WaitsNoLongerThanItsPatience) {
   ShareMeter meter;
   const auto interval = meter.Begin(1, 0);
-  ShareMeter::Charges charges;
-  meter.Advance(1500, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 500, 500}}));
-  charges.clear();
+  EXPECT_EQ(ChargesTo(&meter, 1500, 1000), (std::vector<Paid>{{1, 500, 500}}));
   meter.End(interval, 1500, {.alone = 400});
-  meter.Advance(1500, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{1, 1000, 1000}}));
+  EXPECT_EQ(ChargesTo(&meter, 1500, 1000), (std::vector<Paid>{{1, 1000, 1000}}));
+}
+
+TEST(ShareMeter, SaysWhichChargeOfAnIntervalIsItsLast) {
+  ShareMeter meter;
+  const auto first = meter.Begin(1, 0);
+  const auto second = meter.Begin(2, 0);
+  const auto never = meter.Begin(3, 200);
+  meter.End(never, 100);  // told to have ended before it began
+  meter.End(first, 100);
+  std::map<ShareMeter::Interval, std::vector<bool>> last;
+  const auto advance = [&](Nanos horizon) {
+    ShareMeter::Charges charges;
+    meter.Advance(horizon, &charges);
+    for (const ShareMeter::Charge& charge : charges) last[charge.interval].push_back(charge.last);
+  };
+  advance(50);
+  advance(300);
+  meter.End(second, 300);  // whose time is charged already
+  advance(400);
+  EXPECT_EQ(last[first], (std::vector<bool>{false, true}));
+  EXPECT_EQ(last[second], (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(last[never], std::vector<bool>{true});
 }
 
 TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
@@ -147,7 +178,7 @@ TEST(ShareMeter, SaysHowLongItWouldHaveTakenAlone) {
   // They hinder each other little: 1.65 s of work a second.
   meter.End(meter.Begin(1, 0), 690, {.alone = 690, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 690, {.alone = 897 / 2, .room = Room::kLeft});
-  const ShareMeter::Charges charges = ChargesTo(&meter, 690);
+  const std::vector<Paid> charges = ChargesTo(&meter, 690);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), 690 / 1.65, 2);
   EXPECT_NEAR(static_cast<double>(charges[0].alone), 690, 2);
@@ -160,7 +191,7 @@ TEST(ShareMeter, WhatHinderedEachOtherWouldHaveTakenLessAlone) {
   // 0.8 s of work a second: they pay for the whole second, and did a part of it.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 400, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kLeft});
-  EXPECT_EQ(ChargesTo(&meter, 1000), (ShareMeter::Charges{{1, 500, 400}, {2, 500, 400}}));
+  EXPECT_EQ(ChargesTo(&meter, 1000), (std::vector<Paid>{{1, 500, 400}, {2, 500, 400}}));
 }
 
 TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
@@ -168,7 +199,7 @@ TEST(ShareMeter, WhatFillsTheDeviceGetsDoneWhatItHadTimeFor) {
   // Estimates say 1.2 s of work a second, which cannot be.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 800, .room = Room::kNone});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 400, .room = Room::kNone});
-  const ShareMeter::Charges charges = ChargesTo(&meter, 1000);
+  const std::vector<Paid> charges = ChargesTo(&meter, 1000);
   ASSERT_EQ(charges.size(), 2u);
   EXPECT_NEAR(static_cast<double>(charges[0].time), 667, 1);
   EXPECT_EQ(charges[0].alone, charges[0].time);
@@ -181,7 +212,7 @@ TEST(ShareMeter, BesideWhatLeavesRoomWhatFillsTheDeviceGoesBySpeeds) {
   // 1.2 s of work a second in the first 1000, when one of them leaves room.
   meter.End(meter.Begin(1, 0), 1000, {.alone = 900, .room = Room::kNone});
   meter.End(meter.Begin(2, 0), 1000, {.alone = 300, .room = Room::kLeft});
-  EXPECT_EQ(ChargesTo(&meter, 1000), (ShareMeter::Charges{{1, 750, 900}, {2, 250, 300}}));
+  EXPECT_EQ(ChargesTo(&meter, 1000), (std::vector<Paid>{{1, 750, 900}, {2, 250, 300}}));
 }
 
 TEST(ShareMeter, WhatLeftRoomLatelyCountsAsIfItDidStill) {
@@ -210,7 +241,7 @@ TEST(ShareMeter, WhereNothingIsKnownOfOneAllAreChargedTheDevicesTime) {
   ShareMeter meter;
   meter.End(meter.Begin(1, 0), 1000, {.alone = 1000, .room = Room::kLeft});
   meter.End(meter.Begin(2, 0), 500);
-  EXPECT_EQ(ChargesTo(&meter, 500), (ShareMeter::Charges{{2, 250, 250}, {1, 250, 250}}));
+  EXPECT_EQ(ChargesTo(&meter, 500), (std::vector<Paid>{{2, 250, 250}, {1, 250, 250}}));
 }
 
 TEST(ShareMeter, OfWhatHasNotEndedItsOwnersWorkOfLateTellsOfRoom) {
@@ -273,9 +304,7 @@ TEST(ShareMeter, WhatIsForgottenIsNotWaitedFor) {
   meter.Begin(1, 0);
   meter.End(meter.Begin(2, 0), 100);
   meter.Forget(1);
-  ShareMeter::Charges charges;
-  meter.Advance(100, &charges, 1000);
-  EXPECT_EQ(charges, (ShareMeter::Charges{{2, 100, 100}}));
+  EXPECT_EQ(ChargesTo(&meter, 100, 1000), (std::vector<Paid>{{2, 100, 100}}));
 }
 
 TEST(ShareMeter, TheSpeedOfWhatIsForgottenCountsNoMore) {

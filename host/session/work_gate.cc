@@ -98,11 +98,13 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   waiting_ = true;
   if (!asked_ && !HasRoom(now)) return false;
   asked_ = true;
-  const bool started = scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_}, now);
+  const std::optional<Scheduler::BatchNumber> started =
+      scheduler_->TryStart(*id_, {PhaseOf(cost), estimate_last_, alone_last_}, now);
   FinishLast(now);
-  if (!started) return false;
+  if (!started.has_value()) return false;
   asked_ = waiting_ = false;
   batch_ = Batch();
+  batch_->number = *started;
   batch_->phase = PhaseOf(cost);
   batch_->opened = now;
   return true;
@@ -150,6 +152,8 @@ void WorkGate::Count(const RequestWork& work) {
     part.fills &= work.fills;
   }
   ++batch_->requests;
+  batch_->alone += work.alone;
+  batch_->alone_known &= work.alone != 0;
   batch_->estimate += work.estimate == 0 ? kBatchTime : work.estimate;
   if (batch_->requests >= requests_max_ || batch_->estimate >= kBatchTime) Close(MonotonicNow());
 }
@@ -182,10 +186,11 @@ void WorkGate::Close(Nanos now) {
   for (Part& part : batch.parts) ClosePart(&part);
   if (batch.parts.empty()) {
     // Every request of it was refused by a handler or the driver.
-    scheduler_->Finish(*id_, now);
+    scheduler_->Finish(*id_, batch.number, now);
     return;
   }
   estimate_last_ = batch.estimate;
+  alone_last_ = batch.alone_known ? batch.alone : 0;
   estimate_in_flight_ += batch.estimate;
   in_flight_.push_back(std::move(batch));
 }
@@ -202,13 +207,15 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     ClosePart(&part);
     if (part.end == nullptr) return;
     part.phase = PhaseOf(latest_);
-    part.interval = scheduler_->Began(*id_, part.phase, now);
     part.began = now;
     part.counted = false;
     batch.parts.push_back(std::move(part));
   });
   if (batch.parts.empty()) return;
-  scheduler_->Start(*id_, now);
+  batch.number = scheduler_->Start(*id_, now);
+  for (Part& part : batch.parts) {
+    part.interval = scheduler_->Began(*id_, batch.number, part.phase, now);
+  }
   batch.estimate = kBatchTime;
   estimate_in_flight_ += batch.estimate;
   in_flight_.push_back(std::move(batch));
@@ -253,7 +260,7 @@ bool WorkGate::LookAt(Batch* batch) {
         all = false;
         continue;
       }
-      part.interval = scheduler_->Began(*id_, part.phase, time);
+      part.interval = scheduler_->Began(*id_, batch->number, part.phase, time);
       part.began = last_progress_ = time;
     }
     if (part.end != nullptr && !Passed(&part, &part.end, &time)) {
@@ -284,31 +291,32 @@ bool WorkGate::Look(Nanos now) {
   if (now - last_look_ < kLookEvery) return false;
   last_look_ = now;
   if (batch_.has_value()) LookAt(&*batch_);
-  uint32_t finished = 0;
+  std::vector<Scheduler::BatchNumber> finished;
   for (auto it = in_flight_.begin(); it != in_flight_.end();) {
     if (LookAt(&*it)) {
       AdaptTo(*it);
       estimate_in_flight_ -= it->estimate;
+      finished.push_back(it->number);
       it = in_flight_.erase(it);
-      ++finished;
     } else {
       ++it;
     }
   }
   // Whatever passes from now on passes after `now`.
   scheduler_->Poll(*id_, now, now);
-  if (finished != 0 && in_flight_.empty() && !batch_.has_value() && !waiting_ &&
+  if (!finished.empty() && in_flight_.empty() && !batch_.has_value() && !waiting_ &&
       !last_ended_.has_value()) {
     last_ended_ = now;
-    --finished;
+    last_ended_number_ = finished.back();
+    finished.pop_back();
   }
-  for (uint32_t i = 0; i < finished; ++i) scheduler_->Finish(*id_, now);
-  return finished != 0 || last_ended_.has_value();
+  for (const Scheduler::BatchNumber number : finished) scheduler_->Finish(*id_, number, now);
+  return !finished.empty() || last_ended_.has_value();
 }
 
 void WorkGate::FinishLast(Nanos now) {
   if (!std::exchange(last_ended_, std::nullopt).has_value()) return;
-  scheduler_->Finish(*id_, now);
+  scheduler_->Finish(*id_, last_ended_number_, now);
 }
 
 bool WorkGate::TurnActive(bool quiet, bool awaited) {

@@ -130,10 +130,13 @@ class WorkGate final : public WorkObserver {
     IntervalWork Work() const;
   };
   struct Batch {
+    Scheduler::BatchNumber number = 0;
     schedule::Phase phase = schedule::Phase::kNone;  // of its first request
     std::vector<Part> parts;
     uint32_t requests = 0;
     Nanos estimate = 0;
+    Nanos alone = 0;  // if no other application had work
+    bool alone_known = true;
     Nanos opened = 0;
     Nanos took = 0;  // the longest of its parts that have ended
   };
@@ -186,8 +189,10 @@ class WorkGate final : public WorkObserver {
   std::optional<size_t> part_;                 // of it, that the present request uses
   std::deque<Batch> in_flight_;
   std::optional<Nanos> last_ended_;  // a batch, of which the scheduler does not know yet
+  Scheduler::BatchNumber last_ended_number_ = 0;
   Nanos estimate_in_flight_ = 0;
   Nanos estimate_last_ = 0;  // of the latest closed batch
+  Nanos alone_last_ = 0;     // likewise; 0: not known
   Nanos last_work_ = 0;
   Nanos last_look_ = 0;
   Nanos last_progress_ = 0;

@@ -72,7 +72,7 @@ class WorkGateTest : public ::testing::Test {
       bool full = false;
       scheduler_.TakeTrace(&full);
       *over_ = 0;
-      const auto theirs = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+      const auto theirs = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
       for (const bool fills : {true, second_fills}) {
         Work({.estimate = 1, .alone = 5 * kMillisecond, .fills = fills});
       }
@@ -162,9 +162,9 @@ TEST_F(WorkGateTest, AKernelThatWasLetThroughDoesNotLeaveRoomForACopyAfterIt) {
   scheduler_.SetActive(other, true);
   // The other's work fills the device, as is known of it, so that estimates would count if this
   // session's left room.
-  const auto before = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+  const auto before = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
   scheduler_.Ended(before, MonotonicNow(), {.alone = kMillisecond, .room = Room::kNone});
-  const auto theirs = scheduler_.Began(other, schedule::Phase::kKernel, MonotonicNow());
+  const auto theirs = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
   gate_.Turn(/*quiet=*/true, /*awaited=*/false);
   const Nanos until = MonotonicNow() + 2 * kMillisecond;
   TurnUntil([&] { return MonotonicNow() > until; });

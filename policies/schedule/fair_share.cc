@@ -7,10 +7,10 @@ namespace consort::schedule {
 
 void FairShare::Detach(TenantId id, const Tenant& tenant) {
   if (tenant.competes()) {
-    competing_.erase({tenant.clock, id});
+    competing_.erase({tenant.tag(), id});
     competing_weight_ -= tenant.weight;
   }
-  if (!tenant.waiting.empty()) waiting_.erase({tenant.clock, id});
+  if (!tenant.waiting.empty()) waiting_.erase({tenant.tag(), id});
 }
 
 void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
@@ -31,12 +31,12 @@ void FairShare::Attach(TenantId id, Tenant* tenant, bool competed, Nanos now) {
       }
     }
     competing_weight_ += tenant->weight;
-    competing_.insert({tenant->clock, id});
+    competing_.insert({tenant->tag(), id});
   } else if (competed) {
     tenant->idle_since = now;
     tenant->idle_from = passed_;
   }
-  if (!tenant->waiting.empty()) waiting_.insert({tenant->clock, id});
+  if (!tenant->waiting.empty()) waiting_.insert({tenant->tag(), id});
   if (!competing_.empty()) floor_ = competing_.begin()->first;
 }
 
@@ -78,8 +78,10 @@ void FairShare::Leave(ApplicationId id, Nanos now) {
   Change(TenantOf(id), now, [&](Tenant* tenant) {
     tenant->waiting.erase({attained_[id], id});
     tenant->in_flight -= in_flight;
+    tenant->expected -= expected_[id];
     --tenant->applications;
   });
+  expected_.erase(id);
   attained_.erase(id);
   roster_.Leave(id);
 }
@@ -130,11 +132,17 @@ void FairShare::Charge(ApplicationId id, const Service& service, Nanos now) {
   });
 }
 
+void FairShare::Expect(ApplicationId id, Nanos expected, Nanos now) {
+  const Nanos more = expected - std::exchange(expected_[id], expected);
+  if (more == 0) return;
+  Change(TenantOf(id), now, [&](Tenant* tenant) { tenant->expected += more; });
+}
+
 std::optional<ApplicationId> FairShare::Choose(Nanos, bool stalled) {
   if (waiting_.empty()) return std::nullopt;
-  const auto& [clock, tenant_id] = *waiting_.begin();
+  const auto& [tag, tenant_id] = *waiting_.begin();
   const Clock lead = static_cast<Clock>(options_.lead) / static_cast<Clock>(competing_weight_);
-  if (!stalled && clock > competing_.begin()->first + lead) return std::nullopt;
+  if (!stalled && tag > competing_.begin()->first + lead) return std::nullopt;
   return tenants_[tenant_id].waiting.begin()->second;
 }
 

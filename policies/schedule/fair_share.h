@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // policies/schedule/fair_share.h: TFS and slowdown, weighted fair shares of tenants, with history.
 //
-// Each tenant has a clock that advances by service / weight: device time (TFS), or the time that
+// Each tenant has a clock that advances by service / weight, at once by what is expected of work
+// that it starts, and set right by what that is charged: device time (TFS), or the time that
 // its work would have taken alone (slowdown), for which what lies between a tenant's pieces of work
 // counts too, as far as it would be there alone (kTurnaround). The latter slows all down alike
 // where work overlaps that leaves parts of the device to others; of those that fill the device both
@@ -46,6 +47,7 @@ class FairShare final : public Policy {
   void Start(ApplicationId id, Nanos now) override;
   void Finish(ApplicationId id, Nanos now) override;
   void Charge(ApplicationId id, const Service& service, Nanos now) override;
+  void Expect(ApplicationId id, Nanos expected, Nanos now) override;
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override;
 
  private:
@@ -58,7 +60,8 @@ class FairShare final : public Policy {
   using Clock = double;
   struct Tenant {
     uint32_t weight = 1;
-    Clock clock = 0;
+    Clock clock = 0;     // of what it was charged
+    Nanos expected = 0;  // that it has started, and was not charged for
     uint32_t applications = 0;
     uint32_t in_flight = 0;
     // Of those that wait, by what each has had: the one with the least goes first.
@@ -67,6 +70,8 @@ class FairShare final : public Policy {
     Nanos idle_since = 0;  // where it does not compete
     Clock idle_from = 0;   // likewise, of passed_
     bool competes() const { return in_flight != 0 || !waiting.empty(); }
+    // Where its clock will stand when all that it has started is charged.
+    Clock tag() const { return clock + static_cast<Clock>(expected) / weight; }
   };
   using Order = std::set<std::pair<Clock, TenantId>>;
 
@@ -82,6 +87,7 @@ class FairShare final : public Policy {
   const Shared shared_;
   Roster roster_;
   std::map<ApplicationId, Nanos> attained_;  // within the tenant; only the order matters
+  std::map<ApplicationId, Nanos> expected_;  // of each
   std::map<TenantId, Tenant> tenants_;
   Order competing_;
   Order waiting_;

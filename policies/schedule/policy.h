@@ -5,7 +5,8 @@
 // for decisions. Work comes in batches: a bounded piece of an application's kernels and copies.
 //
 //   Join ─▶ idle ──Wait──▶ waiting ──Start──▶ in flight ──Finish──▶ ... ─▶ Leave
-//             ▲──Withdraw────┘                    └──Charge, any number of times, also later
+//             ▲──Withdraw────┘                    └──Charge, any number of times, also later;
+//                                                    Expect: how much of that is to come
 //
 // An application may have several batches in flight and one that waits. Times are given, never
 // read; nothing here is random, so the same calls always bring the same decisions. Promises of
@@ -48,6 +49,7 @@ struct Application {
 struct Batch {
   Phase phase = Phase::kKernel;
   Nanos estimate = 0;  // of its device time; 0: nothing is known
+  Nanos alone = 0;     // that it would take if nobody else had work; 0: not known
 };
 
 // What an application got of the device.
@@ -84,6 +86,9 @@ class Policy {
   virtual void Finish(ApplicationId id, Nanos now) = 0;
   // What was measured since the last call.
   virtual void Charge(ApplicationId id, const Service& service, Nanos now) = 0;
+  // What all that the application has started, and has not been charged for, is expected to come
+  // to, as far as that is known: told when it changes, which is after Start and Charge.
+  virtual void Expect(ApplicationId /*id*/, Nanos /*expected*/, Nanos /*now*/) {}
 
   // The application whose batch should be started now; the caller calls Start and asks again.
   // `stalled`: what is in flight has not moved for long (it may wait for something that is not the
@@ -97,7 +102,7 @@ class Policy {
 struct Options {
   // How much device time a tenant may be ahead of its share while others have work (tfs).
   // Less follows the weights over shorter times, more lets more work overlap.
-  Nanos lead = 4 * kMillisecond;
+  Nanos lead = 8 * kMillisecond;
   // Of what a tenant left unused it may claim this much later (tfs, credit).
   Nanos memory = 20 * kMillisecond;
   // Batches in flight of all applications together (all but tfs).

@@ -22,8 +22,10 @@ void Turn(benchmark::State& state, std::string_view name) {
   for (auto _ : state) {
     const ApplicationId id = *policy->Choose(now, /*stalled=*/true);
     policy->Start(id, now);
+    policy->Expect(id, 100 * kMicrosecond, now);
     now += 100 * kMicrosecond;
     policy->Charge(id, ServedAlone(100 * kMicrosecond), now);
+    policy->Expect(id, 0, now);
     policy->Finish(id, now);
     policy->Wait(id, {Phase::kKernel, (1 + id % 5) * kMillisecond}, now);
   }

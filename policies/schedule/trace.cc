@@ -29,8 +29,8 @@ class Recorder final : public Policy {
     policy_->SetWeight(tenant, weight, now);
   }
   void Wait(ApplicationId id, const Batch& batch, Nanos now) override {
-    Write("wait %" PRId64 " %" PRIu32 " %d %" PRId64, now, id, static_cast<int>(batch.phase),
-          batch.estimate);
+    Write("wait %" PRId64 " %" PRIu32 " %d %" PRId64 " %" PRId64, now, id,
+          static_cast<int>(batch.phase), batch.estimate, batch.alone);
     policy_->Wait(id, batch, now);
   }
   void Withdraw(ApplicationId id, Nanos now) override {
@@ -49,6 +49,10 @@ class Recorder final : public Policy {
     Write("charge %" PRId64 " %" PRIu32 " %" PRId64 " %" PRId64, now, id, service.device_time,
           service.alone_time);
     policy_->Charge(id, service, now);
+  }
+  void Expect(ApplicationId id, Nanos expected, Nanos now) override {
+    Write("expect %" PRId64 " %" PRIu32 " %" PRId64, now, id, expected);
+    policy_->Expect(id, expected, now);
   }
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override {
     const std::optional<ApplicationId> chosen = policy_->Choose(now, stalled);
@@ -156,7 +160,8 @@ class Player {
     if (what == "wait") {
       int phase = 0;
       Batch batch;
-      if (!(*words >> phase >> batch.estimate) || phase < 0 || phase >= kPhases || known->waits) {
+      if (!(*words >> phase >> batch.estimate >> batch.alone) || phase < 0 || phase >= kPhases ||
+          known->waits) {
         return false;
       }
       batch.phase = static_cast<Phase>(phase);
@@ -179,6 +184,12 @@ class Player {
       if (known->in_flight == 0) return false;
       policy_->Finish(id, now);
       --known->in_flight;
+      return true;
+    }
+    if (what == "expect") {
+      Nanos expected = 0;
+      if (!(*words >> expected)) return false;
+      policy_->Expect(id, expected, now);
       return true;
     }
     Service service;

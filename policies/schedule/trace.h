@@ -7,8 +7,8 @@
 //                                                       it knows nobody
 //   join TIME APPLICATION TENANT WEIGHT                 leave TIME APPLICATION
 //   weight TIME TENANT WEIGHT
-//   charge TIME APPLICATION DEVICE-TIME ALONE-TIME
-//   wait TIME APPLICATION PHASE ESTIMATE                withdraw TIME APPLICATION
+//   charge TIME APPLICATION DEVICE-TIME ALONE-TIME      expect TIME APPLICATION TIME-TO-COME
+//   wait TIME APPLICATION PHASE ESTIMATE ALONE-TIME     withdraw TIME APPLICATION
 //   start TIME APPLICATION                              finish TIME APPLICATION
 //   choose TIME STALLED APPLICATION                     what was decided; "-" instead of an
 //                                                       application: nobody

@@ -33,6 +33,7 @@ std::string RecordWork(std::string_view name) {
     State& state = states[id];
     if (state.in_flight != 0) {
       policy->Charge(id, ServedAlone(static_cast<Nanos>(random() % kMillisecond)), now);
+      policy->Expect(id, static_cast<Nanos>(random() % kMillisecond), now);
       policy->Finish(id, now);
       --state.in_flight;
     }
@@ -90,7 +91,7 @@ TEST(Trace, NamesTheLineThatIsNone) {
   for (const char* line :
        {"policy", "policy fairest", "join 1 0 0 1", "join 1 1 0 0", "join 1 4000000000 0 1",
         "wait 1 9 0 0", "wait 1 0 7 0", "finish 1 0", "choose 1 0", "choose 1 x 0", "leave 1",
-        "start 1 0 0", "charge 1 0", "weight 1 0 0", "later 1 0", "", "\xff"}) {
+        "start 1 0 0", "charge 1 0", "expect 1 0", "weight 1 0 0", "later 1 0", "", "\xff"}) {
     const Replay replay = ReplayTrace(begin + line + "\nleave 1 0\n", std::nullopt, Options());
     EXPECT_THAT(replay.error, HasSubstr("line 3 ")) << line;
     EXPECT_EQ(replay.events, 2u) << line;

@@ -82,7 +82,7 @@ class Simulation {
     state.offered = {batch.phase, static_cast<double>(length), batch.demand};
     state.offered_at = now_;
     if (policy_ != nullptr) {
-      policy_->Wait(static_cast<ApplicationId>(i), {batch.phase, length}, now_);
+      policy_->Wait(static_cast<ApplicationId>(i), {batch.phase, length, length}, now_);
     }
   }
 
@@ -112,7 +112,16 @@ class Simulation {
     state.offered.reset();
     const ApplicationModel& model = scenario_.applications[i];
     state.draining = state.next_in_cycle == 0 && (model.think != 0 || model.synchronises);
-    if (policy_ != nullptr) policy_->Start(static_cast<ApplicationId>(i), now_);
+    if (policy_ == nullptr) return;
+    policy_->Start(static_cast<ApplicationId>(i), now_);
+    Expect(i);
+  }
+
+  // What is to come of what the application has started.
+  void Expect(size_t i) {
+    double left = 0;
+    for (const Piece& piece : states_[i].in_flight) left += piece.left;
+    policy_->Expect(static_cast<ApplicationId>(i), static_cast<Nanos>(left), now_);
   }
 
   void Advance() {
@@ -157,11 +166,15 @@ class Simulation {
     const schedule::Service service =
         state.meter.Take(static_cast<double>(passed) / static_cast<double>(running), done);
     result.device_time += service.device_time;
-    if (policy_ != nullptr) policy_->Charge(id, service, now_);
-    if (piece.left > 0) return;
-    state.in_flight.pop_front();
-    ++result.batches;
-    if (policy_ != nullptr) policy_->Finish(id, now_);
+    const bool finished = piece.left <= 0;
+    if (finished) {
+      state.in_flight.pop_front();
+      ++result.batches;
+    }
+    if (policy_ == nullptr) return;
+    policy_->Charge(id, service, now_);
+    Expect(i);
+    if (finished) policy_->Finish(id, now_);
   }
 
   const Scenario& scenario_;

@@ -65,6 +65,31 @@ TEST(FairShares, FollowWeightsWithinThreePercentWithUnequalKernels) {
   }
 }
 
+// A kernel of 2 ms is 1.5 % of what weight 2 of 15 has in a second, and each has several in flight.
+TEST(FairShares, FollowWeightsInEachSecond) {
+  for (const uint32_t in_flight : {2, 4}) {
+    Scenario scenario;
+    scenario.batches_in_flight = in_flight;
+    scenario.applications = {Endless("one", 1, kMs, kMs), Endless("two", 2, 2 * kMs, 2 * kMs),
+                             Endless("four", 4, 2 * kMs, 2 * kMs),
+                             Endless("eight", 8, 2 * kMs, 2 * kMs)};
+    std::vector<Nanos> before(4);
+    for (int second = 1; second <= 8; ++second) {
+      scenario.duration = second * kSecond;
+      const Result result = RunUnder(scenario, "tfs");
+      for (size_t i = 0; i < before.size(); ++i) {
+        const Nanos so_far = result.applications[i].device_time;
+        const double part = static_cast<double>(so_far - before[i]) / kSecond;
+        before[i] = so_far;
+        if (second == 1) continue;  // they all begin at once
+        EXPECT_NEAR(part * 15 / scenario.applications[i].weight, 1, 0.015)
+            << scenario.applications[i].tenant << " in second " << second << ", " << in_flight
+            << " batches in flight";
+      }
+    }
+  }
+}
+
 // What the shares are without: the test above could not fail if the device did it by itself.
 TEST(FairShares, AreNotWhatTheDeviceGivesByItself) {
   Scenario scenario;
