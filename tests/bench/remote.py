@@ -13,9 +13,10 @@ Two consortds on this machine, of which only the second has a device, linked by 
 
 The rows are remoting_bench's, in turns. With --gpt2, a Python that has torch and transformers: the time in which
 tests/gpu/pytorch_gpt2.py generates 32 tokens, after a first time that loads the libraries' kernels; one process a column, which
-take turns, in another order each time, since times of Python drift by more than a way costs. Then, how often each waits for an answer
-in that, and the ratios of times of the same turn. Exit status 0: every run ended well, and all generated the same tokens. No number is
-judged.
+take turns, in another order each time, since times of Python drift by more than a way costs. What the added time costs is said by one
+process alone, since two differ by more than that: behind a proxy that keeps its bytes for no time (`proxy`) and for half of
+--late-us (`late`), by turns. Then, how often each waits for an answer in that, and the ratios of times of the same turn.
+Exit status 0: every run ended well, and all generated the same tokens. No number is judged.
 """
 
 import argparse
@@ -39,7 +40,7 @@ from compare import cell, has_gpu, run_once
 
 HERE = pathlib.Path(__file__).resolve().parent
 GPT2 = HERE.parent / "gpu" / "pytorch_gpt2.py"
-GPT2_ROUNDS = 20
+GPT2_ROUNDS = 30
 GPT2_TYPES = ("float32", "float16")
 ANSWER_SECONDS_MAX = 300
 REPORT_SECONDS = 1.5  # after which consortd knows what a session did
@@ -60,11 +61,12 @@ def parse_arguments():
 
 
 def start_hosts(enter, number, gpu, late_seconds):
-    """(near, far): hosts of one pool, of which the far one has the device, each way so far from the other."""
+    """(near, far, proxy): hosts of one pool, of which the far one has the device, each way so far from the other.
+    `proxy`: None without such a way."""
     import network  # they read CONSORT_BUILD
     import pool_hosts
     hosts = pool_hosts.Hosts(enter, network.Loopback(number), 2, members=1)
-    advertise = None
+    advertise = proxy = None
     if late_seconds:
         proxy = network.start_delaying_proxy(hosts.network, 0, PROXY_PORT, f"{hosts.network.address(1)}:7010", late_seconds)
         enter(contextlib.closing(Ended(proxy)))
@@ -73,7 +75,7 @@ def start_hosts(enter, number, gpu, late_seconds):
     far = hosts.start(1, devices=1, device="nvidia" if gpu else "cpu", advertise=advertise, verbose=0,
                       arguments=["--pool-vgpus", "1"])
     hosts.wait_for_nodes(0, 1)
-    return near, far
+    return near, far, proxy
 
 
 class Ended:
@@ -136,10 +138,12 @@ def answers(daemon):
     return sum(session["round_trips"] for session in json.loads(daemon.control("status", "--output", "json"))["sessions"])
 
 
-def generate(python, environments, servers):
+def generate(python, environments, servers, set_late):
     """{type: {column: [seconds], in the order of turns}}, {type: {column: answers of one generation}}, {digests of the tokens}.
-    `servers`: who serves a column's process. One at a time does anything."""
-    times, waits = ({name: {column: [] for column in environments} for name in GPT2_TYPES} for _ in range(2))
+    `servers`: who serves a column's process. set_late(whether): for the process of the column `late`, which is that of `proxy`
+    otherwise. One at a time does anything."""
+    columns = [*environments, "proxy"]
+    times, waits = ({name: {column: [] for column in columns} for name in GPT2_TYPES} for _ in range(2))
     with contextlib.ExitStack() as stack:
         processes = {}
         for column, environment in environments.items():
@@ -148,15 +152,18 @@ def generate(python, environments, servers):
         for column, process in processes.items():
             process.wait_until_ready()
             print(f"gpt2 {column} is ready", file=sys.stderr, flush=True)
+        processes["proxy"] = processes["late"]
         for name in GPT2_TYPES:
             for column, server in servers.items():
                 before = answers(server)
                 processes[column].generate(name)
                 waits[name][column] = answers(server) - before
             for _ in range(GPT2_ROUNDS):
-                for column in random.sample(list(processes), len(processes)):
+                for column in random.sample(columns, len(columns)):
+                    if column in ("proxy", "late"):
+                        set_late(column == "late")
                     times[name][column].append(processes[column].generate(name))
-        return times, waits, {process.end() for process in processes.values()}
+        return times, waits, {processes[column].end() for column in environments}
 
 
 def turn_ratios(columns, base):
@@ -189,8 +196,8 @@ def main():
     quick = ["--quick", "--big-mib", "32"] if arguments.quick or not gpu else []
     command = [str(arguments.build / "bench" / "remoting_bench"), *quick]
     with contextlib.ExitStack() as contexts:
-        near, far = start_hosts(contexts.enter_context, 0, gpu, 0)
-        late, late_far = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
+        near, far, _ = start_hosts(contexts.enter_context, 0, gpu, 0)
+        late, late_far, proxy = start_hosts(contexts.enter_context, 1, gpu, arguments.late_us / 2e6)
         # PyTorch counts GPUs by NVML, which knows of all that the machine has.
         os.environ["CUDA_VISIBLE_DEVICES"] = "0"
         environments = {"native": dict(os.environ)} if gpu else {}
@@ -207,11 +214,13 @@ def main():
         digests, said = set(), []
         if arguments.gpt2:
             servers = {"local": far, "remote": far, "late": late_far}
-            times, waits, digests = generate(arguments.gpt2, environments, servers)
+            import network  # as start_hosts does
+            times, waits, digests = generate(arguments.gpt2, environments, servers,
+                                             lambda late: network.set_delay(proxy, arguments.late_us / 2e6 if late else 0))
             for name, values in times.items():
                 rows.append((f"gpt2_32_tokens_{name}", "ms", {column: [1000 * value for value in turns] for column, turns in values.items()}))
                 said.append(f"{name}: answers waited for: " + ", ".join(f"{column} {count}" for column, count in waits[name].items()))
-                for base in (column for column in ("native", "local", "remote") if column in values):
+                for base in (column for column in ("native", "local", "remote", "proxy") if column in values):
                     said.append(f"{name}: of {base}'s time in the same turn, median (quartiles): " + ", ".join(
                         f"{column} {middle:.3f} ({low:.3f} to {high:.3f})" for column, middle, low, high in turn_ratios(values, base)))
     print(f"{datetime.date.today().isoformat()}, {build_kind(arguments.build)}, {os.cpu_count()} cores, "

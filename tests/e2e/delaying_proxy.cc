@@ -4,7 +4,9 @@
 //
 //   delaying_proxy ADDRESS:PORT TO_ADDRESS:PORT MICROSECONDS
 //
-// Numeric IPv4 addresses. Prints "ready" when it listens. A direction of a connection is a thread:
+// Numeric IPv4 addresses. Prints "ready" when it listens, and takes another number of microseconds,
+// for all that comes from then on, from each line of standard input: it answers "late" and the
+// number. A direction of a connection is a thread:
 // it reads, notes when the kernel got the bytes, and writes them when that is long enough ago. So
 // what waking the thread takes is part of the delay, and not added to it; the last microseconds it
 // spins. What is on its way is held in memory, at most kHeldBytesMax a direction.
@@ -22,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -32,6 +35,10 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::atomic<int64_t> g_late_micros;
+
+Clock::duration Late() { return std::chrono::microseconds(g_late_micros.load()); }
 
 // At 10 GB/s so much is on its way in 25 ms.
 constexpr size_t kHeldBytesMax = size_t{256} << 20;
@@ -63,8 +70,8 @@ struct Socket {
 
 class Direction {
  public:
-  Direction(std::shared_ptr<Socket> from, std::shared_ptr<Socket> to, Clock::duration late)
-      : from_(std::move(from)), to_(std::move(to)), late_(late), buffer_(kReadBytes) {
+  Direction(std::shared_ptr<Socket> from, std::shared_ptr<Socket> to)
+      : from_(std::move(from)), to_(std::move(to)), buffer_(kReadBytes) {
     const int on = 1;
     setsockopt(from_->fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
   }
@@ -114,7 +121,7 @@ class Direction {
       return;
     }
     held_bytes_ += static_cast<size_t>(count);
-    held_.push_back({Clock::now() + late_ - Age(&message),
+    held_.push_back({Clock::now() + Late() - Age(&message),
                      std::vector<char>(buffer_.begin(), buffer_.begin() + count)});
   }
 
@@ -130,7 +137,7 @@ class Direction {
       clock_gettime(CLOCK_REALTIME, &now);
       const auto age = std::chrono::seconds(now.tv_sec - then.tv_sec) +
                        std::chrono::nanoseconds(now.tv_nsec - then.tv_nsec);
-      return std::clamp<Clock::duration>(age, Clock::duration::zero(), late_);
+      return std::clamp<Clock::duration>(age, Clock::duration::zero(), Late());
     }
     return Clock::duration::zero();
   }
@@ -149,19 +156,26 @@ class Direction {
 
   const std::shared_ptr<Socket> from_;
   const std::shared_ptr<Socket> to_;
-  const Clock::duration late_;
   std::vector<char> buffer_;
   std::deque<Held> held_;
   size_t held_bytes_ = 0;
   bool ended_ = false;
 };
 
-void Carry(const std::shared_ptr<Socket>& from, const std::shared_ptr<Socket>& to,
-           Clock::duration late) {
-  std::thread([direction = std::make_unique<Direction>(from, to, late)] {
+void Carry(const std::shared_ptr<Socket>& from, const std::shared_ptr<Socket>& to) {
+  std::thread([direction = std::make_unique<Direction>(from, to)] {
     prctl(PR_SET_TIMERSLACK, 1);
     direction->Run();
   }).detach();
+}
+
+void TakeOrders() {
+  char line[32];
+  while (fgets(line, sizeof(line), stdin) != nullptr) {
+    g_late_micros = atoll(line);
+    printf("late %lld\n", static_cast<long long>(g_late_micros));
+    fflush(stdout);
+  }
 }
 
 }  // namespace
@@ -173,7 +187,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: delaying_proxy ADDRESS:PORT TO_ADDRESS:PORT MICROSECONDS\n");
     return 2;
   }
-  const auto late = std::chrono::microseconds(atol(argv[3]));
+  g_late_micros = atol(argv[3]);
   const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -184,13 +198,14 @@ int main(int argc, char** argv) {
   }
   puts("ready");
   fflush(stdout);
+  std::thread(TakeOrders).detach();
   while (true) {
     const int accepted = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
     if (accepted < 0) continue;
     const auto near = std::make_shared<Socket>(accepted);
     const auto far = std::make_shared<Socket>(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(far->fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) continue;
-    Carry(near, far, late);
-    Carry(far, near, late);
+    Carry(near, far);
+    Carry(far, near);
   }
 }

@@ -184,10 +184,18 @@ class Etcd:
 
 def start_delaying_proxy(network, host, port, to, seconds):
     """A process on a host of `network` that passes connections to `port` on to `to`, each byte so late, each way; the
-    caller ends it."""
+    caller ends it. set_delay() says otherwise."""
     process = subprocess.Popen(
         network.command(host, [BUILD / "bin" / "delaying_proxy", f"{network.address(host)}:{port}", to,
                                str(round(seconds * 1e6))]),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     assert process.stdout.readline() == "ready\n"
     return process
+
+
+def set_delay(proxy, seconds):
+    """Of what passes the proxy from now on, each way."""
+    micros = round(seconds * 1e6)
+    proxy.stdin.write(f"{micros}\n")
+    proxy.stdin.flush()
+    assert proxy.stdout.readline() == f"late {micros}\n"
