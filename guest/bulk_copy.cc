@@ -201,7 +201,7 @@ BulkCopy* BulkCopy::Take(const StreamRef& stream, uint64_t pieces) {
     if (slot.memory == nullptr) {
       if (!asks) break;  // nor are there later ones
       uint64_t address = 0;
-      if (AllocateSharedMemory(made->session_, kSlotBytes, 0, &address, nullptr) != CUDA_SUCCESS) {
+      if (AllocateOwnMemory(made->session_, kSlotBytes, &address) != CUDA_SUCCESS) {
         made->asks_after_ = kCopiesBetweenAsks;
         break;
       }

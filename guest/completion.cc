@@ -88,7 +88,7 @@ Completion* Completion::Of(Device* device) {
   }
   uint64_t address = 0;
   constexpr uint64_t kBytes = uint64_t{kWords} * kStride * sizeof(uint64_t);
-  if (AllocateSharedMemory(session, kBytes, 0, &address, nullptr) != CUDA_SUCCESS) {
+  if (AllocateOwnMemory(session, kBytes, &address) != CUDA_SUCCESS) {
     // Not asked for at each wait: a virtual machine's shared memory may be full for long.
     device->no_completion.store(true, std::memory_order_relaxed);
     return nullptr;

@@ -41,14 +41,14 @@ bool MapTold(Session* session, uint64_t address, uint64_t bytes, uint64_t offset
 
 }  // namespace
 
-CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
-                              int* memory) {
-  const uint64_t mapped = AlignUp(bytes, kPageBytes);
+namespace {
+
+CUresult Allocate(Session* session, wire::HostAllocRequest request, uint64_t* address,
+                  int* memory) {
+  const uint64_t mapped = AlignUp(request.bytes, kPageBytes);
   MutexLock lock(&GetRuntime()->host_alloc_mutex);
-  wire::HostAllocRequest request;
   wire::HostAllocReply reply;
   request.bytes = mapped;
-  request.flags = flags;
   // Not tied to a context on the host: the program may hold it until it frees it.
   if (CUresult result = session->Ask(0, request, &reply); result != CUDA_SUCCESS) return result;
   if (!MapTold(session, reply.address, mapped, reply.offset, memory)) {
@@ -59,6 +59,23 @@ CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, 
   }
   *address = reply.address;
   return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
+                              int* memory) {
+  wire::HostAllocRequest request;
+  request.bytes = bytes;
+  request.flags = flags;
+  return Allocate(session, request, address, memory);
+}
+
+CUresult AllocateOwnMemory(Session* session, uint64_t bytes, uint64_t* address) {
+  wire::HostAllocRequest request;
+  request.bytes = bytes;
+  request.own = 1;
+  return Allocate(session, request, address, nullptr);
 }
 
 CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,

@@ -18,6 +18,9 @@ namespace consort::guest {
 // CUDA_ERROR_OUT_OF_MEMORY: the host's, this machine's or the session's share is used up.
 CUresult AllocateSharedMemory(Session* session, uint64_t bytes, unsigned flags, uint64_t* address,
                               int* memory);
+
+// Likewise for this library's use: the program never has its address, so no kernel does.
+CUresult AllocateOwnMemory(Session* session, uint64_t bytes, uint64_t* address);
 // Shares memory that this process has mapped from `file`, or is to, for sessions that share files:
 // the request says which part of
 // it and where; `address` is the device's. CUDA_ERROR_OUT_OF_MEMORY: as above.

@@ -220,6 +220,18 @@ inline constexpr uint32_t kKeptDescriptorsPerSession = 16384;
 // Workers that may die while they make one session go on before it is given up.
 inline constexpr uint32_t kGoOnAttempts = 3;
 
+// Checkpoints that sessions get by themselves (host/daemon/daemon_saves.cc). Requests of a session
+// that are kept to be carried out again: of 100 000 launches, more than a program makes between two
+// checkpoints whose kernels are long. Answers that are made again and not given yet: less than a
+// reply ring has.
+inline constexpr Bytes kRedoBytesMax = 16 * kMiB;
+inline constexpr Bytes kRedoAnswerBytesMax = 1 * kMiB;
+inline constexpr uint32_t kSaveAfterSecondsMax = 86400;
+// The part of the time in which a node writes them: one of so many.
+inline constexpr int64_t kSavesShare = 10;
+// A session whose turn it is and that cannot be saved now is looked at again.
+inline constexpr Nanos kSaveAgain = 1 * kSecond;
+
 // Memory of other devices (host/session/peer_link.h). How long a session waits for the link after
 // it was asked for its token, one for its own request, and one that lends for an answer: less than
 // its program's other threads would mind.

@@ -43,6 +43,7 @@ struct WorkerMainOptions {
   admission::Order admission = admission::Order::kFifo;
   memmgr::SwapOptions swap;
   std::string keep_memory = "off";
+  uint32_t save_after_seconds = 0;  // 0: never
   std::string launch_chains = "off";
   std::string peer_access = "off";
   std::string shared_code = "off";
@@ -58,6 +59,7 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
                                  {"verbose", required_argument, nullptr, 'v'},
                                  {"memory", required_argument, nullptr, 'm'},
                                  {"keep-memory", required_argument, nullptr, 'k'},
+                                 {"checkpoint-after", required_argument, nullptr, 'A'},
                                  {"launch-chains", required_argument, nullptr, 'l'},
                                  {"peer-access", required_argument, nullptr, 'r'},
                                  {"shared-code", required_argument, nullptr, 'h'},
@@ -90,6 +92,9 @@ bool ParseOptions(int argc, char** argv, WorkerMainOptions* options) {
         break;
       case 'k':
         options->keep_memory = optarg;
+        break;
+      case 'A':
+        if (!absl::SimpleAtoi(optarg, &options->save_after_seconds)) return false;
         break;
       case 'l':
         options->launch_chains = optarg;
@@ -206,6 +211,7 @@ int Run(const WorkerMainOptions& options) {
   auto worker = Worker::Create(&control, device->get(), &scheduler, &broker);
   if (!worker.ok()) return Fail(&control, worker.status());
   if (KeepsMemory(options, *driver)) (*worker)->set_keeps_memory();
+  (*worker)->set_save_after(static_cast<Nanos>(options.save_after_seconds) * kSecond);
   // Not seen on NVIDIA's driver yet.
   if (AskedFor(options.shared_code, driver->cpu)) (*device)->ShareLibraries();
   (*device)->vigils()->AllowFor(std::thread::hardware_concurrency());

@@ -106,6 +106,40 @@ CUresult AddressWindow::AllocateShared(Bytes bytes, uint64_t* address) {
   return CUDA_SUCCESS;
 }
 
+CUresult AddressWindow::AllocateAt(const Allocation& wanted) {
+  if (wanted.bytes == 0 || !Contains(wanted.address, wanted.bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (allocations_.size() >= kAllocationsMax) return CUDA_ERROR_OUT_OF_MEMORY;
+  const bool shared = wanted.bytes <= kSharedAllocationBytesMax;
+  const uint64_t first = (wanted.address - base_) / kGranuleBytes;
+  const uint64_t granules = (wanted.bytes + kGranuleBytes - 1) / kGranuleBytes;
+  const auto there = extents_.find(first);
+  const bool made = there == extents_.end() || there->second.cached;
+  if (made) {
+    // Cached ones that lie otherwise are in its way.
+    for (auto age = cache_ages_.begin(); age != cache_ages_.end();) {
+      const uint64_t cached = *age++;
+      const uint64_t length = extents_.at(cached).granules;
+      if (cached == first && length == granules) continue;
+      if (cached < first + granules && first < cached + length) DestroyExtent(cached);
+    }
+    const CUresult result =
+        RestoreExtent({base_ + first * kGranuleBytes, granules * kGranuleBytes, shared});
+    if (result != CUDA_SUCCESS) return result;
+  }
+  Extent& extent = extents_.at(first);
+  if (extent.units != nullptr) shared_free_.erase({extent.units->largest_free(), first});
+  const CUresult result = RestoreAllocation(wanted);
+  if (result != CUDA_SUCCESS && made) {
+    extent.units.reset();
+    CacheExtent(first, &extent);
+    return result;
+  }
+  if (extent.units != nullptr && extent.units->largest_free() != 0) {
+    shared_free_.emplace(extent.units->largest_free(), first);
+  }
+  return result;
+}
+
 CUresult AddressWindow::Free(uint64_t address) {
   const auto it = allocations_.find(address);
   if (it == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;

@@ -79,6 +79,9 @@ class AddressWindow {
   // Allocates; the address is a multiple of kAllocationAlignment.
   // CUDA_ERROR_INVALID_VALUE: 0 bytes. CUDA_ERROR_OUT_OF_MEMORY: device, window or table is full.
   CUresult Allocate(Bytes bytes, uint64_t* address);
+  // As Allocate, at an address that Allocate has given before for so many bytes.
+  // CUDA_ERROR_INVALID_VALUE: it is not free, or none of this window's.
+  CUresult AllocateAt(const Allocation& wanted);
   // CUDA_ERROR_INVALID_VALUE: no live allocation begins there.
   CUresult Free(uint64_t address);
 

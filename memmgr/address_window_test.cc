@@ -120,6 +120,41 @@ TEST_F(AddressWindowTest, TellsTheDriverWhatIsGivenOut) {
   EXPECT_EQ(Noted(), (std::map<uint64_t, Bytes>{{large, 5 * kMiB + 1}}));
 }
 
+TEST_F(AddressWindowTest, AllocatesAgainWhereItHasBefore) {
+  const uint64_t small = Allocate(1000);
+  const uint64_t next = Allocate(600);
+  const uint64_t large = Allocate(3 * kGranuleBytes);
+  const uint64_t last = Allocate(kGranuleBytes + 1);
+  for (const uint64_t address : {small, large, last}) {
+    ASSERT_EQ(window_->Free(address), CUDA_SUCCESS);
+  }
+  // What is cached there lies otherwise.
+  const uint64_t other = Allocate(2 * kGranuleBytes);
+  ASSERT_EQ(window_->Free(other), CUDA_SUCCESS);
+  EXPECT_EQ(window_->AllocateAt({large, 3 * kGranuleBytes}), CUDA_SUCCESS);
+  EXPECT_EQ(window_->AllocateAt({small, 1000}), CUDA_SUCCESS);
+  for (const uint64_t address : {small, large, large + 3 * kGranuleBytes - 1}) Touch(address, 7);
+  // Not where something is, in part or in all, nor outside.
+  EXPECT_EQ(window_->AllocateAt({small, 1000}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->AllocateAt({small + kAllocationAlignment, 600}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->AllocateAt({large, kGranuleBytes * 2}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->AllocateAt({kBase - kGranuleBytes, 100}), CUDA_ERROR_INVALID_VALUE);
+  const Bytes used = window_->used_bytes();
+  EXPECT_EQ(window_->AllocateAt({kBase + kWindowBytes - kGranuleBytes + 1, 100}),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(window_->used_bytes(), used);
+  // In a granule where nothing was.
+  ASSERT_EQ(window_->Free(next), CUDA_SUCCESS);
+  ASSERT_EQ(window_->Free(small), CUDA_SUCCESS);
+  window_->Trim();
+  EXPECT_EQ(window_->AllocateAt({next, 600}), CUDA_SUCCESS);
+  Touch(next, 9);
+  ASSERT_EQ(window_->Free(next), CUDA_SUCCESS);
+  ASSERT_EQ(window_->Free(large), CUDA_SUCCESS);
+  window_->Trim();
+  EXPECT_EQ(FreeOnDevice(), before_);
+}
+
 TEST_F(AddressWindowTest, FindsTheAllocationAroundAnAddress) {
   const uint64_t a = Allocate(1000);
   ASSERT_TRUE(window_->Find(a + 999).has_value());

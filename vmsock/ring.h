@@ -246,6 +246,8 @@ class RingConsumer {
     held_.StartAt(position);
     head_ = told_ = position;
     read_.store(position, std::memory_order_relaxed);
+    // Another one that ended in the middle of its work may not have told all that it released.
+    ring_.tail->store(position, std::memory_order_seq_cst);
     return true;
   }
 

@@ -65,6 +65,16 @@ bool RingSizesValid(const RingSizes& sizes) {
   return RingBytesValid(sizes.request_ring_bytes) && RingBytesValid(sizes.reply_ring_bytes);
 }
 
+uint64_t RepliesUntil(std::span<const std::byte> memory) {
+  return reinterpret_cast<const std::atomic<uint64_t>*>(memory.data() + kReplyHead)
+      ->load(std::memory_order_acquire);
+}
+
+bool ReadRepliesUntil(int file, Bytes offset, uint64_t* position) {
+  return pread(file, position, sizeof(*position), static_cast<off_t>(offset + kReplyHead)) ==
+         static_cast<ssize_t>(sizeof(*position));
+}
+
 UniqueFd CreateRingMemory(const RingSizes& sizes) {
   if (!RingSizesValid(sizes)) {
     errno = EINVAL;

@@ -66,6 +66,12 @@ constexpr Bytes RingMemoryBytes(const RingSizes& sizes) {
   return 0x1000 + sizes.request_ring_bytes + sizes.reply_ring_bytes;
 }
 
+// Up to which position of the reply ring in this memory (RingChannel::shared_memory) there are
+// replies: as the host has published it last, which the guest could change.
+uint64_t RepliesUntil(std::span<const std::byte> memory);
+// Likewise of a file with such memory at `offset`. False: there is none.
+bool ReadRepliesUntil(int file, Bytes offset, uint64_t* position);
+
 // A new memfd for rings of `sizes`, of fixed size for good (sealed), all zero, close-on-exec. Empty
 // on failure, with errno.
 UniqueFd CreateRingMemory(const RingSizes& sizes);

@@ -44,6 +44,10 @@ ORDERS = ("streams", "context", "all", "none")
 # What a request costs the device, for the scheduler: work of a kind, or nothing that is worth a turn.
 COSTS = ("none", "kernel", "to_device", "to_host", "copy")
 
+# What a session that is computed again from a checkpoint does with a request that came since (host/session/redo_log.h):
+# carries it out again, all that it does being in its frame; answers it if that was not done; or cannot go on from there.
+REDOS = ("spoils", "again", "asks")
+
 FIRST_OPCODE = 16  # below: none yet; room for the channel's own
 
 
@@ -90,6 +94,7 @@ class Request:
     call: Call                  # the generated call it belongs to, or None
     order: str                  # one of ORDERS, see docs/howto/add_a_cuda_call.md
     cost: str                   # one of COSTS, likewise
+    redo: str                   # one of REDOS, likewise
     records: bool               # see Call
     opcode: int = 0
 
@@ -142,8 +147,9 @@ def parse_param(where, name, text):
 
 KEYS = {
     "call": {"guest", "before_init", "aliases", "sends", "note", "params", "as", "reply",
-             "same_context", "observes", "records", "cost"},
-    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order", "cost", "records"},
+             "same_context", "observes", "records", "cost", "redo"},
+    "request": {"doc", "reply", "completes", "fields", "reply_fields", "reply_on_error", "order", "cost", "records",
+                "redo"},
     "event": {"doc", "fields"},
 }
 
@@ -192,7 +198,8 @@ def load(api_dir):
                     raise DescriptionError(f"{where}: reply = \"values\" exactly when there are out parameters")
                 requests[name] = Request(name, section, "", reply, "now",
                                          {p.name: p.kind for p in params if p.direction == "in"}, outs,
-                                         False, call, "streams", entry.get("cost", ""), call.records)
+                                         False, call, "streams", entry.get("cost", ""),
+                                         entry.get("redo", REDOS[0]), call.records)
         for name, entry in data.get("request", {}).items():
             where = f"{path.name}: request {name}"
             check_keys(where, "request", entry)
@@ -206,7 +213,7 @@ def load(api_dir):
                                      entry.get("completes", "now"), entry.get("fields", {}),
                                      entry.get("reply_fields", {}), entry.get("reply_on_error", False), None,
                                      entry.get("order", "streams"), entry.get("cost", ""),
-                                     entry.get("records", False))
+                                     entry.get("redo", REDOS[0]), entry.get("records", False))
             if requests[name].order not in ORDERS:
                 raise DescriptionError(f"{where}: order must be one of {', '.join(ORDERS)}")
         for name, entry in data.get("event", {}).items():
@@ -247,6 +254,8 @@ def check(description, symbols):
                 raise DescriptionError(f"request {request.name}: no call sends it")
     for request in description.requests.values():
         check_cost(request)
+        if request.redo not in REDOS:
+            raise DescriptionError(f"request {request.name}: redo must be one of {', '.join(REDOS)}")
     for name in [*description.device_required, *description.device_optional]:
         if name not in symbols:
             raise DescriptionError(f"device.toml: {name}: the toolkit's headers do not have it")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen/host/: the handlers' interface and the dispatcher; gen/device/: the driver's function table."""
 
-from description import COSTS
+from description import COSTS, REDOS
 from emit_wire import BANNER, range_bytes
 
 
@@ -64,6 +64,11 @@ def handlers(description):
               "enum class RequestCost : uint8_t { kNone, kKernel, kToDevice, kToHost, kCopy };",
               "// kNone for an unknown opcode too.",
               "RequestCost CostOf(uint16_t opcode);\n",
+              "// What a session that is computed again from a checkpoint does with a request that came since\n"
+              "// (host/session/redo_log.h).",
+              "enum class RequestRedo : uint8_t { kSpoils, kAgain, kAsks };",
+              "// kSpoils for an unknown opcode too.",
+              "RequestRedo RedoOf(uint16_t opcode);\n",
               "// False: as Dispatch. Needs no session.",
               "bool OrderOf(const Frame& frame, RequestOrder* order);\n",
               "// Decodes `frame` and carries it out. False: the frame is malformed or its opcode unknown; the\n"
@@ -157,7 +162,8 @@ def dispatch(description, symbols):
             lines.append(f"      Complete(frame, result, reply, {fields}, handlers);")
             lines.append("      return true;")
         lines.append("    }")
-    lines += ["    default:", "      return false;", "  }", "}\n", *order_of(description), *cost_of(description),
+    lines += ["    default:", "      return false;", "  }", "}\n", *order_of(description),
+              *kinds_of(description, "cost", COSTS), *kinds_of(description, "redo", REDOS),
               "}  // namespace consort::host"]
     return "\n".join(lines) + "\n"
 
@@ -180,14 +186,17 @@ def order_of(description):
     return [*lines, "    default:", "      return false;", "  }", "}\n"]
 
 
-def cost_of(description):
-    lines = ["RequestCost CostOf(uint16_t opcode) {", "  switch (static_cast<wire::Opcode>(opcode)) {"]
-    for cost in COSTS[1:]:
-        costing = [r for r in description.requests.values() if r.cost == cost]
-        lines += [f"    case wire::Opcode::k{request.name}:" for request in costing]
-        if costing:
-            lines.append(f"      return RequestCost::k{''.join(word.title() for word in cost.split('_'))};")
-    return [*lines, "    default:", "      return RequestCost::kNone;", "  }", "}\n"]
+def kinds_of(description, key, kinds):
+    """A function from opcodes to a property of requests, of which the first is that of most."""
+    enum = f"Request{key.title()}"
+    lines = [f"{enum} {key.title()}Of(uint16_t opcode) {{", "  switch (static_cast<wire::Opcode>(opcode)) {"]
+    named = [f"{enum}::k{''.join(word.title() for word in kind.split('_'))}" for kind in kinds]
+    for kind, name in zip(kinds[1:], named[1:]):
+        having = [r for r in description.requests.values() if getattr(r, key) == kind]
+        lines += [f"    case wire::Opcode::k{request.name}:" for request in having]
+        if having:
+            lines.append(f"      return {name};")
+    return [*lines, "    default:", f"      return {named[0]};", "  }", "}\n"]
 
 
 def order_fields(request):

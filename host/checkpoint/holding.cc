@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
@@ -20,6 +22,7 @@
 #include "host/checkpoint/folder.h"
 #include "host/limits.h"
 #include "host/session/image_store.h"
+#include "host/session/redo_log.h"
 #include "host/session/session_state.h"
 #include "host/session/slot_memory.h"
 #include "memmgr/packed_frame.h"
@@ -92,12 +95,17 @@ absl::Status WriteContents(MoveLink* link, const SlotMemory& slots, CheckpointWr
   return absl::OkStatus();
 }
 
-absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
-                                 CheckpointManifest about) {
+// Takes all of a session. End: what its worker is to say in the end. `quiet_at`: when nothing of it
+// went on any more.
+template <class End>
+absl::StatusOr<HeldSession> Take(MoveLink* link, const std::string& folder,
+                                 CheckpointManifest* about, Nanos* quiet_at) {
   // Before the session stops: a folder that is of no use costs it nothing.
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer, CheckpointWriter::Begin(folder));
   ASSIGN_OR_RETURN(const std::unique_ptr<SlotMemory> slots, SlotMemory::Create());
-  RETURN_IF_ERROR(link->Send(MoveReady(), slots->fd()));
+  MoveReady ready;
+  std::copy(writer->id().begin(), writer->id().end(), ready.id);
+  RETURN_IF_ERROR(link->Send(ready, slots->fd()));
   HeldSession held;
   SessionState state;
   RETURN_IF_ERROR(ReceivePreparation(link, &state));
@@ -106,7 +114,8 @@ absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
   RETURN_IF_ERROR(link->Send(MovePrepared()));
   std::vector<std::byte> encoded;
   RETURN_IF_ERROR(ReceiveSession(link, &encoded, &state, &held.descriptors));
-  Count(state, &about);
+  *quiet_at = MonotonicNow();
+  Count(state, about);
   RETURN_IF_ERROR(writer->Add(Kind::kState, 0, encoded));
   for (const SessionState::Image& image : state.images) {
     const auto bytes = ReadKeptImage(held.descriptors.images.get(), image.kept);
@@ -115,13 +124,13 @@ absl::StatusOr<HeldSession> Hold(MoveLink* link, const std::string& folder,
   }
   held.descriptors.images.Reset();  // the folder has them
   RETURN_IF_ERROR(WriteContents(link, *slots, writer.get()));
-  ASSIGN_OR_RETURN(const CheckpointManifest manifest, writer->Finish(std::move(about)));
+  ASSIGN_OR_RETURN(*about, writer->Finish(std::move(*about)));
   MoveRestored restored;
   restored.held = 1;
   RETURN_IF_ERROR(link->Send(restored));
-  MoveCommit commit;
-  RETURN_IF_ERROR(link->Expect(&commit));
-  held.id = manifest.id;
+  End said;
+  RETURN_IF_ERROR(link->Expect(&said));
+  held.id = about->id;
   held.folder = folder;
   held.lock = writer->TakeLock();
   return held;
@@ -194,18 +203,18 @@ absl::Status OfThisBuild(const CheckpointManifest& manifest, const std::string& 
   return absl::FailedPreconditionError(absl::StrCat(folder, ": ", build.message()));
 }
 
-absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std::string& folder) {
+// `describe` says what goes beside the images, and may refuse.
+absl::StatusOr<Bytes> Restore(MoveLink* link, const std::string& folder,
+                              const std::function<absl::StatusOr<BorrowedDescriptors>(
+                                  const CheckpointManifest&, const Saved&)>& describe) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader, CheckpointReader::Open(folder));
   const CheckpointManifest& manifest = reader->manifest();
   RETURN_IF_ERROR(OfThisBuild(manifest, folder));
-  if (manifest.id != held.id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder,
-                     ": it is another checkpoint than that with which the application was "
-                     "held, which is ",
-                     IdText(held.id)));
-  }
   ASSIGN_OR_RETURN(const Saved saved, ReadSaved(reader.get()));
+  ASSIGN_OR_RETURN(BorrowedDescriptors descriptors, describe(manifest, saved));
+  if (saved.images.valid()) {
+    descriptors.emplace_back(MoveDescriptor::kImages, saved.images.get());
+  }
   MoveReady ready;
   UniqueFd memory;
   RETURN_IF_ERROR(link->Expect(&ready, &memory));
@@ -215,15 +224,6 @@ absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std
   RETURN_IF_ERROR(link->Send(MoveMemoryEnd()));
   MovePrepared prepared;
   RETURN_IF_ERROR(link->Expect(&prepared));
-  BorrowedDescriptors descriptors = {{MoveDescriptor::kSocket, held.descriptors.socket.get()}};
-  const auto add = [&](MoveDescriptor::Role role, const UniqueFd& descriptor) {
-    if (descriptor.valid()) descriptors.emplace_back(role, descriptor.get());
-  };
-  add(MoveDescriptor::kRings, held.descriptors.rings);
-  add(MoveDescriptor::kImages, saved.images);
-  for (const UniqueFd& shared : held.descriptors.shared_host) {
-    add(MoveDescriptor::kSharedHost, shared);
-  }
   RETURN_IF_ERROR(SendSession(link, saved.state, descriptors));
   RETURN_IF_ERROR(SendContents(link, *slots, reader.get()));
   while (true) {
@@ -238,13 +238,60 @@ absl::StatusOr<Bytes> Restore(MoveLink* link, const HeldSession& held, const std
   return manifest.BytesOf(Kind::kContents);
 }
 
+absl::StatusOr<BorrowedDescriptors> DescribeHeld(const HeldSession& held, const std::string& folder,
+                                                 const CheckpointManifest& manifest) {
+  if (manifest.id != held.id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder,
+                     ": it is another checkpoint than that with which the application was "
+                     "held, which is ",
+                     IdText(held.id)));
+  }
+  BorrowedDescriptors descriptors = {{MoveDescriptor::kSocket, held.descriptors.socket.get()}};
+  if (held.descriptors.rings.valid()) {
+    descriptors.emplace_back(MoveDescriptor::kRings, held.descriptors.rings.get());
+  }
+  for (const UniqueFd& shared : held.descriptors.shared_host) {
+    descriptors.emplace_back(MoveDescriptor::kSharedHost, shared.get());
+  }
+  return descriptors;
+}
+
+absl::StatusOr<BorrowedDescriptors> DescribeLost(const LostSession& lost,
+                                                 const CheckpointManifest& manifest,
+                                                 const Saved& saved) {
+  RETURN_IF_ERROR(SettleRedo(lost.redo.get(), manifest.id));
+  const auto state = DecodeSessionState(saved.state);
+  if (!state.has_value()) return absl::DataLossError("the checkpoint's state is not whole");
+  BorrowedDescriptors descriptors = {{MoveDescriptor::kSocket, lost.socket.get()},
+                                     {MoveDescriptor::kRings, lost.rings.get()},
+                                     {MoveDescriptor::kRedo, lost.redo.get()}};
+  for (const SessionState::SharedHostMemory& memory : state->shared_host) {
+    const auto found = lost.shared_host.find(memory.number);
+    if (found == lost.shared_host.end())
+      return absl::DataLossError("its pinned memory is not kept");
+    descriptors.emplace_back(MoveDescriptor::kSharedHost, found->second.get());
+  }
+  return descriptors;
+}
+
 }  // namespace
 
 absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folder,
                                         CheckpointManifest about) {
-  absl::StatusOr<HeldSession> held = Hold(link, folder, std::move(about));
+  Nanos quiet_at = 0;
+  absl::StatusOr<HeldSession> held = Take<MoveCommit>(link, folder, &about, &quiet_at);
   if (!held.ok()) TellFailure(link, held.status());
   return held;
+}
+
+absl::StatusOr<SavedSession> SaveSession(MoveLink* link, const std::string& folder,
+                                         CheckpointManifest about) {
+  Nanos quiet_at = 0;
+  const absl::Status saved = Take<MoveStays>(link, folder, &about, &quiet_at).status();
+  if (saved.ok()) return SavedSession{std::move(about), MonotonicNow() - quiet_at};
+  TellFailure(link, saved);
+  return saved;
 }
 
 absl::StatusOr<AwaitedSession> AwaitSession(const std::string& folder) {
@@ -264,9 +311,22 @@ absl::StatusOr<AwaitedSession> AwaitSession(const std::string& folder) {
 
 absl::StatusOr<Bytes> RestoreSession(MoveLink* link, const HeldSession& held,
                                      const std::string& folder) {
-  absl::StatusOr<Bytes> restored = Restore(link, held, folder);
+  absl::StatusOr<Bytes> restored =
+      Restore(link, folder, [&](const CheckpointManifest& manifest, const Saved&) {
+        return DescribeHeld(held, folder, manifest);
+      });
   if (!restored.ok()) TellFailure(link, restored.status());
   return restored;
+}
+
+absl::StatusOr<Bytes> RedoSession(MoveLink* link, const LostSession& lost,
+                                  const std::string& folder) {
+  absl::StatusOr<Bytes> redone =
+      Restore(link, folder, [&](const CheckpointManifest& manifest, const Saved& saved) {
+        return DescribeLost(lost, manifest, saved);
+      });
+  if (!redone.ok()) TellFailure(link, redone.status());
+  return redone;
 }
 
 }  // namespace consort::host

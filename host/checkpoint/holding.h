@@ -13,6 +13,8 @@
 #ifndef CONSORT_HOST_CHECKPOINT_HOLDING_H_
 #define CONSORT_HOST_CHECKPOINT_HOLDING_H_
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,6 +37,28 @@ struct HeldSession {
 // Whatever fails, the session stays where it was and is told why.
 absl::StatusOr<HeldSession> HoldSession(MoveLink* link, const std::string& folder,
                                         CheckpointManifest about);
+
+struct SavedSession {
+  CheckpointManifest manifest;
+  Nanos took = 0;  // since its work had ended
+};
+// Writes a session that goes on where it is into `folder`, in the place of what was written of it
+// before. `about` as above. Whatever fails, the session goes on and is told why.
+absl::StatusOr<SavedSession> SaveSession(MoveLink* link, const std::string& folder,
+                                         CheckpointManifest about);
+
+// What is kept of a session whose worker has died.
+struct LostSession {
+  UniqueFd socket;
+  UniqueFd rings;
+  UniqueFd redo;                             // host/session/redo_log.h
+  std::map<uint64_t, UniqueFd> shared_host;  // by SharedHost::Share::number
+};
+// Gives a session that arrives what SaveSession has written of it, and its log, which it carries
+// out after that. The result and errors as RestoreSession, and kFailedPrecondition: the log does
+// not go on from there.
+absl::StatusOr<Bytes> RedoSession(MoveLink* link, const LostSession& lost,
+                                  const std::string& folder);
 
 // A session in a folder whose program has left its connection and has still to come.
 struct AwaitedSession {

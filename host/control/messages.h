@@ -17,6 +17,7 @@
 //                        Keep           with a descriptor that is to outlive the worker
 //                        LetGo          of one that was kept
 //                        WentOn         of a session of a worker that has died: it serves again
+//                        SaveWanted     a session's work since its checkpoint has taken long
 //                        PeerWanted     a session is to reach device memory of another one
 //                        PeerGone       it does not need to any more
 //                        MemoryWanted   a session opens memory that one of another device exported
@@ -103,8 +104,10 @@ enum class MessageKind : uint64_t {
   kMoveMemoryEnd = 43,
   kMovePrepared = 44,
   kMoveDirect = 45,
+  kMoveStays = 46,
   // From consortd to a session that goes on in another worker.
   kKeptEnd = 48,
+  kSaveWanted = 49,
   // Between two workers: host/session/peer_link.h.
   kPeerMemory = 64,
   kPeerMemoryGone = 65,
@@ -170,7 +173,9 @@ struct OpenSession {
   uint64_t window_base = 0;
   uint64_t window_bytes = 0;       // shared-host part included
   uint64_t shared_host_bytes = 0;  // at the window's end; 0: the transport cannot share memory
-  enum Origin : uint64_t { kNew, kMoves, kGoesOn };  // goes on: its worker has died
+  // Goes on: its worker has died and its memory is there; redone: that is gone, too, and it comes
+  // from its checkpoint.
+  enum Origin : uint64_t { kNew, kMoves, kGoesOn, kRedone };
   uint64_t origin = kNew;
   wire::ResumeToken resume_token;  // empty: it stays on its connection
   // Where its rings lie in the memory that its virtual machine shares with the host (GiveVmMemory);
@@ -213,6 +218,7 @@ enum class KeptRole : uint64_t {
   kImages,      // host/session/image_store.h
   kSharedHost,  // by SharedHost::Share::number
   kMemory,      // of the device, by address
+  kRedo,        // host/session/redo_log.h
 };
 
 struct Keep {
@@ -232,6 +238,11 @@ struct LetGo {
 struct KeptEnd {
   static constexpr MessageKind kKind = MessageKind::kKeptEnd;
   uint64_t reserved = 0;
+};
+
+struct SaveWanted {
+  static constexpr MessageKind kKind = MessageKind::kSaveWanted;
+  uint64_t session = 0;
 };
 
 struct WentOn {
@@ -302,6 +313,7 @@ struct MoveOut {
   static constexpr MessageKind kKind = MessageKind::kMoveOut;
   uint64_t session = 0;
   uint64_t leaves = 0;  // 1: its connection too, so that another host can go on with it
+  uint64_t stays = 0;   // 1: it is saved, and goes on where it is
 };
 
 // What a session that goes over was stopped for.
@@ -344,6 +356,7 @@ struct SessionEnded {
   uint64_t memory_byte_seconds = 0;  // device memory, times how long it was held
   uint32_t weight = 0;
   uint32_t stuck = 0;     // 1: until its worker ends the device may use what it had
+  uint64_t lost = 0;      // 1: its worker is of no use any more, and another one can go on with it
   char channel[32] = {};  // as the session's channel names itself
   char reason[128] = {};  // why it ended, for people
 };

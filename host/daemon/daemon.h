@@ -268,6 +268,7 @@ class Daemon final : private AdminActions {
   absl::Status CheckpointSession(const CheckpointRequest& request, const std::string& who) override;
   absl::Status RestoreSession(const RestoreRequest& request, const std::string& who) override;
   absl::Status MayBegin() const;
+  static CheckpointManifest AboutCheckpoint(const Session& session, const std::string& who);
   // Whether a session is held, or about to be, that was with this slot's worker.
   bool AnyHeldFor(const Slot& slot) const;
   void EraseHeld(uint64_t session);
@@ -298,15 +299,47 @@ class Daemon final : private AdminActions {
     Slot* slot = nullptr;
     Nanos died_at = 0;  // the worker that served it last
     uint32_t attempts = 0;
+    bool lost = false;  // with its device memory: it is computed again
   };
   // False: the packet is about something else.
   bool OnKeeperPacket(ControlPacket& packet);
   bool GoOnElsewhere(Slot* slot, const SessionEnded& ended);
+  // Likewise of a worker that lives and is of no use any more.
+  bool GoOnWithout(WorkerProcess* worker, const SessionEnded& ended);
   // To the slot's new worker.
   void PassOnKept(Slot* slot);
   absl::Status PassOn(uint64_t session, WorkerProcess* worker);
   void OnWentOn(uint64_t session);
   void EndRecovery(std::map<uint64_t, Recovery>::iterator recovery);
+
+  // --- Sessions that are saved by themselves. daemon_saves.cc
+  struct Saves {
+    UniqueFd lock;                            // of the folder with all of theirs
+    std::deque<uint64_t> wanted;              // sessions, in the order in which they asked
+    uint64_t session = 0;                     // that is being saved; 0: none
+    std::string writing;                      // its folder
+    Nanos next = 0;                           // not before
+    bool waits = false;                       // a timer is set for that
+    std::map<uint64_t, std::string> folders;  // by session
+    std::map<uint64_t, std::string> told;     // why they get none, likewise
+    uint64_t written = 0;
+    uint64_t failed = 0;
+    uint64_t used = 0;  // sessions that went on from one
+  };
+  absl::Status OpenSaves();
+  void OnSaveWanted(uint64_t session);
+  void TendSaves();
+  absl::Status BeginSave(uint64_t session);
+  void OnSaved(uint64_t session, const absl::StatusOr<SavedSession>& saved);
+  // The session is over: its folder goes.
+  void DropSave(uint64_t session);
+  // Whether a session whose worker has died can be computed again from its checkpoint.
+  absl::Status CheckComputesAgain(uint64_t session) const;
+  absl::Status PassOnLost(uint64_t session);
+  // Those that wait for a worker of this slot, which does not start, go on in another device's.
+  void LeaveSlot(Slot* slot);
+  // False: there is no other device for it.
+  bool LeaveDevice(uint64_t session);
 
   // --- Sessions that reach each other's memory. daemon_peers.cc
   struct PeerPair {
@@ -404,6 +437,7 @@ class Daemon final : private AdminActions {
   History history_;
   MoveBook moves_;
   std::vector<PeerPair> peers_;
+  Saves saves_;
   Keeper keeper_;
   std::map<uint64_t, Recovery> recoveries_;            // by session
   std::atomic<bool> cancel_tasks_{false};              // relaxed: the tasks look again and again

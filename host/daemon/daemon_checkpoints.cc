@@ -52,6 +52,25 @@ std::unique_ptr<MoveLink> Daemon::TaskLink(UniqueFd socket) {
       std::move(socket), [this] { return cancel_tasks_.load(std::memory_order_relaxed); });
 }
 
+CheckpointManifest Daemon::AboutCheckpoint(const Session& session, const std::string& who) {
+  CheckpointManifest about;
+  about.created_unix_seconds = static_cast<uint64_t>(time(nullptr));
+  about.who = who;
+  about.version = CONSORT_VERSION;
+  about.description = wire::kDescriptionHash;
+  about.state_version = kSessionStateVersion;
+  about.tenant = session.identity.tenant;
+  about.vm = session.identity.vm;
+  about.application = session.identity.application;
+  about.pid = session.identity.pid;
+  about.device = session.identity.device_index;
+  about.device_model = session.identity.device;
+  about.window_base = session.window.base;
+  about.window_bytes = session.window.bytes;
+  about.vgpu = session.vgpu;
+  return about;
+}
+
 absl::Status Daemon::CheckpointSession(const CheckpointRequest& request, const std::string& who) {
   const uint64_t id = request.session;
   const std::string& folder = request.folder;
@@ -68,22 +87,8 @@ absl::Status Daemon::CheckpointSession(const CheckpointRequest& request, const s
   held.worker = nullptr;
   held.told = {};
   held.leaves = request.leaves;
-  CheckpointManifest about;
-  about.created_unix_seconds = static_cast<uint64_t>(time(nullptr));
-  about.who = who;
-  about.version = CONSORT_VERSION;
-  about.description = wire::kDescriptionHash;
-  about.state_version = kSessionStateVersion;
-  about.tenant = session->identity.tenant;
-  about.vm = session->identity.vm;
-  about.application = session->identity.application;
-  about.pid = session->identity.pid;
-  about.device = session->identity.device_index;
-  about.device_model = session->identity.device;
-  about.window_base = session->window.base;
-  about.window_bytes = session->window.bytes;
+  CheckpointManifest about = AboutCheckpoint(*session, who);
   if (request.leaves) about.resume_token = session->open.resume_token;
-  about.vgpu = session->vgpu;
   MoveRecord record;
   record.session = id;
   record.becomes = held.open.session;

@@ -25,11 +25,14 @@ bool Daemon::OnKeeperPacket(ControlPacket& packet) {
   Keep keep;
   LetGo let_go;
   WentOn went_on;
+  SaveWanted wanted;
   if (packet.As(&keep)) {
     // One of a session that has ended meanwhile would stay for ever.
     if (sessions_.contains(keep.session)) keeper_.Hold(keep, std::move(packet.descriptor()));
   } else if (packet.As(&let_go)) {
     keeper_.Drop(let_go);
+  } else if (packet.As(&wanted)) {
+    OnSaveWanted(wanted.session);
   } else if (packet.As(&went_on)) {
     OnWentOn(went_on.session);
   } else {
@@ -51,7 +54,12 @@ bool Daemon::GoOnElsewhere(Slot* slot, const SessionEnded& ended) {
     recovery = before->second;
     EndRecovery(before);
   }
+  recovery.lost = false;
   absl::Status goes_on = keeper_.CheckGoesOn(id);
+  if (!goes_on.ok() && options_.save_after_seconds != 0) {
+    goes_on = CheckComputesAgain(id);
+    recovery.lost = goes_on.ok();
+  }
   if (!it->second.owns_window) goes_on = absl::FailedPreconditionError("it was being restored");
   if (goes_on.ok() && ++recovery.attempts > kGoOnAttempts) {
     goes_on = absl::FailedPreconditionError("workers died each time that it was to go on");
@@ -65,10 +73,16 @@ bool Daemon::GoOnElsewhere(Slot* slot, const SessionEnded& ended) {
   session.stage = Session::Stage::kArriving;
   session.worker = nullptr;
   session.open.session = next_session_++;
-  session.open.origin = OpenSession::kGoesOn;
+  session.open.origin = recovery.lost ? OpenSession::kRedone : OpenSession::kGoesOn;
   session.told = {};
   const uint64_t becomes = session.open.session;
   keeper_.Rename(id, becomes);
+  if (auto node = saves_.folders.extract(id); !node.empty()) {
+    node.key() = becomes;
+    saves_.folders.insert(std::move(node));
+  }
+  // Of memory that is not there any more, and a record that says nothing.
+  if (recovery.lost) keeper_.DropMemory(becomes);
   EndSession(ended);
   CHECK(devices_[session.identity.device_index]->windows.TakeAt(session.window));
   ++slot->recovering;
@@ -77,6 +91,7 @@ bool Daemon::GoOnElsewhere(Slot* slot, const SessionEnded& ended) {
   loop_->After(kWorkerStartTimeout, [this, becomes] {
     const auto waits = sessions_.find(becomes);
     if (waits == sessions_.end() || waits->second.worker != nullptr) return;
+    if (LeaveDevice(becomes)) return;
     SessionEnded late;
     late.session = becomes;
     SetText(late.reason, "no worker started");
@@ -86,10 +101,21 @@ bool Daemon::GoOnElsewhere(Slot* slot, const SessionEnded& ended) {
   return true;
 }
 
+bool Daemon::GoOnWithout(WorkerProcess* worker, const SessionEnded& ended) {
+  Slot* const slot = workers_.at(worker).slot;
+  if (!sessions_.contains(ended.session) || !GoOnElsewhere(slot, ended)) return false;
+  if (slot->worker != nullptr) PassOnKept(slot);
+  return true;
+}
+
 void Daemon::PassOnKept(Slot* slot) {
+  if (slot->worker->state != WorkerProcess::State::kReady) return;
   std::vector<uint64_t> waiting;
   for (const auto& [id, recovery] : recoveries_) {
-    if (recovery.slot == slot && sessions_.at(id).worker == nullptr) waiting.push_back(id);
+    if (recovery.slot != slot || sessions_.at(id).worker != nullptr) continue;
+    // Its folder may be about to become another checkpoint.
+    if (recovery.lost && saves_.folders.at(id) == saves_.writing) continue;
+    waiting.push_back(id);
   }
   for (const uint64_t id : waiting) {
     const absl::Status passed = PassOn(id, slot->worker);
@@ -106,8 +132,9 @@ absl::Status Daemon::PassOn(uint64_t id, WorkerProcess* worker) {
   Session& session = sessions_.at(id);
   session.open.weight = session.weight;
   session.open.rates = settings_.Find(session.identity.tenant).rates;
-  RETURN_IF_ERROR(worker->control().Send(session.open, link.first.get()));
   session.worker = worker;
+  if (recoveries_.at(id).lost) return PassOnLost(id);
+  RETURN_IF_ERROR(worker->control().Send(session.open, link.first.get()));
   return keeper_.PassOn(id, std::move(link.second));
 }
 
@@ -121,9 +148,11 @@ void Daemon::OnWentOn(uint64_t id) {
   session.started = MonotonicNow();
   usage_.Begin(
       id, {session.identity.tenant, session.identity.application, session.identity.device_index});
+  if (recovery->second.lost) ++saves_.used;
   LOG(INFO) << absl::StrFormat(
-      "session %u (%s) goes on in worker %d, %.0f ms after the death of its worker", id,
+      "session %u (%s) goes on in worker %d%s, %.0f ms after the death of its worker", id,
       session.identity.application, session.worker->pid(),
+      recovery->second.lost ? " from its checkpoint" : "",
       static_cast<double>(MonotonicNow() - recovery->second.died_at) / 1e6);
   EndRecovery(recovery);
 }

@@ -44,6 +44,9 @@ absl::StatusOr<Daemon::Session*> Daemon::FindToMove(uint64_t id) {
     return absl::InvalidArgumentError(absl::StrCat("there is no session ", id));
   }
   if (moves_.Find(id) != nullptr) return absl::InvalidArgumentError("it is being moved already");
+  if (saves_.session == id) {
+    return absl::UnavailableError("a checkpoint of it is being written; try again");
+  }
   if (pool_ != nullptr) {
     return absl::FailedPreconditionError("this host is in a pool, which places applications");
   }
@@ -238,6 +241,7 @@ void Daemon::ContinueDrain(uint32_t index) {
   Device* device = devices_[index].get();
   while (!device->to_leave.empty() && !moves_.AnyFrom(index)) {
     const uint64_t id = device->to_leave.front();
+    if (saves_.session == id) return;  // until OnSaved
     device->to_leave.pop_front();
     const auto it = sessions_.find(id);
     if (it == sessions_.end() || it->second.stage != Session::Stage::kOpen) continue;

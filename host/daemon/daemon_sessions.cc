@@ -283,6 +283,7 @@ void Daemon::EndSession(SessionEnded ended) {
     Account(identity, AccountSince(ended, session.told));
   }
   keeper_.End(ended.session);
+  DropSave(ended.session);
   EndPeers([&](const PeerPair& pair) { return pair.session == ended.session; });
   if (session.owns_window) devices_[identity.device_index]->windows.Return(session.window);
   if (pool_ != nullptr) {

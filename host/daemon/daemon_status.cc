@@ -78,6 +78,7 @@ DaemonStatus Daemon::Status() const {
   status.usage = usage_.totals();
   status.refused = refused_;
   status.errors = errors_;
+  status.saves = {{"written", saves_.written}, {"failed", saves_.failed}, {"used", saves_.used}};
   status.unsupported_calls = unsupported_calls_;
   return status;
 }

@@ -53,7 +53,7 @@ absl::Status Daemon::MayUpgrade() const {
   if (keeper_.descriptors() != 0 || !recoveries_.empty()) {
     return absl::FailedPreconditionError(
         "consortd's present process holds what lets applications outlive their workers "
-        "(--keep-memory); try again when none runs");
+        "(--keep-memory, --checkpoint-after); try again when none runs");
   }
   if (!peers_.empty()) {
     return absl::FailedPreconditionError(
@@ -270,6 +270,9 @@ absl::Status Daemon::Resume(const DaemonState& state, std::function<void()> on_r
   }
   SampleHistory();
   // What else the flags and files name; that something of it fails is no reason to end programs.
+  if (const absl::Status saves = OpenSaves(); !saves.ok()) {
+    LOG(ERROR) << "after the upgrade: " << saves.message();
+  }
   const absl::Status opened = OpenDoors();
   if (!opened.ok()) {
     LOG(ERROR) << "after the upgrade: " << opened.message();

@@ -41,6 +41,7 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   options.memory = options_.memory;
   // Of the pool's sessions others have a part.
   options.keep_memory = options_.pool.has_value() ? "off" : options_.keep_memory;
+  options.save_after_seconds = options_.save_after_seconds;
   options.launch_chains = options_.launch_chains;
   options.peer_access = options_.peer_access;
   options.shared_code = options_.shared_code;
@@ -122,7 +123,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
   if (packet.As(&ready)) {
     OnReadyMessage(worker, ready);
   } else if (packet.As(&ended)) {
-    EndSession(ended);
+    if (ended.lost == 0 || !GoOnWithout(worker, ended)) EndSession(ended);
   } else if (packet.As(&moved)) {
     OnMoveEnded(moved);
   } else if (packet.As(&retired)) {
@@ -167,6 +168,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
     events_.Add(EventLevel::kError,
                 absl::StrCat("device ", worker->device_index(),
                              " does not start: ", PrintableName(GetText(failed.text))));
+    LeaveSlot(workers_.at(worker).slot);
     // Before anything worked this is a matter of configuration, for a person; later it is a fault
     // that a restart may mend.
     if (!ready_) {

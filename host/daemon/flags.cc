@@ -308,6 +308,14 @@ void AddMemory(CLI::App* app, Said* said) {
                 "dies (default off): not with swapping; auto is on for\n"
                 "the CPU device",
                 OnOffAuto(&options->keep_memory));
+  group.Number("--checkpoint-after", "SECONDS",
+               "of work on its device, since the last time: a checkpoint of\n"
+               "each program is written, from which it goes on when device\n"
+               "memory is lost (default never; docs/howto/checkpoint.md)",
+               kSaveAfterSecondsMax,
+               [=](uint32_t seconds) { options->save_after_seconds = seconds; });
+  group.Text("--checkpoint-folder", "FOLDER", "where those are, for this consortd alone",
+             &options->save_folder);
   group.Checked("--launch-chains", "on|off|auto",
                 "whether many launches that wait go to the driver as one\n"
                 "(default auto: on for NVIDIA's devices)",
@@ -464,6 +472,14 @@ std::string Complete(Said* said) {
     if (options->balance) return "--balance is not for a host of a pool, which places applications";
   } else if (options->device == "none") {
     return "--device none is for a host of a pool: --pool is missing";
+  }
+  if (options->save_after_seconds != 0) {
+    if (options->save_folder.empty() || options->save_folder[0] != '/')
+      return "--checkpoint-after wants --checkpoint-folder, a path from the root";
+    if (options->memory.swap_pinned + options->memory.swap_pageable + options->memory.swap_file !=
+        0)
+      return "--checkpoint-after is not for devices with swapping";
+    if (options->pool.has_value()) return "--checkpoint-after is not for a host of a pool";
   }
   if (!said->flags.tenants.admission.empty())
     options->memory.admission = said->flags.tenants.admission;

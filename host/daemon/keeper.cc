@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/daemon/keeper.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -8,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "host/limits.h"
+#include "host/session/redo_log.h"
 #include "host/session/session_record.h"
 
 namespace consort::host {
@@ -48,6 +50,44 @@ absl::Status Keeper::CheckGoesOn(uint64_t session) const {
     return absl::FailedPreconditionError("it had work in flight");
   }
   return CheckAtRest(record->second.get());
+}
+
+absl::Status Keeper::CheckRedo(uint64_t session) const {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return absl::FailedPreconditionError("nothing of it is kept");
+  const auto log = it->second.descriptors.find({KeptRole::kRedo, 0});
+  if (log == it->second.descriptors.end()) {
+    return absl::FailedPreconditionError("its channel has no shared memory");
+  }
+  return host::CheckRedo(log->second.get());
+}
+
+absl::StatusOr<LostSession> Keeper::Lend(uint64_t session) const {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return absl::FailedPreconditionError("nothing of it is kept");
+  LostSession lost;
+  for (const auto& [key, descriptor] : it->second.descriptors) {
+    UniqueFd* place = nullptr;
+    if (key.first == KeptRole::kSocket) place = &lost.socket;
+    if (key.first == KeptRole::kRings) place = &lost.rings;
+    if (key.first == KeptRole::kRedo) place = &lost.redo;
+    if (key.first == KeptRole::kSharedHost) place = &lost.shared_host[key.second];
+    if (place == nullptr) continue;
+    place->Reset(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+    if (!place->valid()) return absl::ResourceExhaustedError("consortd has no descriptors left");
+  }
+  if (!lost.socket.valid() || !lost.rings.valid() || !lost.redo.valid()) {
+    return absl::FailedPreconditionError("its channel is not kept");
+  }
+  return lost;
+}
+
+void Keeper::DropMemory(uint64_t session) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;
+  descriptors_ -= std::erase_if(it->second.descriptors, [](const auto& kept) {
+    return kept.first.first == KeptRole::kMemory || kept.first.first == KeptRole::kRecord;
+  });
 }
 
 void Keeper::Rename(uint64_t session, uint64_t becomes) {

@@ -17,7 +17,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "host/checkpoint/holding.h"
 #include "host/control/control_socket.h"
 #include "host/daemon/event_loop.h"
 
@@ -34,6 +36,12 @@ class Keeper {
   // Whether the session can go on in another worker. kFailedPrecondition: it cannot, and why, for
   // people.
   absl::Status CheckGoesOn(uint64_t session) const;
+  // Whether it can be computed again, likewise.
+  absl::Status CheckRedo(uint64_t session) const;
+  // Copies of all that this needs. kResourceExhausted, kFailedPrecondition: it is not there.
+  absl::StatusOr<LostSession> Lend(uint64_t session) const;
+  // Its device memory is gone, and with it the record.
+  void DropMemory(uint64_t session);
   // The session has another number from now on.
   void Rename(uint64_t session, uint64_t becomes);
   // Sends all that is kept, as `link` takes it.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "host/limits.h"
+#include "host/session/redo_log.h"
 #include "host/session/session_record.h"
 
 namespace consort::host {
@@ -159,6 +160,29 @@ TEST_F(KeeperTest, ALinkThatEndsIsForgotten) {
   loop_->After(kMillisecond, [this] { loop_->Stop(); });
   loop_->Run();
   EXPECT_EQ(keeper_.descriptors(), 1u);
+}
+
+TEST_F(KeeperTest, LendsWhatASessionIsComputedAgainFrom) {
+  Hold(7, KeptRole::kSocket, 0, File());
+  Hold(7, KeptRole::kRings, 0, File());
+  Hold(7, KeptRole::kRecord, 0, File());
+  Hold(7, KeptRole::kMemory, 4096, File());
+  Hold(7, KeptRole::kSharedHost, 3, File());
+  EXPECT_EQ(keeper_.CheckRedo(7).message(), "its channel has no shared memory");
+  EXPECT_TRUE(absl::IsFailedPrecondition(keeper_.Lend(7).status()));
+  const auto log = *RedoLog::Create();
+  Hold(7, KeptRole::kRedo, 0, CopyOf(log->fd()));
+  EXPECT_EQ(keeper_.CheckRedo(7).message(), "there is no checkpoint of it yet");
+  log->Announce({1});
+  log->Begin({1}, 0);
+  EXPECT_TRUE(keeper_.CheckRedo(7).ok());
+  const auto lost = keeper_.Lend(7);
+  ASSERT_TRUE(lost.ok()) << lost.status();
+  EXPECT_EQ(Inode(lost->redo.get()), Inode(log->fd()));
+  EXPECT_TRUE(lost->shared_host.at(3).valid());
+  keeper_.DropMemory(7);
+  EXPECT_EQ(keeper_.descriptors(), 4u);
+  EXPECT_TRUE(keeper_.Lend(7).ok());
 }
 
 }  // namespace

@@ -147,6 +147,11 @@ void AddVms(const DaemonStatus& status, Families* families) {
 }
 
 void AddErrors(const DaemonStatus& status, Families* families) {
+  families->Counter("consort_automatic_checkpoints_total",
+                    "Checkpoints that applications got by themselves, by what became of them.");
+  for (const auto& [what, count] : status.saves) {
+    families->Sample({{"result", what}}, static_cast<double>(count));
+  }
   families->Counter("consort_errors_total", "What went wrong on this host, by kind.");
   for (const char* kind : {kErrorAccount, kErrorWorkerDied, kErrorWorkerStart}) {
     const auto it = status.errors.find(kind);

@@ -81,6 +81,10 @@ struct DaemonOptions {
   MemoryOptions memory;
   // Whether sessions outlive their worker: on, off, or auto, which is on for the CPU driver.
   std::string keep_memory = "off";
+  // After how much work of a session on its device a checkpoint of it is written; 0: none is. And
+  // where.
+  uint32_t save_after_seconds = 0;
+  std::string save_folder;
   // Whether many launches that wait go to the driver as one: on, off, or auto, which is on for
   // NVIDIA's driver.
   std::string launch_chains = "auto";

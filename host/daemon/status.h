@@ -137,6 +137,7 @@ struct DaemonStatus {
   std::map<std::string, uint64_t> unsupported_calls;  // by the function's name
   std::map<std::string, uint64_t> refused;            // connections, by reason: see RefusalReason
   std::map<std::string, uint64_t> errors;             // by kind
+  std::map<std::string, uint64_t> saves;  // checkpoints by themselves, by what became of them
 };
 
 // The reason of a wire::kWelcome... status, as metrics name it.

@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
       absl::StrCat("--swap-folder=", options.memory.swap_folder),
       absl::StrCat("--admission=", options.memory.admission),
       absl::StrCat("--keep-memory=", options.keep_memory),
+      absl::StrCat("--checkpoint-after=", options.save_after_seconds),
       absl::StrCat("--launch-chains=", options.launch_chains),
       absl::StrCat("--peer-access=", options.peer_access),
       absl::StrCat("--shared-code=", options.shared_code),

@@ -32,6 +32,7 @@ struct WorkerOptions {
   std::string cpu_devices;  // number or file; empty: the CPU driver's own default
   MemoryOptions memory;
   std::string keep_memory = "off";    // on, off or auto
+  uint32_t save_after_seconds = 0;    // 0: never
   std::string launch_chains = "off";  // likewise
   std::string peer_access = "off";    // likewise
   std::string shared_code = "off";    // likewise

@@ -112,7 +112,9 @@ bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, u
       !chains_->Prepare(stream->priority, std::span(items_).first(length))) {
     return false;
   }
-  if (record_ != nullptr) BeginKeptWork(static_cast<uint16_t>(wire::Opcode::kLaunch));
+  if (line_ != nullptr) {
+    for (uint32_t i = 0; i < length; ++i) BeginKeptWork(backlog_[i]);
+  }
   gate_.BeginRequest(RequestCost::kKernel);
   bool launched = true;
   for (uint32_t i = 0; i < length && launched; ++i) {
@@ -120,7 +122,11 @@ bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, u
   }
   launched = launched && chains_->Launch(stream->driver) == CUDA_SUCCESS;
   gate_.EndRequest(RequestCost::kKernel, {});
-  if (!launched) return false;
+  if (!launched) {
+    // They come once more, one by one.
+    if (redo_ != nullptr) redo_->Spoil("a chain of launches was refused");
+    return false;
+  }
   account_.calls += length;
   chained_ += length;
   for (uint32_t i = 0; i < length; ++i) {

@@ -131,10 +131,20 @@ std::byte* Session::BeginReply(const wire::FrameHeader& request, CUresult result
   header.flags = wire::kFrameReply;
   header.call = request.call;
   header.value = static_cast<uint32_t>(result);
-  return outbox_->Begin(header, body_bytes);
+  if (redo_ == nullptr) return outbox_->Begin(header, body_bytes);
+  answer_.opcode = header.opcode;
+  answer_.call = header.call;
+  answer_.result = header.value;
+  answer_.next = outbox_->empty();
+  std::byte* const body = outbox_->Begin(header, body_bytes);
+  answer_.body = {body, body_bytes};
+  return body;
 }
 
-void Session::EndReply() { outbox_->End(); }
+void Session::EndReply() {
+  if (redo_ != nullptr) return EndAnswer();
+  outbox_->End();
+}
 
 void Session::SendOutput() {
   print_turn_.Collect();
@@ -163,6 +173,7 @@ void Session::Failed(const wire::FrameHeader& request, CUresult result) {
   VLOG(1) << "session " << open_.session << ": " << wire::OpcodeName(request.opcode) << ": "
           << device::ResultName(driver_, result);
   if (deferred_error_ == CUDA_SUCCESS) deferred_error_ = result;
+  if (redo_ != nullptr && redo_channel_ == nullptr) redo_->Spoil("a request of it has failed");
 }
 
 void Session::ReplyNow(const wire::FrameHeader& request, CUresult result) {
@@ -211,6 +222,7 @@ void Session::OnReached(PendingItem& item, CUresult result) {
     case PendingItem::Kind::kCopyOut:
       if (result == CUDA_SUCCESS) {
         account_.bytes_to_host += item.bytes;
+        if (redo_ != nullptr) NoteData(item);
         outbox_->SendTransferData(item.value, item.offset, item.bytes, item.piece);
       } else {
         staging_.Return(item.piece);
@@ -380,6 +392,8 @@ bool Session::MaySignal(uint64_t address, uint64_t number) const {
 
 CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
   signalled_ = true;
+  // What the program has seen must not go back.
+  if (redo_channel_ != nullptr && HasSignalled(address, number)) return CUDA_SUCCESS;
   const uint64_t error = deferred_error_ != CUDA_SUCCESS ? wire::kSignalError : 0;
   const CUresult result =
       driver_.cuStreamWriteValue64_v2(stream->driver, address, number | error, 0);
@@ -471,6 +485,7 @@ void Session::DestroyContext(uint32_t context) {
   for (auto it = host_allocations_.begin(); it != host_allocations_.end();) {
     if (it->second == context) {
       NoteResult(shared_host_->Free(it->first), "ContextDestroy");
+      own_host_.erase(it->first);
       host_allocations_.erase(it++);
     } else {
       ++it;
@@ -698,6 +713,7 @@ CUresult Session::HostAlloc(const wire::FrameHeader& header, const wire::HostAll
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   host_allocations_.emplace(reply->address, header.value);
+  if (request.own != 0) own_host_.insert(reply->address);
   return CUDA_SUCCESS;
 }
 
@@ -724,6 +740,7 @@ CUresult Session::HostAdopt(const wire::FrameHeader& header, const wire::HostAdo
 
 CUresult Session::HostFree(const wire::FrameHeader&, const wire::HostFreeRequest& request) {
   if (host_allocations_.erase(request.address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  own_host_.erase(request.address);
   return AfterAllWork(PendingItem::Kind::kHostFree, request.address);
 }
 
@@ -741,13 +758,14 @@ CUresult Session::LibraryLoad(const wire::FrameHeader& header,
                               const wire::LibraryLoadRequest& request,
                               wire::LibraryLoadReply* reply) {
   ManagedVariables managed(device_.set_managed_memory(), shared_host_.get(), request.managed);
-  const CUresult result =
-      modules_.Load(header.value, residency_->swaps(), request, &managed, reply);
+  const CUresult result = modules_.Load(header.value, residency_->swaps() || redo_ != nullptr,
+                                        request, &managed, reply);
   if (result != CUDA_SUCCESS) return result;
   wire::LibraryLoadRequest loaded = request;
   loaded.managed = managed.Keep();
   if (loaded.managed != 0) {
     modules_.SetManaged(request.library, loaded.managed, managed.bytes());
+    if (redo_ != nullptr) redo_->Spoil("it has loaded managed variables");
     host_allocations_.emplace(loaded.managed, header.value);
   }
   journal_.Make({ObjectKind::kLibrary, request.library}, header.value, loaded);

@@ -65,9 +65,12 @@ bool ChangesVariables(uint16_t opcode) {
 
 }  // namespace
 
-void Session::BeginKeptWork(uint16_t opcode) {
-  record_->BeginWork();
+void Session::BeginKeptWork(const Frame& frame) {
+  const uint16_t opcode = frame.header.opcode;
   rest_hopeless_ = false;
+  if (redo_ != nullptr) NoteRequest(frame);
+  if (record_ == nullptr) return;
+  record_->BeginWork();
   objects_changed_ |= ChangesObjects(opcode);
   variables_known_ &= !ChangesVariables(opcode);
   device_used_ |= CostOf(opcode) != RequestCost::kNone;
@@ -76,12 +79,22 @@ void Session::BeginKeptWork(uint16_t opcode) {
 void Session::TendRecord() {
   if (!AwaitsRest()) return;
   absl::Status rests = CheckQuiet();
-  if (rests.ok() && !line_->why_not().empty()) {
-    rests = absl::FailedPreconditionError(line_->why_not());
-  }
   ChannelHandover channel;
   if (rests.ok() && !channel_->Describe(&channel)) {
     rests = absl::UnavailableError("its channel is not at rest");
+  }
+  if (absl::IsUnavailable(rests)) return;
+  if (at_work_) {
+    if (rests.ok()) {
+      RestRedo(channel);
+    } else {
+      redo_->Spoil(std::string(rests.message()));
+      at_work_ = false;
+    }
+  }
+  if (record_ == nullptr || record_->at_rest()) return;
+  if (rests.ok() && !line_->why_not().empty()) {
+    rests = absl::FailedPreconditionError(line_->why_not());
   }
   if (rests.ok()) rests = WriteRecord(channel);
   if (absl::IsUnavailable(rests)) return;
@@ -115,17 +128,20 @@ absl::Status Session::WriteRecord(const ChannelHandover& channel) {
     objects_changed_ = false;
   }
   device_used_ = false;
-  if (!announced_) {
-    announced_ = true;
-    line_->Keep(KeptRole::kSocket, 0, channel.socket);
-    line_->Keep(KeptRole::kRings, 0, channel.memory);
-    // Who has it may go on with the session: it comes last.
-    line_->Keep(KeptRole::kRecord, 0, record_->fd());
-  }
+  AnnounceChannel(channel);
   if (images_.fd() >= 0 && !std::exchange(images_told_, true)) {
     line_->Keep(KeptRole::kImages, 0, images_.fd());
   }
   return line_->Flush() ? absl::OkStatus() : absl::UnavailableError("consortd is busy");
+}
+
+void Session::AnnounceChannel(const ChannelHandover& channel) {
+  if (std::exchange(announced_, true)) return;
+  line_->Keep(KeptRole::kSocket, 0, channel.socket);
+  line_->Keep(KeptRole::kRings, 0, channel.memory);
+  // Who has these may go on with the session: they come last.
+  if (record_ != nullptr) line_->Keep(KeptRole::kRecord, 0, record_->fd());
+  if (redo_ != nullptr) line_->Keep(KeptRole::kRedo, 0, redo_->fd());
 }
 
 absl::Status Session::ReadVariables(SessionState* state) {
@@ -181,17 +197,26 @@ void Session::KeepSharedHost(const SessionState& state) {
 
 // Another worker gets the session: nobody else may go on with it.
 absl::Status Session::EndKeeping() {
-  if (record_ == nullptr) return absl::OkStatus();
-  record_->BeginWork();
+  if (line_ == nullptr) return absl::OkStatus();
+  if (record_ != nullptr) record_->BeginWork();
+  if (redo_ != nullptr) redo_->Spoil("it went to another worker");
   if (std::exchange(announced_, false)) {
     line_->LetGo(KeptRole::kRecord, 0);
+    line_->LetGo(KeptRole::kRedo, 0);
     line_->LetGo(KeptRole::kSocket, 0);
   }
   return line_->Flush() ? absl::OkStatus() : absl::UnavailableError("consortd does not answer");
 }
 
 absl::Status Session::BeginKeeping() {
-  if (line_ == nullptr || record_ != nullptr) return absl::OkStatus();
+  if (line_ == nullptr) return absl::OkStatus();
+  if (save_after_ != 0 && rings_ && redo_ == nullptr) {
+    ASSIGN_OR_RETURN(redo_, RedoLog::Create());
+    // As below.
+    line_->Keep(KeptRole::kRedo, 0, redo_->fd());
+    line_->Flush();
+  }
+  if (!keeps_memory_ || record_ != nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(record_, SessionRecord::Create());
   objects_changed_ = true;
   // What was read of a stream would be gone with the worker.
@@ -228,6 +253,9 @@ absl::Status Session::ReceiveKept(MoveLink* link, UniqueFd* record, SessionDescr
         break;
       case KeptRole::kSharedHost:
         (*shared_host)[kept.key] = std::move(descriptor);
+        break;
+      case KeptRole::kRedo:
+        descriptors->redo = std::move(descriptor);
         break;
       case KeptRole::kMemory:
         line_->Bring(kept.key, std::move(descriptor));
@@ -271,6 +299,11 @@ absl::Status Session::GoOn(MoveLink* link) {
   ASSIGN_OR_RETURN(HostChannel opened, ResumeHostChannel(std::move(descriptors.socket),
                                                          std::move(descriptors.rings), handover));
   announced_ = true;
+  if (auto log = RedoLog::TakeUp(std::move(descriptors.redo)); save_after_ != 0 && log.ok()) {
+    redo_ = *std::move(log);
+    redo_position_ = resting.position.received;
+    redo_ring_bytes_ = handover.request_ring_bytes;
+  }
   deferred_error_ = static_cast<CUresult>(resting.position.deferred_error);
   UseChannel(std::move(opened));
   line_->Restored();

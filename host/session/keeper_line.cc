@@ -100,6 +100,12 @@ bool KeeperLine::Flush() {
   return true;
 }
 
+bool KeeperLine::TellWantsSave() {
+  SaveWanted told;
+  told.session = session_;
+  return consortd_->Send(told).ok();
+}
+
 void KeeperLine::TellGoesOn() {
   WentOn told;
   told.session = session_;

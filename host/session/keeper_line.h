@@ -48,6 +48,8 @@ class KeeperLine final : public memmgr::ChunkMaker {
   bool Flush();
   // That the session serves again.
   void TellGoesOn();
+  // That the session is to be saved. False: not now.
+  bool TellWantsSave();
   // Why the session cannot be kept; empty: it can.
   const std::string& why_not() const { return why_not_; }
 

@@ -229,7 +229,11 @@ CUresult Session::TryAllocate(const WaitingAllocation& wanted, uint64_t* address
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (wanted.memory != 0) return virtual_memory_->Create(wanted.memory, wanted.bytes);
-  const CUresult result = window_->Allocate(wanted.bytes, address);
+  std::optional<uint64_t> before;
+  if (redo_channel_ != nullptr) before = redo_channel_->GivenTo(wanted.header.call);
+  if (before.has_value()) *address = *before;
+  const CUresult result = before.has_value() ? window_->AllocateAt({*address, wanted.bytes})
+                                             : window_->Allocate(wanted.bytes, address);
   if (result == CUDA_SUCCESS) allocations_.emplace(*address, wanted.header.value);
   return result;
 }
@@ -301,6 +305,9 @@ void Session::RetryAllocations(Nanos now) {
 }
 
 void Session::EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address) {
+  if (result != CUDA_SUCCESS && redo_ != nullptr && redo_channel_ == nullptr) {
+    redo_->Spoil("there was no memory for it");
+  }
   if (wanted.memory != 0 || wanted.reserve || result != CUDA_SUCCESS)
     return ReplyNow(wanted.header, result);
   wire::MemAllocReply reply;

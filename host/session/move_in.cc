@@ -15,6 +15,7 @@
 #include "gen/wire/opcodes.h"
 #include "host/limits.h"
 #include "host/session/session.h"
+#include "vmsock/ring_channel.h"
 
 namespace consort::host {
 namespace {
@@ -71,6 +72,13 @@ absl::Status Session::Arrive(MoveLink* link) {
   handover.received = state.received;
   handover.sent = state.sent;
   handover.unread = state.unread;
+  if (open_.origin == OpenSession::kRedone) {
+    ASSIGN_OR_RETURN(redo_, RedoLog::TakeUp(std::move(descriptors.redo)));
+    handover.received = redo_->received();
+    if (!ReadRepliesUntil(descriptors.rings.get(), handover.memory_offset, &handover.sent)) {
+      return absl::InternalError("its rings cannot be read");
+    }
+  }
   // A conduit changes the stream, which is this worker's from MoveCommit on.
   const bool conduit = ComesThroughConduit() && !descriptors.rings.valid();
   HostChannel opened;
@@ -88,7 +96,11 @@ absl::Status Session::Arrive(MoveLink* link) {
                      OpenConduit(std::move(descriptors.socket), state.unread, kHandshakeTimeout));
   }
   deferred_error_ = static_cast<CUresult>(state.deferred_error);
-  UseChannel(std::move(opened));
+  if (open_.origin == OpenSession::kRedone) {
+    PrepareRedo(std::move(opened), handover);
+  } else {
+    UseChannel(std::move(opened));
+  }
   return absl::OkStatus();
 }
 
@@ -141,6 +153,7 @@ absl::Status Session::RestoreMemory(const SessionState& state, SessionDescriptor
         std::move(descriptors->shared_host[i]));
     if (result != CUDA_SUCCESS) return fails("its pinned memory", result);
     host_allocations_.emplace(memory.address, memory.context);
+    if (memory.own) own_host_.insert(memory.address);
   }
   if (state.reserved_bytes != 0 &&
       memory_client_->Reserve(state.reserved_bytes) != MemoryClient::Answer::kYes) {

@@ -13,6 +13,7 @@
 //   MoveContentsEnd ───────────────────────────────►
 //                     ◄──────── MoveRestored ───────  the session is whole here
 //   MoveCommit ────────────────────────────────────►  takes up the channel
+//   or MoveStays ──────────────────────────────────►  is a checkpoint, and the session goes on here
 //   either ─── MoveFailed, or the link ends: the session stays where it was
 //
 // consortd makes the link and gives each worker an end. Contents lie in slots (slot_memory.h) that
@@ -38,6 +39,7 @@ namespace consort::host {
 struct MoveReady {
   static constexpr MessageKind kKind = MessageKind::kMoveReady;
   uint8_t uuid[16] = {};  // of the device; 0: a checkpoint
+  uint8_t id[16] = {};    // of the checkpoint that is written
 };
 // With a file: a SessionState with the window of this moment, which may change until the session
 // stops.
@@ -66,7 +68,7 @@ struct MoveState {
 };
 struct MoveDescriptor {
   static constexpr MessageKind kKind = MessageKind::kMoveDescriptor;
-  enum Role : uint64_t { kSocket, kRings, kImages, kSharedHost };
+  enum Role : uint64_t { kSocket, kRings, kImages, kSharedHost, kRedo };
   uint64_t role = kSocket;
 };
 struct MoveDirect {
@@ -95,6 +97,11 @@ struct MoveRestored {
 };
 struct MoveCommit {
   static constexpr MessageKind kKind = MessageKind::kMoveCommit;
+  uint64_t reserved = 0;
+};
+// In place of MoveCommit: the session goes on where it is, and its log begins with the checkpoint.
+struct MoveStays {
+  static constexpr MessageKind kKind = MessageKind::kMoveStays;
   uint64_t reserved = 0;
 };
 struct MoveFailed {

@@ -28,9 +28,11 @@ absl::Status Stays(const char* why) { return absl::FailedPreconditionError(why);
 
 }  // namespace
 
-void Session::MoveOut(UniqueFd link, bool leaves, std::function<void(const MoveEnded&)> on_end) {
+void Session::MoveOut(UniqueFd link, const host::MoveOut& how,
+                      std::function<void(const MoveEnded&)> on_end) {
   Departure departure;
-  departure.leaves = leaves;
+  departure.leaves = how.leaves != 0;
+  departure.stays = how.stays != 0;
   departure.link = std::make_unique<MoveLink>(std::move(link), [this] {
     absl::MutexLock lock(&channel_mutex_);
     return stop_;
@@ -77,14 +79,16 @@ bool Session::TurnDeparture() {
   if (!stopped_to_move()) {
     // Most programs wait for the device now and then.
     const Nanos now = MonotonicNow();
-    if (absl::IsUnavailable(quiet) && now - departure_->heard_at < kMovePatience) return false;
+    // One that is saved by itself is at work again: what it has submitted ends, and no more.
+    const Nanos patience = departure_->stays ? 0 : kMovePatience;
+    if (absl::IsUnavailable(quiet) && now - departure_->heard_at < patience) return false;
     departure_->stopped_at = now;
   }
   if (absl::IsUnavailable(quiet) && MonotonicNow() - departure_->stopped_at < kMoveStopMax) {
     return false;
   }
   const absl::StatusOr<Bytes> moved = quiet.ok() ? Depart() : absl::StatusOr<Bytes>(quiet);
-  const bool gone = moved.ok();
+  const bool gone = moved.ok() && !departure_->stays;
   if (gone) end_reason_ = departure_->held ? "held" : "moved";
   EndDeparture(moved);
   return gone;
@@ -107,6 +111,7 @@ absl::Status Session::AwaitOther() {
   if (departure_->stage == Departure::Stage::kAsked && packet.As(&ready)) {
     departure_->slot_memory = std::move(packet.descriptor());
     departure_->direct = device_.ReachedBy(ready.uuid);
+    std::copy(std::begin(ready.id), std::end(ready.id), departure_->saved_as.begin());
     departure_->stage = Departure::Stage::kOffers;
     return absl::DeadlineExceededError("it prepares");
   }
@@ -188,7 +193,7 @@ absl::Status Session::MakeOffers() {
 void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
   MoveEnded ended;
   ended.session = open_.session;
-  ended.moved = moved.ok() ? 1 : 0;
+  ended.moved = moved.ok() && !departure_->stays ? 1 : 0;
   if (departure_->stopped_at != 0) {
     ended.stopped_nanos = static_cast<uint64_t>(MonotonicNow() - departure_->stopped_at);
   }
@@ -207,6 +212,11 @@ void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
       event.number = departure_->number;
       SendEvent(event);
     }
+  }
+  if (departure_->stays) {
+    save_asked_ = false;
+    work_since_save_ = 0;
+    if (redo_ != nullptr) redo_->Announce({});
   }
   const Departure over = std::move(*departure_);
   departure_.reset();
@@ -335,7 +345,7 @@ absl::Status Session::DescribeObjects(const std::vector<Modules::Variable>& vari
       const auto owned = host_allocations_.find(share.address);
       state->shared_host.push_back({share.address, share.bytes, share.offset,
                                     owned == host_allocations_.end() ? 0 : owned->second,
-                                    share.number, share.lent});
+                                    share.number, share.lent, own_host_.contains(share.address)});
     }
   }
   state->reserved_bytes = memory_client_->reserved();
@@ -370,6 +380,7 @@ absl::StatusOr<Bytes> Session::Depart() {
   SessionState state;
   BorrowedDescriptors descriptors;
   RETURN_IF_ERROR(DescribeTo(&state, &descriptors));
+  if (departure_->stays) RETURN_IF_ERROR(AnnounceSave(state));
   RETURN_IF_ERROR(SendSession(link, Encode(state), descriptors));
   const Nanos told_at = MonotonicNow();
   ASSIGN_OR_RETURN(const Bytes bytes, SendContents());
@@ -386,6 +397,11 @@ absl::StatusOr<Bytes> Session::Depart() {
       break;
     }
     if (!packet.As(&taken)) return absl::InternalError("the other worker says something else");
+  }
+  if (departure_->stays) {
+    BeginRedo();
+    RETURN_IF_ERROR(link->Send(MoveStays()));
+    return bytes;
   }
   RETURN_IF_ERROR(EndKeeping());
   RETURN_IF_ERROR(link->Send(MoveCommit()));

@@ -41,6 +41,8 @@ class Outbox {
   bool Pump();
   // Whether there is room for more: nothing was kept.
   bool empty() const { return kept_.empty(); }
+  // Whether the frame that was begun last has its place in the channel.
+  bool in_channel() const { return in_channel_; }
   // Whether everything is on its way: Pump has nothing to do until there is more.
   bool flushed() const { return kept_.empty() && !unflushed_ && lent_.empty(); }
   // Bytes of transfers that a CPU has copied into the channel.

@@ -97,8 +97,9 @@ bool Session::Run(SessionEnded* ended) {
               << open_.hello.pid << ") of " << GetText(open_.tenant) << " over " << ChannelName();
     SetText(account_.channel, ChannelName());
     gate_.Join(GetText(open_.tenant), open_.weight, open_.session);
-    Loop();
+    if (redo_channel_ == nullptr || Redo()) Loop();
     if (record_ != nullptr) record_->BeginWork();
+    if (redo_ != nullptr && account_.lost == 0) redo_->Spoil("it has ended");
     VLOG(1) << "session " << open_.session << ": " << copied_bytes() << " bytes of "
             << account_.bytes_to_device + account_.bytes_to_host << " of copies by a CPU";
     channel_->Close();
@@ -159,7 +160,7 @@ absl::Status Session::Open() {
     if (consortd_ != nullptr) {
       line_ = std::make_unique<KeeperLine>(driver_, consortd_, open_.session,
                                            open_.origin == OpenSession::kGoesOn);
-      options.maker = line_.get();
+      if (keeps_memory_) options.maker = line_.get();
     }
     result = memmgr::AddressWindow::Create(driver_, options, &window_);
   }
@@ -191,7 +192,7 @@ absl::Status Session::Open() {
     }
   }
   if (link.has_value()) {
-    const bool moves = open_.origin == OpenSession::kMoves;
+    const bool moves = open_.origin != OpenSession::kGoesOn;
     if (status.ok()) status = moves ? Arrive(&*link) : GoOn(&*link);
     if (status.ok()) status = BeginKeeping();
     if (!status.ok() && moves) {
@@ -239,6 +240,7 @@ bool Session::ComesThroughConduit() const { return GetText(open_.channel) == kVh
 
 void Session::UseChannel(HostChannel opened) {
   rings_ = !opened.shared_memory.empty();
+  rings_memory_ = opened.shared_memory;
   ring_memory_ = opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
   ConduitChannel* const conduit =
       opened.conduit != nullptr && RegisterRings() ? opened.conduit : nullptr;
@@ -273,6 +275,13 @@ void Session::Loop() {
       device_failure_seen_ = true;
       // Its guest hears of it, and nothing goes on elsewhere.
       if (record_ != nullptr) record_->BeginWork();
+      if (IsInnocent()) {
+        // Another worker goes on with it: its guest is not to notice the end of this one's channel.
+        account_.lost = 1;
+        end_reason_ = "lost";
+        channel_->Abandon();
+        break;
+      }
       rest_hopeless_ = true;
       // Whatever is being moved ends with the same error; handlers may use the window again.
       memory_client_->Retire();
@@ -418,7 +427,7 @@ bool Session::Receive() {
 }
 
 void Session::Process(const Frame& frame) {
-  if (record_ != nullptr) BeginKeptWork(frame.header.opcode);
+  if (line_ != nullptr) BeginKeptWork(frame);
   ++account_.calls;
   if (frame.header.call != 0) round_trips_.Count(frame.header.opcode);
   const Frame* const outer_frame = std::exchange(frame_, &frame);
@@ -549,6 +558,14 @@ void Session::Wait() {
     return;
   }
   channel_->Wait(events, 0, std::min(PollSleep(waited), sleep_max));
+}
+
+void Session::RestBeforeLook(Nanos waited) {
+  if (waited < poll_spin_) {
+    __builtin_ia32_pause();
+  } else {
+    SleepFor(PollSleep(waited));
+  }
 }
 
 void Session::TurnWhileStalled() {

@@ -61,6 +61,8 @@
 #include "host/session/peer_reach.h"
 #include "host/session/pending.h"
 #include "host/session/print_turn.h"
+#include "host/session/redo_channel.h"
+#include "host/session/redo_log.h"
 #include "host/session/residency.h"
 #include "host/session/round_trips.h"
 #include "host/session/session_record.h"
@@ -93,7 +95,16 @@ class Session final : private Handlers, private PendingSink {
   ~Session() override;
 
   // The session is to outlive the worker, by what `consortd` keeps. Borrowed; before Run.
-  void KeepBy(ControlSocket* consortd) { consortd_ = consortd; }
+  void KeepBy(ControlSocket* consortd) {
+    consortd_ = consortd;
+    keeps_memory_ = true;
+  }
+  // The session is to be saved by `consortd`, borrowed, whenever its work since the last time has
+  // taken longer than that. Before Run.
+  void SaveBy(ControlSocket* consortd, Nanos after) {
+    consortd_ = consortd;
+    save_after_ = after;
+  }
 
   // Many launches that wait go to the driver as one. Before Run; nothing where the driver cannot.
   void ChainLaunches() {
@@ -139,7 +150,9 @@ class Session final : private Handlers, private PendingSink {
   // The session is to go to the worker at the link's other end; with `leaves` once its guest has
   // said its last on this connection. `on_end` is called once, on the session's thread: where it
   // moved, Run returns soon; else it goes on as if nothing had been. Any thread.
-  void MoveOut(UniqueFd link, bool leaves, std::function<void(const MoveEnded&)> on_end);
+  // `stays`: the other end writes a checkpoint of it, and it goes on here.
+  void MoveOut(UniqueFd link, const host::MoveOut& how,
+               std::function<void(const MoveEnded&)> on_end);
 
   // What consortd says to PeerWanted, this session's or another one's that wants its memory. Any
   // thread. peers.cc
@@ -158,6 +171,8 @@ class Session final : private Handlers, private PendingSink {
   void Process(const Frame& frame);
   bool CanProcess() const;
   void Wait();
+  // While only the device can bring something new, for so long by now.
+  void RestBeforeLook(Nanos waited);
   // Whether the scheduler lets a request of this cost through.
   bool MayGo(RequestCost cost);
   // Whether it launches no kernel that prints, or it is the session's turn to do so.
@@ -219,7 +234,9 @@ class Session final : private Handlers, private PendingSink {
     bool held = false;  // the other side is a checkpoint
     // Its connection is left, too, once the guest was asked to say its last and has.
     bool leaves = false;
-    uint64_t number = 0;  // of leaves_asked_; 0: it was not asked yet
+    bool stays = false;      // it is saved, and stays where it is
+    RedoBase saved_as = {};  // that checkpoint
+    uint64_t number = 0;     // of leaves_asked_; 0: it was not asked yet
     Nanos asked_at = 0;
     bool guest_ready = false;
   };
@@ -264,15 +281,17 @@ class Session final : private Handlers, private PendingSink {
   absl::Status BeginKeeping();
   absl::Status EndKeeping();
   // Before anything of a request is done.
-  void BeginKeptWork(uint16_t opcode);
+  void BeginKeptWork(const Frame& frame);
   // At work, and may come to rest without the guest.
   bool AwaitsRest() const {
-    return record_ != nullptr && rings_ && !record_->at_rest() && !rest_hopeless_ &&
-           !departure_.has_value();
+    return line_ != nullptr && rings_ && !rest_hopeless_ && !departure_.has_value() &&
+           (at_work_ || (record_ != nullptr && !record_->at_rest()));
   }
   // Puts the record to rest if nothing goes on.
   void TendRecord();
   absl::Status WriteRecord(const ChannelHandover& channel);
+  // Tells consortd of the channel, once.
+  void AnnounceChannel(const ChannelHandover& channel);
   // The guest is behind a vsock device that makes conduits (vmsock/conduit.h).
   bool ComesThroughConduit() const;
   // Lets the guest see it, with the reply that tells `offset`. False: it cannot.
@@ -284,6 +303,36 @@ class Session final : private Handlers, private PendingSink {
   absl::Status GoOn(MoveLink* link);
   absl::Status ReceiveKept(MoveLink* link, UniqueFd* record, SessionDescriptors* descriptors,
                            std::map<uint64_t, UniqueFd>* shared_host);
+
+  // --- Computed again from a checkpoint. redo.cc
+  // Before anything of the request is done.
+  void NoteRequest(const Frame& frame);
+  // What is to become of it; fills in why, if the log cannot go on as it is. Null and kSpoils: it
+  // is loose, and the request needs no entry.
+  RequestRedo RedoKindOf(const Frame& frame, std::string* why);
+  // Of the guest's library.
+  bool IsOwnHostMemory(uint64_t address, Bytes bytes) const;
+  bool ReachesHostMemory(const wire::LaunchRequest& request, const Kernel& kernel) const;
+  void EndAnswer();
+  // Of a copy to the host, which is about to be sent.
+  void NoteData(const PendingItem& item);
+  // Nothing goes on: asks for a checkpoint if it is time for one.
+  void RestRedo(const ChannelHandover& channel);
+  // All of the session is about to be in that checkpoint. kUnavailable, kFailedPrecondition: it
+  // cannot be.
+  absl::Status AnnounceSave(const SessionState& state);
+  // The checkpoint is on disk.
+  void BeginRedo();
+  // Carries the log out again, and takes the channel up where it was. False: it could not, and
+  // end_reason_ says why.
+  bool Redo();
+  absl::Status RedoAll();
+  // The device is broken, and not by this session; and it can be computed again.
+  bool IsInnocent() const {
+    return redo_ != nullptr && !at_work_ && !redo_->spoiled() && !redo_->loose() &&
+           !departure_.has_value();
+  }
+  void PrepareRedo(HostChannel opened, const ChannelHandover& handover);
 
   // --- Chains of launches. chained_launches.cc
   bool MayChain() const;
@@ -658,6 +707,27 @@ class Session final : private Handlers, private PendingSink {
   bool announced_ = false;                 // consortd has the record
   bool images_told_ = false;
   std::set<uint64_t> shared_host_told_;
+  bool keeps_memory_ = false;
+  std::unique_ptr<RedoLog> redo_;        // null: nothing is computed again
+  RedoChannel* redo_channel_ = nullptr;  // the channel, while that is done; else null
+  HostChannel set_aside_;                // the program's, meanwhile
+  std::span<std::byte> rings_memory_;    // of the channel, if it has rings
+  uint64_t redo_position_ = 0;           // of requests, in their ring
+  Bytes redo_ring_bytes_ = 0;            // its capacity
+  bool at_work_ = false;                 // since RestRedo
+  bool save_asked_ = false;
+  Nanos save_after_ = 0;       // 0: it is not saved by itself
+  Nanos work_began_ = 0;       // the device's, since RestRedo; 0: none
+  Nanos work_since_save_ = 0;  // before that
+  // The answer between BeginReply and EndReply.
+  struct Answer {
+    uint16_t opcode = 0;
+    uint32_t call = 0;
+    uint32_t result = 0;
+    std::span<const std::byte> body;
+    bool next = false;  // nothing goes to the ring before it
+  };
+  Answer answer_;
   bool rest_hopeless_ = false;    // until the next request
   bool objects_changed_ = false;  // since the state was written
   bool device_used_ = false;      // likewise
@@ -698,6 +768,7 @@ class Session final : private Handlers, private PendingSink {
   absl::flat_hash_map<uint64_t, std::shared_ptr<UserEvent>> user_events_;
   absl::flat_hash_map<uint64_t, uint32_t> allocations_;       // address to context
   absl::flat_hash_map<uint64_t, uint32_t> host_allocations_;  // likewise
+  std::set<uint64_t> own_host_;  // of these, those of the guest's library
   std::map<std::pair<ShareKind, uint64_t>, ExportToken> shared_;
   std::map<uint64_t, SharedFetch> fetches_;  // by MemoryWanted::number
   uint64_t last_fetch_ = 0;

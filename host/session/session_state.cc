@@ -58,6 +58,7 @@ void Describe(Coder& coder, State& state) {
     coder.Number(memory.context);
     coder.Number(memory.number);
     coder.Number(memory.lent);
+    coder.Number(memory.own);
   });
   coder.Number(state.reserved_bytes);
 }

@@ -22,7 +22,7 @@
 namespace consort::host {
 
 // Raised with every change of what is encoded.
-inline constexpr uint32_t kSessionStateVersion = 3;
+inline constexpr uint32_t kSessionStateVersion = 4;
 
 struct SessionState {
   // The channel: see ChannelHandover.
@@ -66,6 +66,7 @@ struct SessionState {
     uint32_t context = 0;
     uint64_t number = 0;  // see SharedHost::Share
     bool lent = false;    // likewise
+    bool own = false;     // of the guest's library: no kernel has its address
   };
   std::vector<SharedHostMemory> shared_host;  // in the order of their descriptors
   uint64_t reserved_bytes = 0;                // by consort_reserve

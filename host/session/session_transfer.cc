@@ -89,6 +89,9 @@ absl::Status ReceiveSession(MoveLink* link, std::vector<std::byte>* encoded, Ses
       case MoveDescriptor::kImages:
         descriptors->images = std::move(descriptor);
         break;
+      case MoveDescriptor::kRedo:
+        descriptors->redo = std::move(descriptor);
+        break;
       case MoveDescriptor::kSharedHost:
         descriptors->shared_host.push_back(std::move(descriptor));
         break;

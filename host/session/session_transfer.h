@@ -23,6 +23,7 @@ struct SessionDescriptors {
   UniqueFd rings;                     // empty: its channel has none
   UniqueFd images;                    // empty: it has no modules
   std::vector<UniqueFd> shared_host;  // as in SessionState
+  UniqueFd redo;                      // empty: it goes on from its state alone
 };
 
 // By role; borrowed.

@@ -254,6 +254,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   auto session = std::make_unique<Session>(*device_, &health_, scheduler_, rate.get(), broker_,
                                            open, std::move(connection));
   if (keeps_memory_) session->KeepBy(control_);
+  if (save_after_ != 0) session->SaveBy(control_, save_after_);
   if (chains_launches_) session->ChainLaunches();
   session->FindPeersBy(control_);
   session->LendVmMemoryBy(control_);
@@ -277,7 +278,7 @@ void Worker::Move(const MoveOut& move, UniqueFd link) {
     // Under the lock, so that it is not destroyed meanwhile.
     absl::MutexLock lock(&mutex_);
     if (Session* session = FindLocked(move.session); session != nullptr) {
-      return session->MoveOut(std::move(link), move.leaves != 0, tell);
+      return session->MoveOut(std::move(link), move, tell);
     }
   }
   MoveEnded ended;

@@ -37,6 +37,8 @@ class Worker {
 
   // Sessions are to outlive the worker. Before Run.
   void set_keeps_memory() { keeps_memory_ = true; }
+  // Sessions are to be saved by consortd, so often. Before Run.
+  void set_save_after(Nanos after) { save_after_ = after; }
   // Many launches that wait go to the driver as one. Before Run.
   void set_chains_launches() { chains_launches_ = true; }
 
@@ -94,6 +96,7 @@ class Worker {
   const UniqueFd ended_event_;  // readable when a session has come further
   DeviceHealth health_;
   bool keeps_memory_ = false;
+  Nanos save_after_ = 0;  // 0: they are not
   bool chains_launches_ = false;
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told

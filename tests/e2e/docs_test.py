@@ -36,6 +36,7 @@ HOW = (
     How(r"consortctl (report|status|gpus|trace show|place|apps|vms|tenants|events|completion|manual)\b", here=True),
     How(r"build/dev/bin/consortd .*&$|sleep 2|CONSORT_ENDPOINT=\S+ LD_LIBRARY_PATH=\S+ build/dev/programs/vector_add", test="tests/e2e/docs_test.py",
         proof=r"def test_the_walk_without_a_machine"),
+    How(r"consortd --checkpoint-after ", test="tests/e2e/redo_test.py", proof=r"\"--checkpoint-after\", \"1\", \"--checkpoint-folder\""),
     How(r"consortctl checkpoint train ", test="tests/e2e/checkpoint_test.py", proof=r'control\("checkpoint", f"pid:'),
     How(r"consortctl checkpoint --show ", test="tests/e2e/checkpoint_test.py", proof=r'control\("checkpoint", "--show"'),
     How(r"consortctl restore ", test="tests/e2e/checkpoint_test.py", proof=r'control\("restore", f"pid:'),

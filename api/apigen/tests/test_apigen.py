@@ -107,7 +107,15 @@ class Description(unittest.TestCase):
 
     def test_the_host_knows_the_cost_of_each_request(self):
         toy = checked(TOY)
-        self.assertIn("kcuToy_v2:\n      return RequestCost::kKernel;", "\n".join(emit_host.cost_of(toy)))
+        self.assertIn("kcuToy_v2:\n      return RequestCost::kKernel;", "\n".join(emit_host.kinds_of(toy, "cost", desc.COSTS)))
+
+    def test_a_request_cannot_be_done_again_unless_it_says_so(self):
+        unsaid = "\n".join(emit_host.kinds_of(checked(TOY), "redo", desc.REDOS))
+        self.assertNotIn("kcuToy_v2", unsaid)
+        said = checked(TOY.replace('cost = "kernel"', 'cost = "kernel"\nredo = "again"'))
+        self.assertIn("kcuToy_v2:\n      return RequestRedo::kAgain;",
+                      "\n".join(emit_host.kinds_of(said, "redo", desc.REDOS)))
+        self.refuses(TOY.replace('cost = "kernel"', 'cost = "kernel"\nredo = "twice"'), "redo must be one of spoils")
 
     def test_the_host_knows_what_a_request_comes_after(self):
         order = "\n".join(emit_host.order_of(checked(TOY)))
