@@ -60,6 +60,9 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
     ASSIGN_OR_RETURN(account_, AccountFile::Open(options_.account_path));
     loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
   }
+  if (options_.bind_at_launch) {
+    ASSIGN_OR_RETURN(binder_, Binder::Make(options_.binding));
+  }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
   SampleHistory();
