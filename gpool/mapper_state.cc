@@ -20,13 +20,6 @@ using Json = nlohmann::ordered_json;
 // In the place of a loaded policy, until it is there.
 constexpr char kStandIn[] = "gmin";
 
-// FNV-1a: the same in every process, which std::hash need not be.
-placement::ProgramId ProgramOf(const std::string& application) {
-  uint64_t hash = 14695981039346656037u;
-  for (const unsigned char c : application) hash = (hash ^ c) * 1099511628211u;
-  return hash;
-}
-
 Json ToJson(const FeedbackRecord& record) {
   return {{"id", record.id},
           {"application", record.application},
@@ -65,6 +58,13 @@ std::optional<FeedbackRecord> FromJson(const Json& json) {
 
 }  // namespace
 
+// FNV-1a: the same in every process, which std::hash need not be.
+placement::ProgramId ProgramOf(const std::string& application) {
+  uint64_t hash = 14695981039346656037u;
+  for (const unsigned char c : application) hash = (hash ^ c) * 1099511628211u;
+  return hash;
+}
+
 std::map<Gid, double> Weights(const Gmap& map) {
   std::vector<std::pair<double, Gid>> measured;
   std::map<Gid, double> weights;
@@ -87,27 +87,32 @@ std::string ModelKey(const std::string& model, uint64_t memory_bytes) {
   return absl::StrCat(model, "/", memory_bytes);
 }
 
-absl::StatusOr<std::unique_ptr<MapperState>> MapperState::Make(const MapperOptions& options) {
-  std::unique_ptr<MapperState> state(new MapperState(options));
+absl::StatusOr<std::unique_ptr<placement::Mapper>> MakeMapper(MapperOptions* options) {
   placement::MapperOptions with;
-  const bool own = IsOwnPolicy(options.policy);
-  with.policy = own ? kStandIn : options.policy;
-  with.feedback_policy = options.feedback_policy;
-  state->mapper_ = placement::Mapper::Make(with);
-  if (state->mapper_ == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("no placement policy ", options.policy,
-                                                   options.feedback_policy.empty() ? "" : " or ",
-                                                   options.feedback_policy));
+  const bool own = IsOwnPolicy(options->policy);
+  with.policy = own ? kStandIn : options->policy;
+  with.feedback_policy = options->feedback_policy;
+  std::unique_ptr<placement::Mapper> mapper = placement::Mapper::Make(with);
+  if (mapper == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("no placement policy ", options->policy,
+                                                   options->feedback_policy.empty() ? "" : " or ",
+                                                   options->feedback_policy));
   }
   if (own) {
-    const size_t equals = options.policy.find('=', options.policy.rfind('/'));
+    const size_t equals = options->policy.find('=', options->policy.rfind('/'));
     const std::string argument =
-        equals == std::string::npos ? "" : options.policy.substr(equals + 1);
-    ASSIGN_OR_RETURN(auto policy, LoadPolicy(options.policy.substr(0, equals), argument,
-                                             &state->mapper_->pool()));
-    state->options_.policy = std::string(policy->name());
-    state->mapper_->Install(std::move(policy));
+        equals == std::string::npos ? "" : options->policy.substr(equals + 1);
+    ASSIGN_OR_RETURN(auto policy,
+                     LoadPolicy(options->policy.substr(0, equals), argument, &mapper->pool()));
+    options->policy = std::string(policy->name());
+    mapper->Install(std::move(policy));
   }
+  return mapper;
+}
+
+absl::StatusOr<std::unique_ptr<MapperState>> MapperState::Make(const MapperOptions& options) {
+  std::unique_ptr<MapperState> state(new MapperState(options));
+  ASSIGN_OR_RETURN(state->mapper_, MakeMapper(&state->options_));
   return state;
 }
 

@@ -35,6 +35,13 @@ struct MapperOptions {
   std::string feedback_policy = "mbf";
 };
 
+// A mapper with these policies, whose first is named then. kInvalidArgument: no such policy; errors
+// of LoadPolicy.
+absl::StatusOr<std::unique_ptr<placement::Mapper>> MakeMapper(MapperOptions* options);
+
+// What stands for the program by this name.
+placement::ProgramId ProgramOf(const std::string& application);
+
 // Whether that names a shared object.
 bool IsOwnPolicy(const std::string& policy);
 

@@ -190,6 +190,12 @@ inline constexpr size_t kMoveOffersPerTurn = 16;
 inline constexpr Bytes kMoveStateBytesMax = 4 * kGiB;
 // Once all is prepared a session may stop by itself for so long: then nothing of it is in flight.
 inline constexpr Nanos kMovePatience = 500 * kMillisecond;
+// A session that asks which device it is to have stays on the one that it is on after so long
+// without an answer: consortd's loop is stuck then. A choice looks at each device and session once.
+inline constexpr Nanos kBindAnswerMax = 5 * kSecond;
+// For so long after an application was bound its memory is what it was then, if reports say less:
+// they are older.
+inline constexpr Nanos kBoundFor = 2 * kUsageReportEvery;
 // A session that is to move takes no new work for at most so long, until what it has is done; and a
 // worker that says nothing for so long has failed.
 inline constexpr Nanos kMoveStopMax = 10 * kSecond;

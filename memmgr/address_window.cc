@@ -316,7 +316,8 @@ CUresult AddressWindow::MakeExtentAt(uint64_t first, uint64_t granules) {
   extent.clean_at = extent.used_at = ++clock_;
   const uint64_t chunk_granules = options_.chunk_granules == 0 ? granules : options_.chunk_granules;
   extent.chunks.resize((granules + chunk_granules - 1) / chunk_granules);
-  CUresult result = CUDA_SUCCESS;
+  // As if the device had no room.
+  CUresult result = makes_away_ ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   for (size_t i = 0; i < extent.chunks.size() && result == CUDA_SUCCESS; ++i) {
     result = MakeChunk(AddressOf(first, i), ChunkBytes(extent, i), &extent.chunks[i]);
   }
@@ -779,6 +780,81 @@ void AddressWindow::DropSpareSlots() {
       chunk.changed = true;
     }
   }
+}
+
+// --- Contents of what is away
+
+template <class Each>
+bool AddressWindow::EachChunk(const Range& range, const Each& each) {
+  if (range.bytes == 0) return true;
+  const uint64_t last = LastOf(range);
+  const auto begin = FirstOverlapping(range.address);
+  for (auto it = extents_.erase(begin, begin);  // the same, not const
+       it != extents_.end() && base_ + it->first * kGranuleBytes <= last; ++it) {
+    for (size_t i = 0; i < it->second.chunks.size(); ++i) {
+      const uint64_t at = AddressOf(it->first, i);
+      const Bytes bytes = ChunkBytes(it->second, i);
+      if (at > last || at + bytes <= range.address) continue;
+      if (!each(it->second.chunks[i], at, bytes)) return false;
+    }
+  }
+  return true;
+}
+
+bool AddressWindow::IsAway(const Range& range) {
+  if (!Contains(range.address, range.bytes)) return false;
+  uint64_t reached = range.address;
+  const bool away = EachChunk(range, [&](const Chunk& chunk, uint64_t at, Bytes bytes) {
+    if (chunk.here || at > reached) return false;
+    reached = at + bytes;
+    return true;
+  });
+  return away && reached >= range.address + range.bytes;
+}
+
+bool AddressWindow::MakeSlots(const Range& range, SwapStore* store) {
+  return EachChunk(range, [store](Chunk& chunk, uint64_t, Bytes bytes) {
+    if (chunk.slot == nullptr) {
+      chunk.slot = store->Make(bytes, SwapStore::Within::kMemory);
+      if (chunk.slot != nullptr) chunk.slot->Clear();
+    }
+    return chunk.slot != nullptr && chunk.slot->tier() != SwapTier::kFile;
+  });
+}
+
+void AddressWindow::WriteAway(uint64_t address, std::span<const std::byte> from) {
+  EachChunk({address, from.size()}, [&](Chunk& chunk, uint64_t at, Bytes bytes) {
+    const uint64_t to = std::max(at, address);
+    const Bytes length = std::min(at + bytes, address + from.size()) - to;
+    chunk.slot->CopyFrom(from.data() + (to - address), to - at, length);
+    return true;
+  });
+}
+
+void AddressWindow::ClearAway(const Range& range) {
+  const std::vector<std::byte> zeros(std::min(range.bytes, kGranuleBytes));
+  EachChunk(range, [&](Chunk& chunk, uint64_t at, Bytes bytes) {
+    if (chunk.slot == nullptr) return true;
+    const uint64_t end = std::min(at + bytes, range.address + range.bytes);
+    for (uint64_t from = std::max(at, range.address); from < end; from += zeros.size()) {
+      chunk.slot->CopyFrom(zeros.data(), from - at, std::min<Bytes>(zeros.size(), end - from));
+    }
+    return true;
+  });
+}
+
+void AddressWindow::ReadAway(uint64_t address, std::span<std::byte> to) {
+  EachChunk({address, to.size()}, [&](const Chunk& chunk, uint64_t at, Bytes bytes) {
+    const uint64_t from = std::max(at, address);
+    const Bytes length = std::min(at + bytes, address + to.size()) - from;
+    std::byte* const place = to.data() + (from - address);
+    if (chunk.slot == nullptr) {
+      std::fill_n(place, length, std::byte{0});
+    } else {
+      chunk.slot->CopyTo(place, from - at, length);
+    }
+    return true;
+  });
 }
 
 }  // namespace consort::memmgr

@@ -24,12 +24,14 @@
 #define CONSORT_MEMMGR_ADDRESS_WINDOW_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -189,6 +191,23 @@ class AddressWindow {
   // Slots of what is on the device go.
   void DropSpareSlots();
 
+  // --- Contents of what is away, for who reads and writes them there. With may_be_away.
+
+  // Whether new extents are made away, so that they take nothing of the device until they are
+  // brought in.
+  void MakeAway(bool away) { makes_away_ = away; }
+  // Whether the range lies in extents, and nothing of it is on the device.
+  bool IsAway(const Range& range);
+  // Sees to slots in the host's memory for all of a range that IsAway; what was never written is 0
+  // there. False: the store has no such room; the contents are as before.
+  bool MakeSlots(const Range& range, SwapStore* store);
+  // Copies into a range that has slots.
+  void WriteAway(uint64_t address, std::span<const std::byte> from);
+  // Makes all of one that IsAway 0.
+  void ClearAway(const Range& range);
+  // Copies out of one that IsAway, and has such slots where it was written.
+  void ReadAway(uint64_t address, std::span<std::byte> to);
+
   bool Contains(uint64_t address, Bytes bytes) const {
     return address >= base_ && bytes <= bytes_ && address - base_ <= bytes_ - bytes;
   }
@@ -237,6 +256,10 @@ class AddressWindow {
   void UncacheExtent(uint64_t first, Extent* extent);
   void DestroyExtent(uint64_t first);
   Extents::const_iterator Named(uint64_t address) const;
+  // Of the chunks that the range overlaps, in ascending order: calls each(chunk, its first address,
+  // its bytes) until that says no. False: it did.
+  template <class Each>
+  bool EachChunk(const Range& range, const Each& each);
   // The first that ends after `address`.
   Extents::const_iterator FirstOverlapping(uint64_t address) const;
   uint64_t AddressOf(uint64_t first, size_t chunk) const;
@@ -269,6 +292,7 @@ class AddressWindow {
   Bytes used_bytes_ = 0;                 // changed by the owner alone, not by who moves contents
   std::atomic<Bytes> cached_bytes_ = 0;  // relaxed: a number for people
   std::vector<ChunkWatcher*> watchers_;
+  bool makes_away_ = false;
   uint64_t clock_ = 0;             // counts what the five times are compared by
   uint64_t written_anywhere_ = 0;  // last
 };

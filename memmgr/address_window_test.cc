@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -432,6 +433,97 @@ TEST_F(AddressWindowTest, WatchersHearOfAllMemoryUntilTheyWatchNoMore) {
   ASSERT_EQ(window_->Free(small), CUDA_SUCCESS);
   window_->Trim();
   EXPECT_EQ(watcher.there.size(), 1u);
+}
+
+TEST_F(AddressWindowTest, WhatIsMadeAwayHasItsContentsInTheStoreUntilItIsBroughtIn) {
+  WindowOptions options = Options();
+  options.chunk_granules = 2;
+  options.may_be_away = true;
+  window_.reset();
+  ASSERT_EQ(AddressWindow::Create(table(), options, &window_), CUDA_SUCCESS);
+  SwapOptions swap;
+  swap.pinned_bytes = 2 * kGranuleBytes;
+  swap.pageable_bytes = 6 * kGranuleBytes;
+  swap.chunk_bytes = 2 * kGranuleBytes;
+  auto store = SwapStore::Open(table(), swap);
+  ASSERT_TRUE(store.ok());
+  SwapStore* const to = store->get();
+  // Pinned memory that has been used is not 0.
+  {
+    const auto used = to->Make(2 * kGranuleBytes, SwapStore::Within::kPinned);
+    ASSERT_NE(used, nullptr);
+    const std::vector<std::byte> old(2 * kGranuleBytes, std::byte{0x77});
+    used->CopyFrom(old.data(), 0, old.size());
+  }
+  window_->MakeAway(true);
+  const uint64_t a = Allocate(5 * kGranuleBytes);
+  const uint64_t small = Allocate(100);
+  EXPECT_EQ(window_->here_bytes(), 0u);
+  EXPECT_EQ(window_->away_bytes(), 6 * kGranuleBytes);
+  EXPECT_TRUE(window_->IsAway({a, 6 * kGranuleBytes}));
+  EXPECT_TRUE(window_->IsAway({small, 100}));
+  EXPECT_FALSE(window_->IsAway({a, 6 * kGranuleBytes + 1}));
+  EXPECT_FALSE(window_->IsAway({kBase + kWindowBytes - 1, 2}));
+  EXPECT_FALSE(window_->IsAway({kBase - 1, 2}));
+
+  std::vector<std::byte> contents(5 * kGranuleBytes);
+  const auto read = [&] {
+    std::vector<std::byte> got(contents.size(), std::byte{1});
+    window_->ReadAway(a, got);
+    return got;
+  };
+  EXPECT_TRUE(read() == contents);
+  // The end of one chunk and the beginning of the next.
+  const Bytes at = 2 * kGranuleBytes - 10;
+  ASSERT_TRUE(window_->MakeSlots({a + at, 30}, to));
+  EXPECT_EQ(to->used(SwapTier::kPinned), 2 * kGranuleBytes);
+  EXPECT_EQ(to->used(SwapTier::kPageable), 2 * kGranuleBytes);
+  std::vector<std::byte> piece(30);
+  for (size_t i = 0; i < piece.size(); ++i) piece[i] = contents[at + i] = std::byte(i + 1);
+  window_->WriteAway(a + at, piece);
+  EXPECT_TRUE(read() == contents);
+  window_->ClearAway({a + at + 5, 10});
+  std::fill_n(contents.begin() + at + 5, 10, std::byte{0});
+  EXPECT_TRUE(read() == contents);
+  // There is room for the first, and not for all of the second: what has a slot keeps it.
+  EXPECT_FALSE(window_->MakeSlots({a, 6 * kGranuleBytes}, to) &&
+               window_->MakeSlots({Allocate(4 * kGranuleBytes), 4 * kGranuleBytes}, to));
+  EXPECT_TRUE(read() == contents);
+
+  window_->MakeAway(false);
+  std::unique_ptr<Mover> mover;
+  ASSERT_EQ(Mover::Create(table(), &mover), CUDA_SUCCESS);
+  AddressWindow::Moved moved;
+  ASSERT_EQ(
+      window_->BringIn(window_->AllExtents(), AddressWindow::KeepSlots::kNone, mover.get(), &moved),
+      CUDA_SUCCESS);
+  EXPECT_TRUE(window_->all_here());
+  EXPECT_FALSE(window_->IsAway({a, 1}));
+  std::vector<std::byte> got(contents.size());
+  ASSERT_EQ(table().cuMemcpyDtoHAsync_v2(got.data(), a, got.size(), nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(table().cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(got == contents);
+  const uint64_t here = Allocate(3 * kGranuleBytes);
+  EXPECT_TRUE(window_->all_here());
+  Touch(here, 0x5a);
+  window_.reset();
+}
+
+TEST_F(AddressWindowTest, SlotsOfWhatIsAwayAreInTheHostsMemory) {
+  WindowOptions options = Options();
+  options.may_be_away = true;
+  window_.reset();
+  ASSERT_EQ(AddressWindow::Create(table(), options, &window_), CUDA_SUCCESS);
+  SwapOptions swap;
+  swap.file_bytes = 64 * kMiB;
+  swap.file_folder = ::testing::TempDir();
+  auto store = SwapStore::Open(table(), swap);
+  ASSERT_TRUE(store.ok());
+  window_->MakeAway(true);
+  const uint64_t a = Allocate(kGranuleBytes);
+  EXPECT_FALSE(window_->MakeSlots({a, 1}, store->get()));
+  EXPECT_EQ((*store)->used(SwapTier::kFile), 0u);
+  window_.reset();
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ std::unique_ptr<SwapStore::Slot> SwapStore::Make(Bytes bytes, Within within) {
       }
     }
   }
+  if (within == Within::kMemory) return nullptr;
   const size_t pieces = (bytes + kFilePieceBytes - 1) / kFilePieceBytes;
   absl::MutexLock lock(&mutex_);
   Bytes& used = used_[static_cast<size_t>(SwapTier::kFile)];
@@ -134,6 +135,12 @@ void SwapStore::Slot::CopyFrom(const std::byte* from, Bytes offset, Bytes bytes)
     }
     offset -= std::min<Bytes>(offset, run.size());
   }
+}
+
+void SwapStore::Slot::Clear() {
+  // Pageable memory is new, and so it is.
+  if (tier_ == SwapTier::kPageable) return;
+  for (const std::span<std::byte> run : runs_) std::fill(run.begin(), run.end(), std::byte{0});
 }
 
 absl::Status SwapStore::Slot::Write(size_t index, std::span<const std::byte> data) {

@@ -59,6 +59,8 @@ class SwapStore {
     // Of a slot in host memory.
     void CopyTo(std::byte* to, Bytes offset, Bytes bytes) const;
     void CopyFrom(const std::byte* from, Bytes offset, Bytes bytes);
+    // Makes all bytes of one that is new, in host memory, 0.
+    void Clear();
 
     // For slots in a file: pieces in ascending order, all of kFilePieceBytes but the last. What was
     // written before goes. Reading gives a piece back, or an error where it is not what was
@@ -90,8 +92,8 @@ class SwapStore {
   SwapStore(const SwapStore&) = delete;
   SwapStore& operator=(const SwapStore&) = delete;
 
-  enum class Within : uint8_t { kPinned, kAllTiers };
-  // Null: no tier has room. Needs the worker's context.
+  enum class Within : uint8_t { kPinned, kMemory, kAllTiers };
+  // Null: no such tier has room. Needs the worker's context.
   std::unique_ptr<Slot> Make(Bytes bytes, Within within = Within::kAllTiers);
   // Makes some of the pinned memory ahead; false: there is all, or the driver gives no more. Needs
   // the worker's context.

@@ -73,6 +73,9 @@ class Channel {
   // memory is reused in order of receipt, so a frame that is held long stops the peer in the end.
   virtual ChannelStatus TryReceive(Frame* frame) = 0;
   virtual void Release(const Frame& frame) = 0;
+  // All frames that are held are as if they had not been received: TryReceive gives them again.
+  // False: one that came after one of them was released, and nothing has changed.
+  virtual bool PutBack() = 0;
 
   // Waits until one of `events` may be possible, the channel is closed, or `timeout` is over
   // (negative: no limit). May return early. Spins at most `spin` of that time before it sleeps,

@@ -233,6 +233,39 @@ TEST_P(ChannelConformance, HeldFramesKeepTheirBytesAndGoInAnyOrder) {
   sender.join();
 }
 
+TEST_P(ChannelConformance, FramesThatArePutBackComeAgain) {
+  Open();
+  constexpr uint32_t kCount = 40;
+  constexpr uint32_t kBytes = 4096;
+  std::thread sender([&] {
+    for (uint32_t number = 0; number < kCount; ++number) {
+      ASSERT_NE(SendFrame(guest_.get(), number, kBytes), ChannelStatus::kClosed);
+    }
+    EXPECT_EQ(FlushAll(guest_.get()), ChannelStatus::kOk);
+  });
+  Frame first, second, frame;
+  ASSERT_EQ(ReceiveFrame(host_.get(), &first), ChannelStatus::kOk);
+  ASSERT_EQ(ReceiveFrame(host_.get(), &second), ChannelStatus::kOk);
+  host_->Release(second);
+  EXPECT_FALSE(host_->PutBack());
+  host_->Release(first);
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (uint32_t number = 2; number < kCount; ++number) {
+      ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+      ASSERT_TRUE(FrameIs(frame, number, kBytes));
+    }
+    EXPECT_TRUE(host_->PutBack());
+    EXPECT_TRUE(host_->PutBack());
+  }
+  for (uint32_t number = 2; number < kCount; ++number) {
+    ASSERT_EQ(ReceiveFrame(host_.get(), &frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, number, kBytes));
+    host_->Release(frame);
+  }
+  EXPECT_EQ(host_->TryReceive(&frame), ChannelStatus::kAgain);
+  sender.join();
+}
+
 TEST_P(ChannelConformance, HoldsNoMoreThanTheBound) {
   Open();
   for (uint32_t number = 0; number <= kHeldFramesMax; ++number) {

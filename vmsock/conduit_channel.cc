@@ -409,6 +409,13 @@ void ConduitChannel::Release(const Frame& frame) {
   if (readable_at_.load(std::memory_order_relaxed) == kNever) PublishReceiveState();
 }
 
+bool ConduitChannel::PutBack() {
+  if (!held_.Forget()) return false;
+  received_ = held_.released_end();
+  PublishReceiveState();
+  return true;
+}
+
 // ---- waiting ----
 
 ChannelStatus ConduitChannel::Look(uint32_t events) const {

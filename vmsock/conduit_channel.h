@@ -47,6 +47,7 @@ class ConduitChannel final : public Channel {
   ChannelStatus Flush() override;
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
+  bool PutBack() override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
   bool passes_descriptors() const override { return false; }
   bool SendDescriptor(int) override { return false; }

@@ -42,6 +42,16 @@ class HeldFrames {
     return true;
   }
 
+  // Those that are held are not any more, and positions go on at released_end(). False: one behind
+  // a held one was released, and nothing has changed.
+  bool Forget() {
+    for (uint64_t token = first_; token != next_; ++token) {
+      if (entries_[token % kHeldFramesMax].released) return false;
+    }
+    next_ = first_;
+    return true;
+  }
+
   // Positions go on at `position`; empty() only.
   void StartAt(uint64_t position) {
     if (!empty()) __builtin_trap();

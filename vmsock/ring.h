@@ -224,6 +224,14 @@ class RingConsumer {
     return true;
   }
 
+  // As Channel::PutBack.
+  bool PutBack() {
+    if (corrupt_ || !held_.Forget()) return false;
+    read_.store(held_.released_end(), std::memory_order_relaxed);
+    held_full_.store(false, std::memory_order_relaxed);
+    return true;
+  }
+
   // Whether the producer, if it sleeps until the largest frame fits, should be woken now. The head
   // is its claim: a lie costs the liar its wake-up.
   bool RoomForProducer(uint32_t bytes) const {

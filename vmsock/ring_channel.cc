@@ -241,6 +241,8 @@ void RingChannel::Release(const Frame& frame) {
   }
 }
 
+bool RingChannel::PutBack() { return consumer_.PutBack(); }
+
 bool RingChannel::Ready(uint32_t events) const {
   return ((events & kReadable) != 0 && consumer_.Readable()) ||
          ((events & kWritable) != 0 && producer_.Writable(wire::kFrameBytesMax));

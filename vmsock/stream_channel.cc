@@ -238,6 +238,13 @@ void StreamChannel::Release(const Frame& frame) {
   if (held_.Release(frame.token)) PublishReceiveState();
 }
 
+bool StreamChannel::PutBack() {
+  if (!held_.Forget()) return false;
+  received_ = held_.released_end();
+  PublishReceiveState();
+  return true;
+}
+
 ChannelStatus StreamChannel::Wait(uint32_t events, Nanos spin, Nanos timeout) {
   if (spin <= 0 || timeout == 0) return Poll(events, 0, timeout);
   const Nanos begin = MonotonicNow();

@@ -26,7 +26,7 @@ constexpr uint64_t ControlFingerprint() {
                SetScheduler(), SetWeight(), SetRates(), SetTrace(), Calibrate(), Shutdown(), Keep(),
                LetGo(), WentOn(), KeptEnd(), PeerWanted(), PeerGone(), PeerLink(), PeerRefused(),
                MemoryWanted(), MemoryFetch(), MemoryFetched(), GiveVmMemory(), VmMemoryWanted(),
-               VmMemoryLent(), VmMemoryBack(), SaveWanted());
+               VmMemoryLent(), VmMemoryBack(), SaveWanted(), BindWanted(), Bound());
   return hash;
 }
 

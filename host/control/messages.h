@@ -24,13 +24,17 @@
 //                        MemoryFetched  of MemoryFetch, with its descriptor
 //                        VmMemoryWanted a session is to have more of its machine's memory
 //                        VmMemoryBack   it does not need a part of that any more
+//                        BindWanted     a session is about to use its device for the first time,
+//                                       and may go to another one before that
 //   consortd -> worker   GiveVmMemory   of a session that is about to be opened, with the file
 //                        VmMemoryLent   of VmMemoryWanted
 //                        OpenSession    with the connection's descriptor; or, of a session that
 //                                       another worker hands over, with the link to that one; or,
 //                                       of one whose worker has died, with a link on which Keep
 //                                       brings what was kept, and then KeptEnd
-//                        MoveOut        a session is to go to another worker, with the link to it
+//                        MoveOut        a session is to go to another worker, with the link to it;
+//                                       of BindWanted, too
+//                        Bound          of BindWanted: it stays where it is
 //                        PeerLink       of PeerWanted, to both sessions, with the link of the two
 //                        PeerRefused    of PeerWanted
 //                        MemoryFetch    of MemoryWanted, to the worker that has it
@@ -108,6 +112,8 @@ enum class MessageKind : uint64_t {
   // From consortd to a session that goes on in another worker.
   kKeptEnd = 48,
   kSaveWanted = 49,
+  kBindWanted = 50,
+  kBound = 51,
   // Between two workers: host/session/peer_link.h.
   kPeerMemory = 64,
   kPeerMemoryGone = 65,
@@ -181,6 +187,7 @@ struct OpenSession {
   // Where its rings lie in the memory that its virtual machine shares with the host (GiveVmMemory);
   // 0: not there.
   uint64_t vm_rings_offset = 0;
+  uint64_t deferred = 0;  // 1: it asks for its device by BindWanted; until then this is a guess
 };
 
 // The memory that the session's virtual machine shares with the host: as a file.
@@ -389,6 +396,17 @@ struct SessionUsage {
   uint32_t reserved = 0;
 
   friend bool operator==(const SessionUsage&, const SessionUsage&) = default;
+};
+
+struct BindWanted {
+  static constexpr MessageKind kKind = MessageKind::kBindWanted;
+  SessionUsage usage;    // so far: its memory is what it was promised
+  char stays[128] = {};  // why it stays whatever is best, and waits for no answer; empty: it may go
+};
+
+struct Bound {
+  static constexpr MessageKind kKind = MessageKind::kBound;
+  uint64_t session = 0;
 };
 
 // Entries of one UsageReport: what fits a packet (control_socket.h). More sessions, more packets.

@@ -19,8 +19,9 @@ std::string Seconds(const Json& object, const char* key) {
   return absl::StrFormat("%.3f", object.value(key, 0.0));
 }
 
-// What it does; "held" if it is in a checkpoint.
+// What it does; "held" if it is in a checkpoint, "unbound" if its device is not chosen yet.
 std::string StateText(const Json& session) {
+  if (!session.value("bound", true)) return "unbound";
   return TextOf(session, session.value("state", "open") == "held" ? "state" : "phase");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/ctl/tables.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace consort::host {
@@ -30,6 +31,9 @@ TEST(Tables, ApplicationsOfOneTenant) {
             "      3  a       web-1  python3       70       1  kernel  1.00 MiB     1.250     "
             "0.500   1m\n");
   EXPECT_EQ(ApplicationsOf(Json::object(), "").size(), 0u);
+  Json waits = mine;
+  waits[0]["bound"] = false;
+  EXPECT_THAT(ApplicationTable(waits, 190), ::testing::HasSubstr("1  unbound  1.00 MiB"));
 }
 
 TEST(Tables, MachinesWithTheirSessions) {

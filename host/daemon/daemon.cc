@@ -61,6 +61,9 @@ absl::Status Daemon::Start(std::function<void()> on_ready,
     loop_->After(options_.account_every, [this] { AccountOpenSessions(); });
   }
   RETURN_IF_ERROR(OpenSaves());
+  if (options_.bind_at_launch) {
+    ASSIGN_OR_RETURN(binder_, Binder::Make(options_.binding));
+  }
   ASSIGN_OR_RETURN(admin_doors_, AdminDoors::Open(loop_, options_.admin, this));
   events_.Add(EventLevel::kInfo, absl::StrCat("consortd ", CONSORT_VERSION, " started"));
   SampleHistory();

@@ -29,6 +29,7 @@
 #include "host/control/messages.h"
 #include "host/daemon/account.h"
 #include "host/daemon/admin_doors.h"
+#include "host/daemon/binder.h"
 #include "host/daemon/connection.h"
 #include "host/daemon/daemon_state.h"
 #include "host/daemon/event_log.h"
@@ -149,7 +150,10 @@ class Daemon final : private AdminActions {
     RecentUse recent;
     Nanos asked = 0;           // when Balance last told it to go
     uint32_t times_asked = 0;  // on this device, so often
-    SessionEnded told;         // by the lines of the account that it has already
+    bool bound = true;         // false: its device is chosen when it first uses one
+    Nanos bound_at = 0;
+    Bytes bound_bytes = 0;  // of memory that it had then
+    SessionEnded told;      // by the lines of the account that it has already
     // Of its VM's memory; null: nothing. Shared by what a session is while it moves.
     std::shared_ptr<VmLoan> loan;
   };
@@ -259,6 +263,15 @@ class Daemon final : private AdminActions {
   void ContinueDrain(uint32_t device);
   const Device* FindPlace(const Device& from, const std::string& tenant,
                           const Window* window) const;
+
+  // --- Applications that are bound when they first use a device. daemon_binding.cc
+  // False: the packet is about something else.
+  bool OnBindPacket(ControlPacket& packet);
+  // The device for one that has `bytes` of memory.
+  Binder::Choice ChooseDevice(const Session& wanted, Bytes bytes);
+  void NoteBound(Session* session, const std::string& why);
+  // What it took, for later choices.
+  void RecordBound(const Session& session, const SessionEnded& ended);
 
   // --- Applications that go to idle devices. daemon_balance.cc
   // Looks each second, from the first call on.
@@ -436,6 +449,7 @@ class Daemon final : private AdminActions {
   std::vector<std::function<void(const absl::Status&)>> traces_awaited_;
   History history_;
   MoveBook moves_;
+  std::unique_ptr<Binder> binder_;  // null: applications are bound when they connect
   std::vector<PeerPair> peers_;
   Saves saves_;
   Keeper keeper_;

@@ -106,6 +106,8 @@ absl::StatusOr<uint64_t> Daemon::BeginArrival(const Session& session, uint32_t i
   arriving.asked = 0;
   arriving.times_asked = 0;
   arriving.told = {};
+  arriving.bound = true;
+  arriving.bound_at = MonotonicNow();
   sessions_.emplace(open.session, std::move(arriving));
   return open.session;
 }
@@ -117,7 +119,7 @@ void Daemon::EndArrival(uint64_t id) {
   Session& session = arrived->second;
   session.stage = Session::Stage::kOpen;
   session.started_unix_seconds = static_cast<uint64_t>(time(nullptr));
-  session.started = MonotonicNow();
+  session.started = session.bound_at = MonotonicNow();
   usage_.Begin(
       id, {session.identity.tenant, session.identity.application, session.identity.device_index});
 }
@@ -210,6 +212,12 @@ void Daemon::EndMove(uint64_t session, const absl::Status& status) {
     LOG(WARNING) << "session " << session << " stays on " << from << ": " << status.message();
     events_.Add(EventLevel::kWarning,
                 absl::StrCat(name, " stays on ", from, ": ", PrintableName(record->text)));
+  }
+  if (!record->binds.empty() && !absl::IsCancelled(status)) {
+    const auto bound = sessions_.find(status.ok() ? record->becomes : session);
+    const std::string why =
+        status.ok() ? record->binds : absl::StrCat("could not go: ", status.message());
+    if (bound != sessions_.end()) NoteBound(&bound->second, why);
   }
   if (!record->from.has_value()) return;
   ContinueDrain(*record->from);

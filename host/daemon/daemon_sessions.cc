@@ -196,6 +196,7 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   if (resumes) {
     CHECK(getrandom(&open.resume_token, sizeof(open.resume_token), 0) == sizeof(open.resume_token));
   }
+  open.deferred = options_.bind_at_launch ? 1 : 0;
   open.window_base = window->base;
   open.window_bytes = window->bytes;
   const bool shares = (connection.shares_memory || loan != nullptr) && !resumes;
@@ -226,6 +227,7 @@ void Daemon::StartSession(Slot* slot, Connection connection, const wire::Hello& 
   session.vgpu = connection.vgpu;
   session.why = connection.why;
   session.loan = std::move(loan);
+  session.bound = open.deferred == 0;
   if (pool_ != nullptr) pool_->LocalBegan(connection.assembly, *window);
   session.worker = slot->worker;
   session.weight = open.weight;
@@ -282,6 +284,7 @@ void Daemon::EndSession(SessionEnded ended) {
     LOG(INFO) << "session " << ended.session << " ended: " << line.substr(0, line.size() - 1);
     Account(identity, AccountSince(ended, session.told));
   }
+  RecordBound(session, ended);
   keeper_.End(ended.session);
   DropSave(ended.session);
   EndPeers([&](const PeerPair& pair) { return pair.session == ended.session; });

@@ -114,6 +114,7 @@ void Describe(Coder& coder, State& state) {
     coder.Number(session.started_unix_seconds);
     coder.Number(session.started);
     coder.Number(session.stage);
+    coder.Number(session.bound);
     coder.Struct(session.told);
     coder.Struct(session.usage);
     coder.Each(session.parts, [&](auto& part) {

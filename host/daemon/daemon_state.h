@@ -9,7 +9,8 @@
 //
 // Written by one build and read by another: who reads another version or fingerprint refuses it,
 // while the one that wrote it still serves. Not in it, and lost: the history that plots show, the
-// list of moves that have ended, shares of the last second. Plain values.
+// list of moves that have ended, shares of the last second, what --bind has learned of programs.
+// Plain values.
 #ifndef CONSORT_HOST_DAEMON_DAEMON_STATE_H_
 #define CONSORT_HOST_DAEMON_DAEMON_STATE_H_
 
@@ -26,7 +27,7 @@
 namespace consort::host {
 
 // One more whenever the fields change.
-inline constexpr uint64_t kDaemonStateVersion = 5;
+inline constexpr uint64_t kDaemonStateVersion = 6;
 
 struct DaemonState {
   static constexpr int kNone = -1;  // no descriptor
@@ -130,6 +131,7 @@ struct DaemonState {
     uint64_t started_unix_seconds = 0;
     int64_t started = 0;  // MonotonicNow then
     uint32_t stage = 0;   // Daemon's
+    bool bound = true;    // to its device
     SessionEnded told;
     SessionUsage usage;
     // Of its VM's memory.

@@ -98,6 +98,7 @@ DaemonState Whole() {
   session.device = 1;
   session.worker = 101;
   session.started = 123;
+  session.bound = false;
   session.told.calls = 4;
   session.usage.calls = 9;
   session.parts = {{65536, 100}, {131072, 4096}};
@@ -133,6 +134,7 @@ TEST(DaemonState, IsReadAsItWasWritten) {
   EXPECT_EQ(read->vms[0].vgpus, state.vms[0].vgpus);
   EXPECT_TRUE(read->vms[1].device.frontends.empty());
   EXPECT_EQ(read->vms[1].memory[0].path, "/dev/shm/consort-idle");
+  EXPECT_FALSE(read->sessions[0].bound);
   EXPECT_EQ(read->sessions[0].parts[1].offset, 131072u);
   EXPECT_EQ(read->greetings[0].input, "CNST");
   EXPECT_TRUE(vhost_user::Check(read->vms[0].device).ok());

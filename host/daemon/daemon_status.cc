@@ -47,6 +47,7 @@ DaemonStatus Daemon::Status() const {
     out.assembly = session.assembly;
     out.vgpu = session.vgpu;
     out.why = session.why;
+    out.bound = session.bound;
     out.weight = session.weight;
     out.started_unix_seconds = session.started_unix_seconds;
     out.usage = usage_.Latest(id);

@@ -220,6 +220,7 @@ DaemonState Daemon::State() const {
     out.started_unix_seconds = session.started_unix_seconds;
     out.started = session.started;
     out.stage = static_cast<uint32_t>(session.stage);
+    out.bound = session.bound;
     out.told = session.told;
     out.usage = usage_.Latest(id);
     out.usage.session = id;
@@ -260,6 +261,9 @@ absl::Status Daemon::Resume(const DaemonState& state, std::function<void()> on_r
   next_session_ = state.next_session;
   RestoreBooks(state);
   RETURN_IF_ERROR(settings_.Restore(state.settings));
+  if (options_.bind_at_launch) {
+    ASSIGN_OR_RETURN(binder_, Binder::Make(options_.binding));
+  }
   InheritedFds fds(DescriptorsOf(state));
   RETURN_IF_ERROR(RestoreWorkers(state, &fds));
   RETURN_IF_ERROR(RestoreSessions(state));
@@ -379,6 +383,7 @@ absl::Status Daemon::RestoreSessions(const DaemonState& state) {
     session.weight = one.weight;
     session.started_unix_seconds = one.started_unix_seconds;
     session.started = one.started;
+    session.bound = one.bound;
     session.told = one.told;
     if (!devices_[one.device]->windows.TakeAt(session.window)) {
       return absl::InternalError(

@@ -178,7 +178,7 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
                                       "--device cpu runs without a GPU"
                                     : "")));
     }
-  } else if (!OnKeeperPacket(packet) && !OnPeerPacket(packet) &&
+  } else if (!OnKeeperPacket(packet) && !OnPeerPacket(packet) && !OnBindPacket(packet) &&
              !OnVmMemoryPacket(worker, packet)) {
     LOG(ERROR) << "worker " << worker->pid() << " sent a message of unknown kind "
                << static_cast<uint64_t>(packet.kind()) << "; ending it";

@@ -267,6 +267,17 @@ void AddDevices(CLI::App* app, Said* said) {
                   said->flags.policy = value;
                   return "";
                 });
+  group.Checked("--bind", "connect|first-launch",
+                "when it is decided which device an application uses: when\n"
+                "it connects (the default), or when it first uses one, by\n"
+                "--pool-policy; until then its memory is not on the device\n"
+                "(needs swapping; not in a pool)",
+                [=](const std::string& value) -> std::string {
+                  if (value != "connect" && value != "first-launch")
+                    return "wants connect or first-launch, not " + value;
+                  options->bind_at_launch = value == "first-launch";
+                  return "";
+                });
   group.Checked("--balance", "on|off",
                 "whether applications that share a device, or have a slow\n"
                 "one, go to another one that has fallen idle, while they\n"
@@ -356,7 +367,8 @@ void AddPool(CLI::App* app, Said* said) {
                "how many GPUs a program sees whose VM's file does not say\n(default: all)",
                kVgpusMax, [=](uint32_t number) { pool->vgpus = number; });
   group.Checked("--pool-policy", "NAME[,NAME]",
-                "who chooses GPUs while this host is the pool's mapper: a\n"
+                "who chooses GPUs while this host is the pool's mapper, or\n"
+                "with --bind first-launch: a\n"
                 "policy, and one that decides once there is history (default\n"
                 "gwtmin,mbf); in place of the first the path of your own,\n"
                 "/PATH.so or /PATH.so=ARGUMENT\n"
@@ -467,8 +479,17 @@ std::string Complete(Said* said) {
   } else if (!said->tenants_path.empty() || !absl::IsNotFound(tenants.status())) {
     return std::string(tenants.status().message());
   }
+  options->binding = said->pool.mapper;
+  const MemoryOptions& memory = options->memory;
+  if (options->bind_at_launch &&
+      memory.swap_pinned + memory.swap_pageable + memory.swap_file == 0) {
+    return "--bind first-launch needs a place for memory that is on no device yet: "
+           "give --swap-pageable or --swap-pinned, too";
+  }
   if (!said->pool.endpoints.empty()) {
     if (const std::string wrong = SetPool(said->pool, options); !wrong.empty()) return wrong;
+    if (options->bind_at_launch)
+      return "--bind first-launch is not for a host of a pool, which places applications";
     if (options->balance) return "--balance is not for a host of a pool, which places applications";
   } else if (options->device == "none") {
     return "--device none is for a host of a pool: --pool is missing";

@@ -32,7 +32,8 @@ struct MoveRecord {
   // Said while the checkpoint was still being written; told when it is no more.
   std::optional<absl::Status> stays;
   State state = State::kMoving;
-  std::string text;  // why it stays
+  std::string text;   // why it stays
+  std::string binds;  // why there, of one that is bound by this; empty: it was told to go
   Nanos stopped = 0;
   Bytes bytes = 0;         // of device memory
   Bytes direct_bytes = 0;  // of them, those that went from device to device

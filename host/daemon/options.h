@@ -93,6 +93,10 @@ struct DaemonOptions {
   // Whether programs with the same code have it loaded once: on, off, or auto, which is on for the
   // CPU driver.
   std::string shared_code = "auto";
+  // Whether applications are bound to a device when they first use one, and by whom; else they are
+  // when they connect.
+  bool bind_at_launch = false;
+  gpool::MapperOptions binding;
   // Whether applications go to devices that have fallen idle by themselves.
   bool balance = false;
   std::string tenants_path;   // that need not be there

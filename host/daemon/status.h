@@ -46,6 +46,7 @@ struct SessionStatus {
   uint64_t assembly = 0;         // of ours on the pool, that it belongs to; 0: none
   uint32_t vgpu = 0;             // what its program calls the device
   std::string why;               // it has the device
+  bool bound = true;             // false: for now; it may get another one when it first uses it
   uint32_t weight = 1;           // of its tenant
   uint64_t started_unix_seconds = 0;
   SessionUsage usage;

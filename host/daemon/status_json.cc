@@ -74,6 +74,7 @@ Json SessionJson(const SessionStatus& session) {
   out["vgpu"] = session.vgpu;
   if (session.assembly != 0) out["assembly"] = session.assembly;
   out["why"] = session.why;
+  out["bound"] = session.bound;
   out["state"] = session.held_in.empty() ? "open" : "held";
   if (session.held_in.empty()) {
     out["worker_pid"] = session.worker_pid;

@@ -180,6 +180,8 @@ MemoryClient::Answer MemoryClient::Reserve(Bytes bytes) {
 
 bool MemoryClient::swaps() const { return broker_->store_ != nullptr; }
 
+memmgr::SwapStore* MemoryClient::store() const { return broker_->store_; }
+
 uint64_t MemoryClient::chunk_granules() const {
   return swaps() ? broker_->rules_.chunk_granules : 0;
 }

@@ -136,6 +136,8 @@ class MemoryClient final : public memmgr::MemoryBudget {
 
   // Whether there is a store, so that memory may be away.
   bool swaps() const;
+  // Null: there is none.
+  memmgr::SwapStore* store() const;
   // Of large extents; 0: they have one.
   uint64_t chunk_granules() const;
   // False: the broker has it, or it was asked to leave and has not come back by RequestBring.

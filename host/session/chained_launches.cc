@@ -25,9 +25,9 @@ bool HasShape(const wire::LaunchRequest& request) {
 }  // namespace
 
 bool Session::MayChain() const {
-  return !chains_->broken() && CanProcess() && !held_.active() && !stopped_to_move() && !refused_ &&
-         in_work_ == RequestCost::kNone && !residency_->swaps() && partition_ == nullptr &&
-         device_result() == CUDA_SUCCESS && !device_time_.sampling();
+  return !chains_->broken() && CanProcess() && !held_.active() && !stopped_to_move() &&
+         fate_ == Fate::kGoes && in_work_ == RequestCost::kNone && !residency_->swaps() &&
+         partition_ == nullptr && device_result() == CUDA_SUCCESS && !device_time_.sampling();
 }
 
 const Kernel* Session::ChainableKernel(const wire::LaunchRequest& request) {

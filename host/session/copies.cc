@@ -189,7 +189,12 @@ CUresult Session::SubmitPiece() {
   CUresult result = staging_.Take(bytes, &item.piece);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t source = copy.source + row * copy.pitch + column;
-  if (rows > 1) {
+  if (residency_->deferred()) {
+    for (uint64_t i = 0; i < std::max<uint64_t>(rows, 1); ++i) {
+      const uint64_t length = rows != 0 ? copy.width : bytes;
+      window_->ReadAway(source + i * copy.pitch, {item.piece.memory + i * length, length});
+    }
+  } else if (rows > 1) {
     CUDA_MEMCPY2D rows_copy = {};
     rows_copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     rows_copy.srcDevice = source;

@@ -411,7 +411,9 @@ CUresult Session::EventCreate(const wire::FrameHeader& header,
   CUevent event = nullptr;
   const CUresult result = driver_.cuEventCreate(&event, request.flags & ~CU_EVENT_INTERPROCESS);
   if (result != CUDA_SUCCESS) return result;
-  user_events_.emplace(request.event, std::make_shared<UserEvent>(driver_, event, header.value));
+  user_events_.emplace(request.event,
+                       std::make_shared<UserEvent>(driver_, event, header.value,
+                                                   (request.flags & CU_EVENT_DISABLE_TIMING) == 0));
   journal_.Make({ObjectKind::kEvent, request.event}, header.value, request);
   return CUDA_SUCCESS;
 }
@@ -830,10 +832,21 @@ uint64_t Session::CopyOf(const Modules::Variable& variable) {
   std::vector<uint64_t> extents;
   window_->FindExtents({address, variable.bytes}, &extents);
   NoteWrite(address, variable.bytes);
-  if (window_->AwayBytesOf(extents) == 0 &&
-      CopyVariable([&](CUstream stream) {
-        return driver_.cuMemcpyAsync(address, variable.address, variable.bytes, stream);
-      }).ok()) {
+  bool copied = false;
+  if (window_->AwayBytesOf(extents) == 0) {
+    copied = CopyVariable([&](CUstream stream) {
+               return driver_.cuMemcpyAsync(address, variable.address, variable.bytes, stream);
+             }).ok();
+  } else if (const memmgr::AddressWindow::Range range = {address, variable.bytes};
+             window_->IsAway(range) && window_->MakeSlots(range, memory_client_->store())) {
+    std::vector<std::byte> contents(variable.bytes);
+    copied = CopyVariable([&](CUstream stream) {
+               return driver_.cuMemcpyDtoHAsync_v2(contents.data(), variable.address,
+                                                   variable.bytes, stream);
+             }).ok();
+    if (copied) window_->WriteAway(address, contents);
+  }
+  if (copied) {
     copies_.Add(address, {variable.library, variable.name, variable.address, variable.bytes});
     return address;
   }

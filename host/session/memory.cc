@@ -172,6 +172,7 @@ void Session::NoteLaunch(const Kernel& kernel, std::span<const std::byte> params
 }
 
 bool Session::BringMemory(const Frame& frame) {
+  if (residency_->deferred()) return DeferMemory(frame);
   MemoryNeed need;
   const Touches touches = TouchesOf(frame, &need);
   if (touches == Touches::kNothing) return true;
@@ -187,7 +188,7 @@ bool Session::BringMemory(const Frame& frame) {
   }
   cpu_phase_ = false;
   memory_waiting_ = verdict == Residency::Verdict::kWait;
-  refused_ = verdict == Residency::Verdict::kRefuse;
+  if (verdict == Residency::Verdict::kRefuse) fate_ = Fate::kRefused;
   return !memory_waiting_;
 }
 

@@ -2,21 +2,26 @@
 // Memory of sessions that share a small device: limits, quotas, waiting, swapping. Every byte is
 // compared with a model.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "host/control/control_socket.h"
 #include "host/limits.h"
 #include "host/memory/memory_broker.h"
 #include "host/session/session_test_support.h"
 #include "memmgr/limits.h"
 #include "memmgr/swap_store.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
 namespace {
@@ -822,6 +827,261 @@ TEST_P(RandomUse, EveryByteIsRight) {
   EXPECT_EQ(after.on_device, 0u);
   EXPECT_EQ(after.promised, 0u);
   for (const Bytes used : after.swapped) EXPECT_EQ(used, 0u);
+}
+
+// --- A device that is chosen when it is first used
+
+// Who chooses, as far as a session sees it.
+class Chooser {
+ public:
+  Chooser() {
+    auto pair = ControlSocket::MakePair();
+    CHECK(pair.ok()) << pair.status();
+    sessions_ = std::make_unique<ControlSocket>(std::move(pair->first));
+    own_ = std::make_unique<ControlSocket>(std::move(pair->second));
+  }
+  ControlSocket* socket() { return sessions_.get(); }
+  // What was asked; nothing: nobody has, or does while one may wait for it.
+  std::optional<BindWanted> Asked(bool wait) {
+    pollfd asked = {own_->fd(), POLLIN, 0};
+    poll(&asked, 1, wait ? 20'000 : 0);
+    ControlPacket packet;
+    BindWanted wanted;
+    if (!own_->Receive(/*wait=*/false, &packet).ok()) return std::nullopt;
+    EXPECT_TRUE(packet.As(&wanted));
+    return wanted;
+  }
+
+ private:
+  std::unique_ptr<ControlSocket> sessions_;
+  std::unique_ptr<ControlSocket> own_;
+};
+
+PeerOptions Deferred(Chooser* chooser) {
+  PeerOptions options;
+  options.binds_by = chooser->socket();
+  return options;
+}
+
+std::vector<std::byte> WordBytes(uint32_t word) {
+  const std::span<const std::byte> bytes = BytesOf(word);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(SessionBinding, NothingIsOnTheDeviceUntilALaunchAndAllOfItIsRightThen) {
+  World world(64 * kMiB, Swap(8 * kMiB, 120 * kMiB, 0));
+  Chooser chooser;
+  Guest a(&world, Deferred(&chooser));
+  a.LoadKernels();
+  const uint64_t address = a.MustAllocate(30 * kMiB);
+  const uint64_t small = a.MustAllocate(4096);
+  std::vector<std::byte> contents = Pattern(30 * kMiB, 7);
+  // Over the bounds of chunks, beginning and ending inside of one.
+  a.Fill(address, 0, 30 * kMiB);
+  a.Write(address + 1000, std::span(contents).subspan(1000, 20 * kMiB));
+  std::fill(contents.begin(), contents.begin() + 1000, std::byte{0});
+  std::fill(contents.begin() + 20 * kMiB + 1000, contents.end(), std::byte{0});
+  a.Fill(address + 5 * kMiB - 3, 9, 100'000);
+  std::fill_n(contents.begin() + 5 * kMiB - 3, 100'000, std::byte{9});
+  a.Fill(address + 6 * kMiB, 0, 4 * kMiB);
+  std::fill_n(contents.begin() + 6 * kMiB, 4 * kMiB, std::byte{0});
+  // Rows with gaps that stay.
+  wire::CopyToDeviceRequest rows;
+  const std::vector<std::byte> row_bytes = Pattern(24 * 10, 8);
+  rows.stream = kLegacy;
+  rows.dst = address + 4 * kMiB - 100;
+  rows.dst_pitch = 50;
+  rows.width = 24;
+  rows.rows = 10;
+  rows.data = row_bytes;
+  a.peer().Post(rows);
+  for (size_t row = 0; row < 10; ++row) {
+    std::copy_n(row_bytes.begin() + row * 24, 24, contents.begin() + 4 * kMiB - 100 + row * 50);
+  }
+  wire::cuMemsetD2D32AsyncRequest fill;
+  fill.dstDevice = address + 12 * kMiB;
+  fill.dstPitch = 64;
+  fill.ui = 0x01020304;
+  fill.Width = 5;
+  fill.Height = 3;
+  fill.hStream = kLegacy;
+  a.peer().Post(fill);
+  for (size_t row = 0; row < 3; ++row) {
+    for (size_t at = 0; at < 20; at += 4) {
+      const std::vector<std::byte> word = WordBytes(0x01020304);
+      std::copy(word.begin(), word.end(), contents.begin() + 12 * kMiB + row * 64 + at);
+    }
+  }
+  EXPECT_TRUE(a.Read(address, 30 * kMiB) == contents);
+  EXPECT_EQ(a.Read(small, 8), std::vector<std::byte>(8));
+  EXPECT_EQ(world.broker->Totals().on_device, 0u);
+  EXPECT_EQ(world.broker->Totals().promised, 32 * kMiB);
+  EXPECT_FALSE(chooser.Asked(false).has_value());
+
+  a.Add(address + 8 * kMiB, 1000, 5);
+  a.Add(address + 8 * kMiB, 1, 6);
+  const std::optional<BindWanted> wanted = chooser.Asked(true);
+  ASSERT_TRUE(wanted.has_value());
+  EXPECT_EQ(wanted->usage.memory_bytes, 32 * kMiB);
+  EXPECT_STREQ(wanted->stays, "");
+  const uint32_t synchronized = a.peer().Start([] {
+    wire::StreamSynchronizeRequest request;
+    request.stream = kLegacy;
+    return request;
+  }());
+  EXPECT_FALSE(a.peer().Arrived(synchronized));
+  EXPECT_EQ(world.broker->Totals().on_device, 0u);
+  a.peer().Bind();
+  EXPECT_EQ(a.peer().Await(synchronized), CUDA_SUCCESS);
+  for (uint32_t i = 0; i < 1000; ++i) {
+    uint32_t word;
+    std::memcpy(&word, &contents[8 * kMiB + i * 4], 4);
+    word += i == 0 ? 11 : 5;
+    std::memcpy(&contents[8 * kMiB + i * 4], &word, 4);
+  }
+  EXPECT_TRUE(a.Read(address, 30 * kMiB) == contents);
+  EXPECT_EQ(world.broker->Totals().on_device, 32 * kMiB);
+  // From here on it is as any other, and asks no more.
+  const uint64_t later = a.MustAllocate(2 * kMiB);
+  EXPECT_EQ(world.broker->Totals().on_device, 34 * kMiB);
+  a.Add(later, 1, 1);
+  EXPECT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
+  EXPECT_FALSE(chooser.Asked(false).has_value());
+}
+
+TEST(SessionBinding, WhatTheStoreHasNoRoomForGoesToTheDevice) {
+  World world(64 * kMiB, Swap(0, 0, 64 * kMiB));
+  Chooser chooser;
+  Guest a(&world, Deferred(&chooser));
+  const uint64_t address = a.MustAllocate(8 * kMiB);
+  a.Fill(address, 0, 8 * kMiB);
+  EXPECT_EQ(a.Read(address + 4, 4), std::vector<std::byte>(4));
+  EXPECT_FALSE(chooser.Asked(false).has_value());
+  // A file is no place for a processor's copies.
+  a.Fill(address + kMiB, 3, kMiB);
+  ASSERT_TRUE(chooser.Asked(true).has_value());
+  a.peer().Bind();
+  EXPECT_EQ(a.Read(address + kMiB, 1)[0], std::byte{3});
+  EXPECT_EQ(a.Read(address, 1)[0], std::byte{0});
+  EXPECT_EQ(world.broker->Totals().on_device, 8 * kMiB);
+}
+
+TEST(SessionBinding, ASessionThatIsNotAnsweredGoesOn) {
+  World world(64 * kMiB, Swap(0, 64 * kMiB, 0));
+  Chooser chooser;
+  Guest a(&world, Deferred(&chooser));
+  a.LoadKernels();
+  const uint64_t address = a.MustAllocate(4096);
+  const Nanos begin = MonotonicNow();
+  a.Add(address, 2, 5);
+  EXPECT_EQ(a.Read(address + 4, 4), WordBytes(5));
+  EXPECT_GE(MonotonicNow() - begin, kBindAnswerMax);
+  EXPECT_LT(MonotonicNow() - begin, 4 * kBindAnswerMax);
+}
+
+TEST(SessionBinding, WhatBelongsToADeviceIsMadeOnTheOneThatIsChosen) {
+  const auto event = [](uint32_t flags) {
+    return [flags](Guest* guest) {
+      wire::EventCreateRequest create;
+      create.event = GuestId(kEventKind, 1);
+      create.flags = flags;
+      guest->peer().Post(create);
+      wire::cuEventRecordRequest record;
+      record.hEvent = create.event;
+      record.hStream = kLegacy;
+      guest->peer().Post(record);
+    };
+  };
+  const struct {
+    const char* what;
+    std::function<void(Guest*)> act;
+    bool asks;
+  } cases[] = {
+      {"an event that takes the time", event(0), true},
+      {"one that does not", event(CU_EVENT_DISABLE_TIMING), false},
+      {"memory without an address",
+       [](Guest* guest) {
+         wire::MemoryCreateRequest create;
+         create.memory = 7;
+         create.bytes = 2 * kMiB;
+         guest->peer().Start(create);
+       },
+       true},
+      {"an array",
+       [](Guest* guest) {
+         wire::ArrayCreateRequest create;
+         create.array = 1;
+         create.width = 64;
+         create.format = CU_AD_FORMAT_UNSIGNED_INT8;
+         create.channels = 1;
+         guest->peer().Start(create);
+       },
+       true},
+      {"a copy on the device",
+       [](Guest* guest) {
+         const uint64_t address = guest->MustAllocate(4096);
+         guest->Copy(address, address + 2048, 1024);
+       },
+       true},
+      {"a fill of what is not there", [](Guest* guest) { guest->Fill(8, 1, 1); }, true},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.what);
+    World world(64 * kMiB, Swap(0, 64 * kMiB, 0));
+    Chooser chooser;
+    Guest a(&world, Deferred(&chooser));
+    one.act(&a);
+    if (!one.asks) {
+      EXPECT_EQ(a.peer().Synchronize(), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(chooser.Asked(one.asks).has_value(), one.asks);
+    a.peer().Bind();
+    // Errors are those of any session.
+    const std::optional<CUresult> result = a.peer().Synchronize();
+    EXPECT_EQ(result.has_value() && *result != CUDA_SUCCESS,
+              one.what == std::string("a fill of what is not there"));
+  }
+}
+
+TEST(SessionBinding, AVariableHasItsCopyInTheStore) {
+  World world(64 * kMiB, Swap(0, 64 * kMiB, 0));
+  Chooser chooser;
+  Guest a(&world, Deferred(&chooser));
+  LoadLibrary(&a.peer(), ".visible .const .align 4 .u32 factors[2] = {7, 9};\n");
+  wire::GlobalGetReply factors;
+  ASSERT_EQ(AskGlobal(&a.peer(), "factors", &factors), CUDA_SUCCESS);
+  EXPECT_EQ(a.Read(factors.address + 4, 4), WordBytes(9));
+  EXPECT_EQ(world.broker->Totals().on_device, 0u);
+  EXPECT_FALSE(chooser.Asked(false).has_value());
+  // It goes on to the variable, which is on a device.
+  a.Write(factors.address, WordBytes(11));
+  ASSERT_TRUE(chooser.Asked(true).has_value());
+  a.peer().Bind();
+  std::vector<std::byte> both = WordBytes(11);
+  const std::vector<std::byte> second = WordBytes(9);
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_EQ(a.Read(factors.address, 8), both);
+}
+
+TEST(SessionBinding, OneWhoseFirstWorkIsBehindAHostFunctionStays) {
+  World world(64 * kMiB, Swap(0, 64 * kMiB, 0));
+  Chooser chooser;
+  Guest a(&world, Deferred(&chooser));
+  a.LoadKernels();
+  const uint64_t address = a.MustAllocate(4096);
+  wire::HostFunctionRequest function;
+  function.stream = kLegacy;
+  function.callback = 3;
+  a.peer().Post(function);
+  ASSERT_EQ(a.peer().AwaitHostFunction(), 3u);
+  a.Add(address, 1, 5);
+  wire::HostFunctionDoneRequest done;
+  done.callback = 3;
+  a.peer().Post(done);
+  EXPECT_EQ(a.Read(address, 4), WordBytes(5));
+  const std::optional<BindWanted> told = chooser.Asked(false);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_STREQ(told->stays, "its first work is behind a host function");
 }
 
 }  // namespace

@@ -203,6 +203,7 @@ void Session::EndDeparture(const absl::StatusOr<Bytes>& moved) {
     ended.times = departure_->times;
   } else {
     SetText(ended.text, std::string(moved.status().message()));
+    if (awaits_device()) StayHere();
     MoveFailed failed;
     SetText(failed.text, ended.text);
     // If it does not hear of it, it sees the link's end.
@@ -267,6 +268,8 @@ absl::Status Session::CheckQuiet() {
   if (copy_to_host_.active || !pending_.empty()) {
     return later("its work on the device has not ended");
   }
+  // What waits for the device that the session goes to is received there.
+  if (awaits_device() && channel_->PutBack()) backlog_.clear();
   if (!backlog_.empty()) return later("its work waits for its turn");
   if (modules_.expects_load()) return later("a module is on its way");
   std::shared_ptr<Fence> fence;

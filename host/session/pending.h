@@ -22,13 +22,14 @@ namespace consort::host {
 
 // A guest's event. Shared: a reply may wait for it after the guest has destroyed it.
 struct UserEvent {
-  UserEvent(const device::DriverTable& table, CUevent event, uint32_t context_id)
-      : driver(table), handle(event), context(context_id) {}
+  UserEvent(const device::DriverTable& table, CUevent event, uint32_t context_id, bool takes_time)
+      : driver(table), handle(event), context(context_id), timed(takes_time) {}
   // The same event of the driver, under another session's name. `original` is kept.
   UserEvent(std::shared_ptr<UserEvent> original, uint32_t context_id)
       : driver(original->driver),
         handle(original->handle),
         context(context_id),
+        timed(original->timed),
         shared(std::move(original)) {}
   ~UserEvent() {
     if (shared == nullptr) driver.cuEventDestroy_v2(handle);
@@ -39,6 +40,7 @@ struct UserEvent {
   const device::DriverTable& driver;
   const CUevent handle;
   const uint32_t context;
+  const bool timed;                         // records of it have a time
   const std::shared_ptr<UserEvent> shared;  // whose driver event it is; null: its own
 };
 

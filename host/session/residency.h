@@ -32,8 +32,12 @@ class Residency {
 
   // Whether any request may go on, whatever it needs.
   bool at_hand() const {
-    return !swaps_ || (in_use_ && !client_->leave_asked() && window_->all_here());
+    return !swaps_ || (in_use_ && !deferred_ && !client_->leave_asked() && window_->all_here());
   }
+  // Nothing is to come to the device, and no request is at_hand, until Settle (binding.cc).
+  void Defer() { deferred_ = true; }
+  void Settle() { deferred_ = false; }
+  bool deferred() const { return deferred_; }
   enum class Verdict { kGo, kWait, kRefuse };
   // Of a request that uses, or changes, what is in the window. kWait: ask again, for the same one.
   // kRefuse: its memory cannot be on the device, or failure() says that contents are lost.
@@ -57,6 +61,7 @@ class Residency {
   bool swaps_;
   memmgr::AddressWindow* window_ = nullptr;
   bool in_use_ = true;
+  bool deferred_ = false;
   bool wants_rest_ = false;
   bool bringing_ = false;
   std::optional<MemoryNeed> missing_;  // to be brought after Rest

@@ -167,6 +167,7 @@ absl::Status Session::Open() {
   if (result == CUDA_SUCCESS) {
     memory_client_->set_window(window_.get());
     residency_->set_window(window_.get());
+    window_->MakeAway(residency_->deferred());
     virtual_memory_ = std::make_unique<VirtualMemory>(driver_, device_.device(), window_.get(),
                                                       memory_client_.get(), device_.reached());
   }
@@ -286,6 +287,7 @@ void Session::Loop() {
       // Whatever is being moved ends with the same error; handlers may use the window again.
       memory_client_->Retire();
       residency_->Abandon();
+      StayHere();
       copy_to_host_.active = false;
       AnnounceFailure();
       pending_.FailAll(device_result());
@@ -404,6 +406,8 @@ bool Session::Receive() {
       frame = backlog_.front();
       backlog_.pop_front();
     } else {
+      // What comes next may be another worker's.
+      if (!can_process && awaits_device()) break;
       // A host function's end is behind other requests.
       if (stopped_to_move() && !held_.active()) break;
       const ChannelStatus received = channel_->TryReceive(&frame);
@@ -434,7 +438,7 @@ void Session::Process(const Frame& frame) {
   const bool outer_keep = std::exchange(keep_frame_, false);
   if (held_.active() && frame.header.flags == 0 && HoldBack(frame)) {
     // Answered, or carried out later.
-    refused_ = false;
+    fate_ = Fate::kGoes;
   } else if (frame.header.flags != 0 || !DispatchWork(frame)) {
     const char* name = wire::OpcodeName(frame.header.opcode);
     Fail(absl::StrCat("malformed request ", frame.header.opcode, " (",
@@ -465,12 +469,8 @@ bool Session::MayGo(RequestCost cost) {
 }
 
 bool Session::DispatchWork(const Frame& frame) {
-  if (std::exchange(refused_, false)) {
-    if (frame.header.call != 0) {
-      ReplyNow(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
-    } else {
-      Failed(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
-    }
+  if (const Fate fate = std::exchange(fate_, Fate::kGoes); fate != Fate::kGoes) {
+    EndBy(fate, frame);
     return true;
   }
   // In the middle of a copy to the host only what is no device work comes through.
@@ -485,6 +485,15 @@ bool Session::DispatchWork(const Frame& frame) {
   if (copies_.written()) UpdateVariables(frame);
   if (!copy_to_host_.active) EndDeviceWork();
   return dispatched;
+}
+
+void Session::EndBy(Fate fate, const Frame& frame) {
+  if (fate == Fate::kAway) return ServeAway();
+  if (frame.header.call != 0) {
+    ReplyNow(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+  } else {
+    Failed(frame.header, CUDA_ERROR_OUT_OF_MEMORY);
+  }
 }
 
 void Session::UpdateVariables(const Frame& frame) {
@@ -525,6 +534,7 @@ void Session::EndDeviceWork() {
 }
 
 void Session::Wait() {
+  if (awaits_device()) return SleepFor(kGatePoll);
   if (memory_waiting_ || print_turn_.waiting()) {
     channel_->Wait(Channel::kReadable, 0, kGatePoll);
     return;

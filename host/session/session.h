@@ -46,6 +46,7 @@
 #include "host/session/exports.h"
 #include "host/session/graphs.h"
 #include "host/session/held_work.h"
+#include "host/session/host_work.h"
 #include "host/session/image_store.h"
 #include "host/session/journal.h"
 #include "host/session/keeper_line.h"
@@ -105,6 +106,16 @@ class Session final : private Handlers, private PendingSink {
     consortd_ = consortd;
     save_after_ = after;
   }
+
+  // The session's device is chosen by `consortd` when it is first used. Borrowed; before Run.
+  // Nothing where no memory is swapped.
+  void BindBy(ControlSocket* consortd) {
+    if (!residency_->swaps()) return;
+    binds_by_ = consortd;
+    residency_->Defer();
+  }
+  // consortd's answer: it stays here. Any thread.
+  void TakeBound() { bound_here_.store(true, std::memory_order_relaxed); }
 
   // Many launches that wait go to the driver as one. Before Run; nothing where the driver cannot.
   void ChainLaunches() {
@@ -189,6 +200,11 @@ class Session final : private Handlers, private PendingSink {
   bool CanReplay() const;
   // True: the request comes after a host function, and was kept or answered.
   bool HoldBack(const Frame& frame);
+  // Where a request goes: to its handler, or its memory cannot be on the device, or it is done
+  // where its memory is away.
+  enum class Fate : uint8_t { kGoes, kRefused, kAway };
+  // Ends one that does not go to its handler.
+  void EndBy(Fate fate, const Frame& frame);
   // Carries out what is held no more. True: there was something.
   bool ReplayHeld();
   // One turn without taking new requests, for a handler that cannot go on.
@@ -390,12 +406,32 @@ class Session final : private Handlers, private PendingSink {
   bool FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64_t* address) const;
   bool ReachesPeer(uint64_t address, Bytes bytes) const;
 
+  // --- A device that is chosen when it is first used. binding.cc
+  // Instead of BringMemory until then.
+  bool DeferMemory(const Frame& frame);
+  // Whether the request makes something that belongs to the device, so that it is to be chosen
+  // first.
+  bool BelongsToDevice(const Frame& frame);
+  // Whether the request is a copy or a fill that needs no device, since all that it touches is away
+  // or the host's. Sees to the room for what it writes.
+  bool CanServeAway(const Frame& frame);
+  // As CanServeAway has read it.
+  void ServeAway();
+  // Whether a variable has a copy there: what is written goes on to the variable, on the device.
+  bool MeetsCopy(const memmgr::AddressWindow::Range& range);
+  // Asks for the device. False: the session cannot go, or there is nobody to ask.
+  bool AskForDevice();
+  bool awaits_device() const { return bind_asked_at_ != 0; }
+  // The device is this one.
+  void StayHere();
+
   // --- Device memory. memory.cc
   enum class Touches { kNothing, kTable, kContents };
   Touches TouchesOf(const Frame& frame, MemoryNeed* need);
   // Whether what the request needs is on the device. False: it waits.
   bool MemoryReady(const Frame& frame) {
-    memory_waiting_ = refused_ = false;
+    memory_waiting_ = false;
+    fate_ = Fate::kGoes;
     return residency_->at_hand() || BringMemory(frame);
   }
   bool BringMemory(const Frame& frame);
@@ -699,6 +735,10 @@ class Session final : private Handlers, private PendingSink {
   std::span<std::byte> ring_memory_;       // that may be registered yet
   std::span<std::byte> registered_rings_;  // frames are pinned memory; empty: they are not
 
+  ControlSocket* binds_by_ = nullptr;  // null: its device is the one that it was opened on
+  Nanos bind_asked_at_ = 0;            // 0: it was not asked for, or is known
+  // Relaxed: what was told is in the session's own memory.
+  std::atomic<bool> bound_here_{false};
   ControlSocket* peers_by_ = nullptr;      // null: it has no peers
   ControlSocket* consortd_ = nullptr;      // null: the session ends with its worker
   std::unique_ptr<KeeperLine> line_;       // null: likewise
@@ -786,9 +826,10 @@ class Session final : private Handlers, private PendingSink {
   uint32_t unchained_ = 0;  // so many requests go alone before it looks again
   uint64_t chained_ = 0;    // launches, in all
   std::vector<WaitingAllocation> waiting_allocations_;
-  bool memory_waiting_ = false;  // the next request's memory is not on the device
-  bool cpu_phase_ = false;       // the guest has said so, and asked for nothing since
-  bool refused_ = false;         // the next request's memory cannot be there
+  bool memory_waiting_ = false;        // the next request's memory is not on the device
+  bool cpu_phase_ = false;             // the guest has said so, and asked for nothing since
+  Fate fate_ = Fate::kGoes;            // of the next request
+  std::optional<HostWork> host_work_;  // of one of kAway
   // Of held_, taken out and not carried out: its memory was not on the device.
   std::optional<HeldWork::Request> held_next_;
   RequestCost in_work_ = RequestCost::kNone;  // of the request that is being submitted

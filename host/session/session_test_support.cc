@@ -132,6 +132,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
       std::make_unique<Session>(*options.device, health_.get(), options.scheduler, options.rate,
                                 options.broker, open, std::move(accepted->socket));
   if (options.chains) session_->ChainLaunches();
+  if (options.binds_by != nullptr) session_->BindBy(options.binds_by);
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);
     if (clean_) {

@@ -69,7 +69,8 @@ struct PeerOptions {
   const WorkerDevice* device = &CpuDevice();  // likewise
   std::string tenant = "test";
   uint32_t weight = 1;
-  bool chains = false;  // of launches
+  bool chains = false;                // of launches
+  ControlSocket* binds_by = nullptr;  // borrowed; null: the device is known
 };
 
 // A test over a channel of each kind; the parameter: whether it has rings. To be instantiated with
@@ -131,6 +132,8 @@ class SessionPeer {
 
   // Waits until the session has ended, whoever began; its account and whether it let go.
   bool AwaitEnd(SessionEnded* ended);
+  // consortd's answer to a session that asks for its device.
+  void Bind() { session_->TakeBound(); }
   // Closes the guest's end.
   void Close() { channel_->Close(); }
 

@@ -137,6 +137,12 @@ bool Worker::HandlePacket() {
     }
     return true;
   }
+  Bound bound;
+  if (packet.As(&bound)) {
+    absl::MutexLock lock(&mutex_);
+    if (Session* session = FindLocked(bound.session); session != nullptr) session->TakeBound();
+    return true;
+  }
   SetScheduler policy;
   if (packet.As(&policy)) {
     SwitchPolicy(GetText(policy.name));
@@ -256,6 +262,7 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
   if (keeps_memory_) session->KeepBy(control_);
   if (save_after_ != 0) session->SaveBy(control_, save_after_);
   if (chains_launches_) session->ChainLaunches();
+  if (open.deferred != 0 && open.origin == OpenSession::kNew) session->BindBy(control_);
   session->FindPeersBy(control_);
   session->LendVmMemoryBy(control_);
   if (vm_memory_.session == open.session && vm_memory_.file.valid()) {

@@ -116,6 +116,20 @@ class VsockDeviceConduit : public VsockDeviceTest, public testing::WithParamInte
     }
   }
 
+  // The worker's end goes to another one.
+  void ChangeWorkers(Ends* ends) {
+    ChannelHandover handover;
+    while (!ends->worker->Describe(&handover)) ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
+    EXPECT_EQ(handover.request_ring_bytes, 0u);
+    auto next = ResumeHostChannel(UniqueFd(fcntl(handover.socket, F_DUPFD_CLOEXEC, 0)),
+                                  UniqueFd(fcntl(handover.memory, F_DUPFD_CLOEXEC, 0)), handover);
+    ASSERT_TRUE(next.ok()) << next.status();
+    ASSERT_NE(next->conduit, nullptr);
+    ends->worker->Abandon();
+    ends->worker.reset(next->conduit);
+    next->channel.release();
+  }
+
   CopyCrew crew_{GetParam().options};
 
   // The worker's memory, mapped once more, to write nonsense.
@@ -653,20 +667,19 @@ TEST_P(VsockDeviceConduit, GoesOnInAnotherWorker) {
     const auto frame = MakeFrame(call, 80 * call);
     // Part of it is there when the workers change.
     ASSERT_TRUE(ends.guest->SendAll(std::span(frame).first(frame.size() / 2)));
-    ChannelHandover handover;
-    while (!ends.worker->Describe(&handover)) ASSERT_TRUE(guest_->Step(FakeGuest::kTimeoutMs));
-    EXPECT_EQ(handover.request_ring_bytes, 0u);
-    auto next = ResumeHostChannel(UniqueFd(fcntl(handover.socket, F_DUPFD_CLOEXEC, 0)),
-                                  UniqueFd(fcntl(handover.memory, F_DUPFD_CLOEXEC, 0)), handover);
-    ASSERT_TRUE(next.ok()) << next.status();
-    ASSERT_NE(next->conduit, nullptr);
-    ends.worker->Abandon();
-    ends.worker.reset(next->conduit);
-    next->channel.release();
+    ASSERT_NO_FATAL_FAILURE(ChangeWorkers(&ends));
     ASSERT_TRUE(ends.guest->SendAll(std::span(frame).subspan(frame.size() / 2)));
-    const Frame received = Next(*ends.worker);
+    Frame received = Next(*ends.worker);
     ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 80 * call));
+    ChannelHandover handover;
     EXPECT_FALSE(ends.worker->Describe(&handover)) << "while a frame is held";
+    // What is put back comes again, in this worker or the next.
+    ASSERT_TRUE(ends.worker->PutBack());
+    if (call % 2 == 0) {
+      ASSERT_NO_FATAL_FAILURE(ChangeWorkers(&ends));
+    }
+    received = Next(*ends.worker);
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(received, call, 80 * call));
     ends.worker->Release(received);
     ASSERT_TRUE(SendFrame(*ends.worker, frame));
     EXPECT_TRUE(Receive(*ends.guest, frame.size()) == frame);
