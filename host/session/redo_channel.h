@@ -53,6 +53,8 @@ class RedoChannel final : public Channel {
   ChannelStatus Flush() override { return ChannelStatus::kOk; }
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame&) override { --held_; }
+  // What is carried out again has its device.
+  bool PutBack() override { return false; }
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
   bool passes_descriptors() const override { return false; }
   bool SendDescriptor(int) override { return false; }
