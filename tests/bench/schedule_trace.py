@@ -65,7 +65,7 @@ def read(text):
             application.told.alone += int(rest[3]) / 1e9
         elif event == "leave":
             del present[number]
-        elif event not in ("wait", "withdraw", "start", "finish"):
+        elif event not in ("wait", "withdraw", "start", "finish", "expect"):
             raise ValueError(f"no trace: {line!r}")
     for application in present.values():
         application.step(now, "")

@@ -73,7 +73,7 @@ class FullHost(unittest.TestCase):
         # Nothing that a session has for itself, such as a pid, makes a series.
         self.assertEqual(len({labels["application"] for labels, _ in values["consort_sessions"]}), NAMES)
         self.assertEqual({label for each in values.values() for labels, _ in each for label in labels},
-                         {"application", "device", "direction", "driver", "kind", "le", "model", "phase", "policy", "reason",
+                         {"application", "device", "direction", "driver", "kind", "le", "model", "phase", "policy", "reason", "result",
                           "tenant", "tier", "uuid", "version"})
         again = fetch(self.host.daemon.metrics_url())
         self.assertEqual(len(text.splitlines()), len(again.splitlines()))
