@@ -137,6 +137,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
     clean_ = session_->Run(&ended_);
     if (clean_) {
       session_->Release();
+      const std::lock_guard lock(session_ends_);
       session_.reset();
     }
   });

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -133,7 +134,10 @@ class SessionPeer {
   // Waits until the session has ended, whoever began; its account and whether it let go.
   bool AwaitEnd(SessionEnded* ended);
   // consortd's answer to a session that asks for its device.
-  void Bind() { session_->TakeBound(); }
+  void Bind() {
+    const std::lock_guard lock(session_ends_);
+    if (session_ != nullptr) session_->TakeBound();
+  }
   // Closes the guest's end.
   void Close() { channel_->Close(); }
 
@@ -164,6 +168,8 @@ class SessionPeer {
 
   int retired_ = 0;
   std::unique_ptr<DeviceHealth> health_;
+  // ThreadSanitizer does not see that the rings, mapped twice, order what both threads do.
+  std::mutex session_ends_;
   std::unique_ptr<Session> session_;
   std::thread thread_;
   SessionEnded ended_;
