@@ -6,6 +6,7 @@ which its sockets, its log and its account lie; the folder must have a short pat
 socket address, unix(7)).
 """
 
+import encodings.idna  # noqa: F401  getaddrinfo() imports it at its first call, which in several threads can fail (Python 3.11)
 import json
 import os
 import pathlib
