@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gpool/limits.h"
@@ -58,10 +59,9 @@ std::optional<FeedbackRecord> FromJson(const Json& json) {
 
 }  // namespace
 
-// FNV-1a: the same in every process, which std::hash need not be.
 placement::ProgramId ProgramOf(const std::string& application) {
-  uint64_t hash = 14695981039346656037u;
-  for (const unsigned char c : application) hash = (hash ^ c) * 1099511628211u;
+  uint64_t hash = kFnvBasis;
+  for (const unsigned char c : application) hash = FnvStep(hash, c);
   return hash;
 }
 

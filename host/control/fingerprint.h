@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/fnv.h"
 #include "host/control/messages.h"
 
 namespace consort::host {
@@ -15,8 +16,8 @@ inline constexpr uint64_t kControlVersion = 1;
 
 // Equal for two builds whose consortd and workers understand each other.
 constexpr uint64_t ControlFingerprint() {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&hash](uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  uint64_t hash = kFnvBasis;
+  const auto add = [&hash](uint64_t number) { hash = FnvStep(hash, number); };
   const auto add_messages = [&]<class... Message>(const Message&...) {
     (add(static_cast<uint64_t>(Message::kKind) << 32 | sizeof(Message)), ...);
   };

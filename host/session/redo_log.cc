@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file_io.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "gen/wire/requests.h"
@@ -281,11 +282,8 @@ void RedoLog::ForgetAnswersFrom(uint64_t head) {
 }
 
 uint64_t PrintOf(uint32_t result, std::span<const std::byte> body) {
-  // FNV-1a: to tell an answer that differs, not one that was made to be alike.
-  uint64_t print = 0xcbf29ce484222325 ^ result;
-  for (const std::byte byte : body) {
-    print = (print ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
-  }
+  uint64_t print = FnvStep(kFnvBasis, result);
+  for (const std::byte byte : body) print = FnvStep(print, static_cast<uint64_t>(byte));
   return print;
 }
 
