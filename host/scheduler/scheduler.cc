@@ -301,9 +301,8 @@ void Scheduler::Settle(Nanos now, Nanos patience) {
     EndIfCharged(members_[id].get(), of->second.second);
     batch_of_.erase(of);
   }
-  if (charges_.empty()) return;
-  for (const auto& member : members_) {
-    if (member->joined) TellExpected(member.get(), now);
+  for (const ShareMeter::Charge& charge : charges_) {
+    TellExpected(members_[charge.owner / schedule::kPhases].get(), now);
   }
 }
 

@@ -70,19 +70,19 @@ void FairShare::Join(const Application& application, Nanos now) {
     changed->weight = application.weight;
     ++changed->applications;
   });
-  attained_[application.id] = tenant.floor;
+  accounts_[application.id] = {.attained = tenant.floor};
 }
 
 void FairShare::Leave(ApplicationId id, Nanos now) {
   const uint32_t in_flight = roster_.at(id).in_flight;
+  const Account account = accounts_[id];
   Change(TenantOf(id), now, [&](Tenant* tenant) {
-    tenant->waiting.erase({attained_[id], id});
+    tenant->waiting.erase({account.attained, id});
     tenant->in_flight -= in_flight;
-    tenant->expected -= expected_[id];
+    tenant->expected -= account.expected;
     --tenant->applications;
   });
-  expected_.erase(id);
-  attained_.erase(id);
+  accounts_.erase(id);
   roster_.Leave(id);
 }
 
@@ -94,22 +94,26 @@ void FairShare::Wait(ApplicationId id, const Batch& batch, Nanos now) {
   roster_.Wait(id, batch, now);
   Change(TenantOf(id), now, [&](Tenant* tenant) {
     // One that was idle while its siblings ran does not hold them up for as long.
-    attained_[id] = std::max(attained_[id], tenant->floor - options_.memory);
-    tenant->waiting.insert({attained_[id], id});
+    Nanos& attained = accounts_[id].attained;
+    attained = std::max(attained, tenant->floor - options_.memory);
+    tenant->waiting.insert({attained, id});
   });
 }
 
 void FairShare::Withdraw(ApplicationId id, Nanos now) {
   if (!roster_.at(id).waits) return;
   roster_.Withdraw(id);
-  Change(TenantOf(id), now, [&](Tenant* tenant) { tenant->waiting.erase({attained_[id], id}); });
+  Change(TenantOf(id), now, [&](Tenant* tenant) {
+    tenant->waiting.erase({accounts_[id].attained, id});
+  });
 }
 
 void FairShare::Start(ApplicationId id, Nanos now) {
   roster_.Start(id);
   Change(TenantOf(id), now, [&](Tenant* tenant) {
-    if (tenant->waiting.erase({attained_[id], id}) != 0) {
-      tenant->floor = std::max(tenant->floor, attained_[id]);
+    const Nanos attained = accounts_[id].attained;
+    if (tenant->waiting.erase({attained, id}) != 0) {
+      tenant->floor = std::max(tenant->floor, attained);
     }
     ++tenant->in_flight;
   });
@@ -125,15 +129,16 @@ void FairShare::Charge(ApplicationId id, const Service& service, Nanos now) {
   passed_ +=
       static_cast<Clock>(served) / static_cast<Clock>(std::max<uint64_t>(competing_weight_, 1));
   Change(TenantOf(id), now, [&](Tenant* tenant) {
-    const bool waits = tenant->waiting.erase({attained_[id], id}) != 0;
-    attained_[id] += served;
-    if (waits) tenant->waiting.insert({attained_[id], id});
+    Nanos& attained = accounts_[id].attained;
+    const bool waits = tenant->waiting.erase({attained, id}) != 0;
+    attained += served;
+    if (waits) tenant->waiting.insert({attained, id});
     tenant->clock += static_cast<Clock>(served) / tenant->weight;
   });
 }
 
 void FairShare::Expect(ApplicationId id, Nanos expected, Nanos now) {
-  const Nanos more = expected - std::exchange(expected_[id], expected);
+  const Nanos more = expected - std::exchange(accounts_[id].expected, expected);
   if (more == 0) return;
   Change(TenantOf(id), now, [&](Tenant* tenant) { tenant->expected += more; });
 }

@@ -73,6 +73,11 @@ class FairShare final : public Policy {
     // Where its clock will stand when all that it has started is charged.
     Clock tag() const { return clock + static_cast<Clock>(expected) / weight; }
   };
+  // Of an application.
+  struct Account {
+    Nanos attained = 0;  // within the tenant; only the order matters
+    Nanos expected = 0;  // its part of the tenant's
+  };
   using Order = std::set<std::pair<Clock, TenantId>>;
 
   // Every change of a tenant's clock, weight or state: takes it out of the orders, lets `change`
@@ -86,8 +91,7 @@ class FairShare final : public Policy {
   const Options options_;
   const Shared shared_;
   Roster roster_;
-  std::map<ApplicationId, Nanos> attained_;  // within the tenant; only the order matters
-  std::map<ApplicationId, Nanos> expected_;  // of each
+  std::map<ApplicationId, Account> accounts_;
   std::map<TenantId, Tenant> tenants_;
   Order competing_;
   Order waiting_;
