@@ -39,10 +39,6 @@ bool MapTold(Session* session, uint64_t address, uint64_t bytes, uint64_t offset
   return ok;
 }
 
-}  // namespace
-
-namespace {
-
 CUresult Allocate(Session* session, wire::HostAllocRequest request, uint64_t* address,
                   int* memory) {
   const uint64_t mapped = AlignUp(request.bytes, kPageBytes);

@@ -480,9 +480,7 @@ std::string Complete(Said* said) {
     return std::string(tenants.status().message());
   }
   options->binding = said->pool.mapper;
-  const MemoryOptions& memory = options->memory;
-  if (options->bind_at_launch &&
-      memory.swap_pinned + memory.swap_pageable + memory.swap_file == 0) {
+  if (options->bind_at_launch && !options->memory.swaps()) {
     return "--bind first-launch needs a place for memory that is on no device yet: "
            "give --swap-pageable or --swap-pinned, too";
   }
@@ -497,9 +495,7 @@ std::string Complete(Said* said) {
   if (options->save_after_seconds != 0) {
     if (options->save_folder.empty() || options->save_folder[0] != '/')
       return "--checkpoint-after wants --checkpoint-folder, a path from the root";
-    if (options->memory.swap_pinned + options->memory.swap_pageable + options->memory.swap_file !=
-        0)
-      return "--checkpoint-after is not for devices with swapping";
+    if (options->memory.swaps()) return "--checkpoint-after is not for devices with swapping";
     if (options->pool.has_value()) return "--checkpoint-after is not for a host of a pool";
   }
   if (!said->flags.tenants.admission.empty())

@@ -48,6 +48,8 @@ struct MemoryOptions {
   Bytes swap_pageable = 0;
   Bytes swap_file = 0;
   std::string swap_folder;  // of the file
+
+  bool swaps() const { return swap_pinned != 0 || swap_pageable != 0 || swap_file != 0; }
 };
 
 struct PoolMemberOptions {

@@ -41,6 +41,18 @@ std::optional<Request> Decode(const Frame& frame) {
   return request;
 }
 
+// Of a request that copies rows.
+template <class Request>
+HostWork RowsOf(const Request& request) {
+  HostWork work;
+  work.stream = request.stream;
+  work.width = request.width;
+  work.rows = request.rows;
+  if constexpr (requires { request.src; }) work.from = Rows{request.src, request.src_pitch};
+  if constexpr (requires { request.dst; }) work.to = {request.dst, request.dst_pitch};
+  return work;
+}
+
 template <class Request>
 std::optional<HostWork> FillOf(const Frame& frame, uint32_t element) {
   const std::optional<Request> request = Decode<Request>(frame);
@@ -72,7 +84,6 @@ std::optional<HostWork> FillOf(const Frame& frame, uint32_t element) {
 // Nothing: it is another request, or one that only its handler has an answer to.
 std::optional<HostWork> HostWorkOf(const Frame& frame) {
   using wire::Opcode;
-  HostWork work;
   switch (static_cast<Opcode>(frame.header.opcode)) {
     case Opcode::kCopyToDevice: {
       const auto request = Decode<wire::CopyToDeviceRequest>(frame);
@@ -80,32 +91,21 @@ std::optional<HostWork> HostWorkOf(const Frame& frame) {
           (Saturating(request->width) * request->rows).value() != request->data.size()) {
         return std::nullopt;
       }
-      work.stream = request->stream;
-      work.width = request->width;
-      work.rows = request->rows;
-      work.to = {request->dst, request->dst_pitch};
+      HostWork work = RowsOf(*request);
       work.data = request->data;
       return work;
     }
     case Opcode::kCopyToHost: {
       const auto request = Decode<wire::CopyToHostRequest>(frame);
       if (!request.has_value()) return std::nullopt;
-      work.stream = request->stream;
-      work.width = request->width;
-      work.rows = request->rows;
-      work.from = Rows{request->src, request->src_pitch};
+      HostWork work = RowsOf(*request);
       work.to_guest = true;
       return work;
     }
     case Opcode::kCopyRows: {
       const auto request = Decode<wire::CopyRowsRequest>(frame);
       if (!request.has_value()) return std::nullopt;
-      work.stream = request->stream;
-      work.width = request->width;
-      work.rows = request->rows;
-      work.to = {request->dst, request->dst_pitch};
-      work.from = Rows{request->src, request->src_pitch};
-      return work;
+      return RowsOf(*request);
     }
     case Opcode::kcuMemsetD8Async:
       return FillOf<wire::cuMemsetD8AsyncRequest>(frame, 1);

@@ -212,7 +212,7 @@ void Session::PrepareRedo(HostChannel opened, const ChannelHandover& handover) {
 }
 
 absl::Status Session::RedoAll() {
-  Nanos since = MonotonicNow();
+  last_progress_ = MonotonicNow();
   while (true) {
     if (!redo_channel_->status().ok()) return redo_channel_->status();
     if (failed()) return absl::CancelledError(end_reason_);
@@ -223,26 +223,12 @@ absl::Status Session::RedoAll() {
       return absl::AbortedError(absl::StrCat("a request fails that did not: ",
                                              device::ResultName(driver_, deferred_error_)));
     }
-    bool progress = pending_.Poll();
-    progress |= ContinueCopyToHost();
-    if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
-    progress |= Receive();
-    outbox_->Pump();
-    progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/true);
-    PublishUsage();
-    print_turn_.Tend();
-    if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
-    if (progress) {
-      since = MonotonicNow();
-      continue;
-    }
-    device_time_.Poll(gate_.alone());
-    streams_.CollectDestroyed();
+    if (Turn()) continue;
     if (redo_channel_->done()) {
       const absl::Status quiet = CheckQuiet();
       if (!absl::IsUnavailable(quiet)) return quiet;
     }
-    RestBeforeLook(MonotonicNow() - since);
+    RestBeforeLook(MonotonicNow() - last_progress_);
   }
 }
 

@@ -294,27 +294,32 @@ void Session::Loop() {
       // The guest's answers change nothing any more; what waits for them fails.
       held_.ReleaseAll();
     }
-    bool progress = pending_.Poll();
-    progress |= ContinueCopyToHost();
-    if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
-    progress |= ReplayHeld();
-    progress |= TurnPeers();
-    progress |= Receive();
-    outbox_->Pump();
-    progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
-    if (!progress) signalled_ = false;
-    PublishUsage();
-    print_turn_.Tend();
-    if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
-    if (progress) {
-      last_progress_ = MonotonicNow();
-      continue;
-    }
-    device_time_.Poll(gate_.alone());
-    streams_.CollectDestroyed();
+    if (Turn()) continue;
     TendRecord();
     Wait();
   }
+}
+
+bool Session::Turn() {
+  bool progress = pending_.Poll();
+  progress |= ContinueCopyToHost();
+  if (!copy_to_host_.active && in_work_ != RequestCost::kNone) EndDeviceWork();
+  progress |= ReplayHeld();
+  progress |= TurnPeers();
+  progress |= Receive();
+  outbox_->Pump();
+  progress |= gate_.Turn(/*quiet=*/!progress, /*awaited=*/!pending_.empty() || signalled_);
+  if (!progress) signalled_ = false;
+  PublishUsage();
+  print_turn_.Tend();
+  if (!progress || residency_->wants_rest() || !waiting_allocations_.empty()) TendMemory();
+  if (progress) {
+    last_progress_ = MonotonicNow();
+  } else {
+    device_time_.Poll(gate_.alone());
+    streams_.CollectDestroyed();
+  }
+  return progress;
 }
 
 bool Session::CanReplay() const {

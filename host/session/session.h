@@ -181,6 +181,9 @@ class Session final : private Handlers, private PendingSink {
   bool Receive();
   void Process(const Frame& frame);
   bool CanProcess() const;
+  // Looks once at all that may have come further, and takes what requests have come. False:
+  // nothing has.
+  bool Turn();
   void Wait();
   // While only the device can bring something new, for so long by now.
   void RestBeforeLook(Nanos waited);
