@@ -58,6 +58,22 @@ TEST(Ring, TakesFramesUpToExactlyItsCapacity) {
   EXPECT_NE(producer.TryReserve(64), nullptr);
 }
 
+TEST(Ring, AConsumerThatGoesOnGivesBackWhatAnotherHadNotTold) {
+  TestRing ring(4096);
+  RingProducer producer(ring.view());
+  for (uint32_t number = 0; number < 128; ++number) Put(&producer, number, 32);
+  RingConsumer ended(ring.view());
+  Frame frame;
+  ASSERT_EQ(ended.TryReceive(&frame), ChannelStatus::kOk);
+  ASSERT_FALSE(ended.Release(frame.token)) << "told at once";
+  ASSERT_EQ(producer.TryReserve(32), nullptr);
+  RingConsumer next(ring.view());
+  ASSERT_TRUE(next.StartAt(ended.position()));
+  EXPECT_NE(producer.TryReserve(32), nullptr);
+  ASSERT_EQ(next.TryReceive(&frame), ChannelStatus::kOk);
+  EXPECT_TRUE(FrameIs(frame, 1, 32));
+}
+
 TEST(Ring, ShowsNothingBeforeCommit) {
   TestRing ring(1024);
   RingProducer producer(ring.view());

@@ -102,6 +102,16 @@ TEST_F(RedoLogTest, WhatOnlyAskedGoesOnceItIsAnsweredAndThePositionStays) {
   EXPECT_EQ(taken->received(), position_);
 }
 
+TEST_F(RedoLogTest, WhatDidSomethingStaysWhenItIsAnswered) {
+  Append(Sent(wire::MemAllocRequest(), 7).frame(), RequestRedo::kAgain);
+  log_->Answer(7, 4096, 16);
+  log_->DropAnswered();
+  log_->Rest();
+  const auto taken = Taken();
+  ASSERT_EQ(taken->size(), 1u);
+  EXPECT_EQ(taken->At(0).print, 4096u);
+}
+
 TEST_F(RedoLogTest, AnAnswerCountsIfTheRingHasIt) {
   Append(Sent(Wait(), 1).frame(), RequestRedo::kAsks);
   log_->Answer(1, 0, 160);
@@ -184,9 +194,12 @@ TEST_F(RedoLogTest, GoesOnFromItsBaseOrFromWhatWasBeingWritten) {
 
 TEST_F(RedoLogTest, WhatIsCutOffOrNoneIsRefused) {
   Append(Sent(Free(512), 0).frame(), RequestRedo::kAgain);
-  const uint64_t bytes = 33;
-  ASSERT_EQ(pwrite(log_->fd(), &bytes, sizeof(bytes), 0x28), static_cast<ssize_t>(sizeof(bytes)));
-  EXPECT_TRUE(absl::IsInvalidArgument(RedoLog::TakeUp(UniqueFd(dup(log_->fd()))).status()));
+  // In the entry's own fields, between those and its frame, in the frame.
+  for (const uint64_t bytes : {33u, 48u, 55u}) {
+    ASSERT_EQ(pwrite(log_->fd(), &bytes, sizeof(bytes), 0x28), static_cast<ssize_t>(sizeof(bytes)));
+    EXPECT_TRUE(absl::IsInvalidArgument(RedoLog::TakeUp(UniqueFd(dup(log_->fd()))).status()))
+        << bytes;
+  }
   ASSERT_EQ(ftruncate(log_->fd(), 100), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(CheckRedo(log_->fd())));
 }
