@@ -949,6 +949,34 @@ TEST(SessionBinding, NothingIsOnTheDeviceUntilALaunchAndAllOfItIsRightThen) {
   EXPECT_FALSE(chooser.Asked(false).has_value());
 }
 
+// What the processor copies waits for nobody's turn, and is nothing that the device did.
+TEST(SessionBinding, TakesNoTurnOfADeviceThatOthersHave) {
+  std::unique_ptr<schedule::Policy> policy;
+  ASSERT_TRUE(MakeSchedulerPolicy("fcfs", &policy));
+  Scheduler scheduler(std::move(policy));
+  const Scheduler::Id other = scheduler.Join("other", 1, MonotonicNow());
+  scheduler.SetActive(other, true);
+  for (uint32_t i = 0; i < schedule::Options().batches_in_flight; ++i) {
+    scheduler.Start(other, MonotonicNow());
+  }
+  World world(64 * kMiB, Swap(0, 64 * kMiB, 0));
+  Chooser chooser;
+  PeerOptions options = Deferred(&chooser);
+  options.scheduler = &scheduler;
+  Guest a(&world, options);
+  const uint64_t address = a.MustAllocate(4 * kMiB);
+  const std::vector<std::byte> contents = Pattern(2 * kMiB, 3);
+  a.Fill(address, 9, 4 * kMiB);
+  a.Write(address + kMiB, contents);
+  EXPECT_TRUE(a.Read(address + kMiB, 2 * kMiB) == contents);
+  EXPECT_EQ(a.Read(address, 1)[0], std::byte{9});
+  EXPECT_FALSE(chooser.Asked(false).has_value());
+  for (const ApplicationState& state : scheduler.States(MonotonicNow())) {
+    EXPECT_EQ(state.usage.batches, 0u);
+    EXPECT_EQ(state.usage.device_time_sum(), 0);
+  }
+}
+
 TEST(SessionBinding, WhatTheStoreHasNoRoomForGoesToTheDevice) {
   World world(64 * kMiB, Swap(0, 0, 64 * kMiB));
   Chooser chooser;

@@ -406,7 +406,7 @@ bool Session::Receive() {
     bool can_process = CanProcess();
     if (can_process && !backlog_.empty())
       can_process = MemoryReady(backlog_.front()) && MayPrint(backlog_.front()) &&
-                    MayGo(CostOf(backlog_.front().header.opcode));
+                    MayGo(CostHere(backlog_.front()));
     if (can_process && !backlog_.empty()) {
       frame = backlog_.front();
       backlog_.pop_front();
@@ -422,7 +422,7 @@ bool Session::Receive() {
         break;
       }
       if (can_process) {
-        can_process = MemoryReady(frame) && MayPrint(frame) && MayGo(CostOf(frame.header.opcode));
+        can_process = MemoryReady(frame) && MayPrint(frame) && MayGo(CostHere(frame));
       }
       if (!can_process &&
           frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kHostFunctionDone)) {
@@ -480,7 +480,7 @@ bool Session::DispatchWork(const Frame& frame) {
   }
   // In the middle of a copy to the host only what is no device work comes through.
   if (in_work_ != RequestCost::kNone) return Dispatch(frame, driver_, *this);
-  in_work_ = CostOf(frame.header.opcode);
+  in_work_ = CostHere(frame);
   work_bytes_ = 0;
   if (frame.header.opcode != static_cast<uint16_t>(wire::Opcode::kLaunch)) {
     device_time_.Interrupt();

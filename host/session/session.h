@@ -187,6 +187,10 @@ class Session final : private Handlers, private PendingSink {
   void Wait();
   // While only the device can bring something new, for so long by now.
   void RestBeforeLook(Nanos waited);
+  // What a request whose memory is ready costs the device: nothing, while the session has none.
+  RequestCost CostHere(const Frame& frame) const {
+    return residency_->deferred() ? RequestCost::kNone : CostOf(frame.header.opcode);
+  }
   // Whether the scheduler lets a request of this cost through.
   bool MayGo(RequestCost cost);
   // Whether it launches no kernel that prints, or it is the session's turn to do so.
