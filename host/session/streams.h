@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
 #include "host/session/device_output.h"
@@ -53,6 +54,14 @@ struct Stream : std::enable_shared_from_this<Stream> {
     uint64_t number = 0;
   };
   Signal signal;
+  // WorkGate's: its parts of batches, which end one after the other.
+  struct Parts {
+    uint64_t work = 0;   // so many pieces are before the last one's end
+    uint64_t begun = 0;  // parts that there have been
+    uint64_t ended = 0;  // so many of them have ended
+    Nanos last_end = 0;  // when the latest of those did
+  };
+  Parts parts;
 
   bool busy() const { return work != work_finished; }
 };

@@ -56,6 +56,7 @@ void WorkGate::Leave() {
     for (const Part& part : batch.parts) {
       if (part.begin != nullptr) events_.Return(part.begin);
       if (part.end != nullptr) events_.Return(part.end);
+      part.stream->parts.ended = part.stream->parts.begun;
     }
   }
   in_flight_.clear();
@@ -128,20 +129,36 @@ void WorkGate::BeforeWork(Stream* stream) {
       part_ = i;
       return;
     }
-    ClosePart(&part);
+    ClosePart(&part, stream->work - 1);
   }
   Part part;
   part.stream = stream->shared_from_this();
   part.phase = phase_;
   part.not_before = MonotonicNow();
-  // Without an event the part is not measured; only a broken context brings that.
-  if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
-  if (driver_.cuEventRecord(part.begin, stream->driver) != CUDA_SUCCESS) {
-    events_.Return(part.begin);
-    return;
+  // This piece is counted already. What is in front of it has finished, or is all in parts.
+  const bool orderly = stream->work_finished + 1 >= stream->work ||
+                       stream->parts.work + 1 == stream->work;
+  if (!orderly) {
+    // Without an event the part is not measured; only a broken context brings that.
+    if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
+    if (driver_.cuEventRecord(part.begin, stream->driver) != CUDA_SUCCESS) {
+      events_.Return(part.begin);
+      return;
+    }
   }
+  part.place = ++stream->parts.begun;
+  if (orderly && IsFirst(part)) Begin(&part, batch_->number, part.not_before);
   part_ = batch_->parts.size();
   batch_->parts.push_back(std::move(part));
+}
+
+bool WorkGate::IsFirst(const Part& part) {
+  return part.stream->parts.ended + 1 == part.place;
+}
+
+void WorkGate::Begin(Part* part, Scheduler::BatchNumber batch, Nanos time) {
+  part->began = part->not_before = time;
+  part->interval = scheduler_->Began(*id_, batch, part->phase, time);
 }
 
 void WorkGate::Count(const RequestWork& work) {
@@ -169,12 +186,13 @@ IntervalWork WorkGate::Part::Work() const {
 void WorkGate::BeforeEnd(Stream* stream) {
   if (!batch_.has_value()) return;
   for (Part& part : batch_->parts) {
-    if (part.stream.get() == stream) ClosePart(&part);
+    if (part.stream.get() == stream) ClosePart(&part, stream->work);
   }
 }
 
-void WorkGate::ClosePart(Part* part) {
+void WorkGate::ClosePart(Part* part, uint64_t work) {
   if (std::exchange(part->closed, true)) return;
+  part->stream->parts.work = work;
   CHECK(part->stream->driver != nullptr);  // BeforeEnd has closed it: a driver would crash
   if (events_.Take(&part->end) != CUDA_SUCCESS) return;
   if (driver_.cuEventRecord(part->end, part->stream->driver) == CUDA_SUCCESS) return;
@@ -183,7 +201,7 @@ void WorkGate::ClosePart(Part* part) {
 
 void WorkGate::Close(Nanos now) {
   Batch batch = *std::exchange(batch_, std::nullopt);
-  for (Part& part : batch.parts) ClosePart(&part);
+  for (Part& part : batch.parts) ClosePart(&part, part.stream->work);
   if (batch.parts.empty()) {
     // Every request of it was refused by a handler or the driver.
     scheduler_->Finish(*id_, batch.number, now);
@@ -204,18 +222,16 @@ void WorkGate::TrackWhatIsBusy(Nanos now) {
     Part part;
     part.stream = stream;
     part.not_before = now;
-    ClosePart(&part);
+    ClosePart(&part, stream->work);
     if (part.end == nullptr) return;
+    part.place = ++stream->parts.begun;
     part.phase = PhaseOf(latest_);
-    part.began = now;
     part.counted = false;
     batch.parts.push_back(std::move(part));
   });
   if (batch.parts.empty()) return;
   batch.number = scheduler_->Start(*id_, now);
-  for (Part& part : batch.parts) {
-    part.interval = scheduler_->Began(*id_, batch.number, part.phase, now);
-  }
+  for (Part& part : batch.parts) Begin(&part, batch.number, now);
   batch.estimate = kBatchTime;
   estimate_in_flight_ += batch.estimate;
   in_flight_.push_back(std::move(batch));
@@ -254,14 +270,22 @@ bool WorkGate::LookAt(Batch* batch) {
   bool all = true;
   for (Part& part : batch->parts) {
     if (part.ended) continue;
+    if (!IsFirst(part)) {
+      all = false;
+      continue;
+    }
+    Stream::Parts& parts = part.stream->parts;
     Nanos time = 0;
-    if (part.begin != nullptr) {
-      if (!Passed(&part, &part.begin, &time)) {
+    if (part.interval == 0) {
+      if (part.begin == nullptr) {
+        time = std::max(part.not_before, parts.last_end);
+      } else if (Passed(&part, &part.begin, &time)) {
+        last_progress_ = time;
+      } else {
         all = false;
         continue;
       }
-      part.interval = scheduler_->Began(*id_, batch->number, part.phase, time);
-      part.began = last_progress_ = time;
+      Begin(&part, batch->number, time);
     }
     if (part.end != nullptr && !Passed(&part, &part.end, &time)) {
       all = false;
@@ -271,6 +295,8 @@ bool WorkGate::LookAt(Batch* batch) {
     const Nanos end = std::max(time, part.not_before);
     scheduler_->Ended(part.interval, end, part.Work());
     part.ended = true;
+    parts.ended = part.place;
+    parts.last_end = end;
     batch->took = std::max(batch->took, end - part.began);
     last_progress_ = std::max(last_progress_, time);
   }
@@ -290,7 +316,6 @@ void WorkGate::AdaptTo(const Batch& batch) {
 bool WorkGate::Look(Nanos now) {
   if (now - last_look_ < kLookEvery) return false;
   last_look_ = now;
-  if (batch_.has_value()) LookAt(&*batch_);
   std::vector<Scheduler::BatchNumber> finished;
   for (auto it = in_flight_.begin(); it != in_flight_.end();) {
     if (LookAt(&*it)) {
@@ -302,6 +327,8 @@ bool WorkGate::Look(Nanos now) {
       ++it;
     }
   }
+  // Its parts come after those.
+  if (batch_.has_value()) LookAt(&*batch_);
   // Whatever passes from now on passes after `now`.
   scheduler_->Poll(*id_, now, now);
   if (!finished.empty() && in_flight_.empty() && !batch_.has_value() && !waiting_ &&

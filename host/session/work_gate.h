@@ -5,9 +5,12 @@
 // While the application is the only active one a request passes with one look, and nothing is
 // measured. Else requests go in batches:
 //
-//   Admit ─ turn of the scheduler ─▶ open: BeforeWork puts an event in front of each stream's part
+//   Admit ─ turn of the scheduler ─▶ open: BeforeWork begins each stream's part
 //      ▲                               │ so many requests, so much time, or nothing more to do
 //      └─ at most some in flight ◀─ closed: an event behind each part ─▶ Turn sees them pass
+//
+// A part begins where the one before it on its stream ends, or at once where its stream has nothing
+// to do. Where something else is in front of it, which may wait for whatever, an event tells.
 //
 // Before that a request waits for its tenant's rates (rate_limit.h); one that has asked for a turn
 // has been through there, so no turn is held meanwhile.
@@ -115,7 +118,8 @@ class WorkGate final : public WorkObserver {
   struct Part {
     std::shared_ptr<Stream> stream;
     schedule::Phase phase = schedule::Phase::kNone;
-    CUevent begin = nullptr;           // null: passed
+    uint64_t place = 0;                // among its stream's parts, from 1
+    CUevent begin = nullptr;           // null: passed, or it begins where the one before it ends
     CUevent end = nullptr;             // null: not closed, or passed
     Nanos not_before = 0;              // of what is looked for next: begin, then end
     Scheduler::Interval interval = 0;  // 0: not begun
@@ -145,8 +149,12 @@ class WorkGate final : public WorkObserver {
   bool WithinRate(RequestCost cost);
   void ChargeRate(RequestCost cost, uint64_t bytes);
   bool AdmitSlowly(RequestCost cost);
-  // Puts the event behind a part. Its stream may have another one after it.
-  void ClosePart(Part* part);
+  // Whether all that were before it on its stream have ended.
+  static bool IsFirst(const Part& part);
+  void Begin(Part* part, Scheduler::BatchNumber batch, Nanos time);
+  // Puts the event behind a part, and behind so many pieces of its stream's work. The stream may
+  // have another one after it.
+  void ClosePart(Part* part, uint64_t work);
   bool HasRoom(Nanos now) const;
   // None is open, asked for or in flight, as far as the scheduler knows.
   bool HasNoBatch() const {

@@ -24,6 +24,9 @@ namespace {
 constexpr uint64_t kStream = 7;
 constexpr uint64_t kSession = 17;
 
+// Calls of cuEventRecord since the test began.
+int event_records = 0;
+
 class WorkGateTest : public ::testing::Test {
  protected:
   WorkGateTest() {
@@ -32,20 +35,24 @@ class WorkGateTest : public ::testing::Test {
     EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&over_), sizeof *over_, 0),
               CUDA_SUCCESS);
     *over_ = 0;
+    event_records = 0;
     gate_.Join("one", 1, kSession);
   }
   ~WorkGateTest() override { EXPECT_EQ(driver_.cuMemFreeHost(over_), CUDA_SUCCESS); }
 
   // A piece of work that takes until `over_` is not 0.
-  void Work(const RequestWork& work = {.estimate = 1}) {
-    ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
-    gate_.BeginRequest(RequestCost::kKernel);
+  void Work(const RequestWork& work = {.estimate = 1}, RequestCost cost = RequestCost::kKernel) {
+    ASSERT_TRUE(gate_.Admit(cost));
+    gate_.BeginRequest(cost);
+    PutWait();
+    gate_.EndRequest(cost, work);
+  }
+  void PutWait() {
     Stream* stream = nullptr;
     ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
     ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(over_),
                                              1, CU_STREAM_WAIT_VALUE_GEQ),
               CUDA_SUCCESS);
-    gate_.EndRequest(RequestCost::kKernel, work);
   }
   void EndWork() {
     std::atomic_ref(*over_).store(1);
@@ -112,7 +119,19 @@ class WorkGateTest : public ::testing::Test {
     return {};
   }
 
-  const device::DriverTable& driver_ = CpuDevice().driver();
+  Nanos DeviceTime(schedule::Phase phase) {
+    return State().usage.device_time[static_cast<size_t>(phase)];
+  }
+
+  // The device's, which counts.
+  const device::DriverTable driver_ = [] {
+    device::DriverTable table = CpuDevice().driver();
+    table.cuEventRecord = [](CUevent event, CUstream stream) {
+      ++event_records;
+      return CpuDevice().driver().cuEventRecord(event, stream);
+    };
+    return table;
+  }();
   Scheduler scheduler_{[] {
     std::unique_ptr<schedule::Policy> policy;
     EXPECT_TRUE(MakeSchedulerPolicy("tfs", &policy));
@@ -177,6 +196,52 @@ TEST_F(WorkGateTest, AKernelThatWasLetThroughDoesNotLeaveRoomForACopyAfterIt) {
   const schedule::Service charged = ChargedIn(scheduler_.TakeTrace(&full), other);
   scheduler_.Leave(other, MonotonicNow());
   EXPECT_EQ(charged.alone_time, charged.device_time);
+}
+
+// A part has no event in front of it where the one before it says when it begins.
+TEST_F(WorkGateTest, APartBeginsWhereTheOneBeforeItOnItsStreamEnds) {
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  ASSERT_EQ(event_records, 0);
+  Work();  // until over_
+  Work({.estimate = 1}, RequestCost::kToDevice);
+  const Nanos until = MonotonicNow() + 10 * kMillisecond;
+  TurnUntil([&] { return MonotonicNow() > until; });
+  EndWork();
+  TurnUntil([&] { return State().in_flight == 0; });
+  scheduler_.Leave(other, MonotonicNow());
+  EXPECT_EQ(event_records, 2) << "one behind each";
+  EXPECT_GT(DeviceTime(schedule::Phase::kKernel), 9 * kMillisecond);
+  EXPECT_LT(DeviceTime(schedule::Phase::kToDevice), 3 * kMillisecond);
+}
+
+// What the guest lets a stream wait for takes no time of the device.
+TEST_F(WorkGateTest, APartBehindSomethingElseBeginsWhenThatHasPassed) {
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  PutWait();
+  Work();
+  const Nanos until = MonotonicNow() + 10 * kMillisecond;
+  TurnUntil([&] { return MonotonicNow() > until; });
+  EndWork();
+  TurnUntil([&] { return State().in_flight == 0; });
+  scheduler_.Leave(other, MonotonicNow());
+  EXPECT_EQ(event_records, 2) << "one in front, one behind";
+  EXPECT_LT(DeviceTime(schedule::Phase::kKernel), 3 * kMillisecond);
+}
+
+// Of what was before it nothing is known any more: it has ended with the worker's sessions.
+TEST_F(WorkGateTest, OneThatJoinsAgainWaitsForNothingThatWasForgotten) {
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  Work();
+  gate_.Leave();
+  EndWork();
+  gate_.Join("one", 1, kSession);
+  Work();
+  TurnUntil([&] { return State().in_flight == 0; });
+  EXPECT_EQ(State().usage.batches, 1u);
+  scheduler_.Leave(other, MonotonicNow());
 }
 
 TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {

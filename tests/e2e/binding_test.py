@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """tests/e2e/binding_test.py: unmodified programs whose device is chosen when they launch their first kernel
-(consortd --bind first-launch), on two CPU devices of 64 MiB. Each checks its words, and that its pointers are the same."""
+(consortd --bind first-launch), on two devices of 64 MiB. Each checks its words, and that its pointers are the same.
+
+CONSORT_TEST_DEVICE=nvidia: on a machine's two GPUs, of which it may use so much."""
 
 import json
 import os
@@ -16,6 +18,7 @@ import urllib.request
 
 import stack
 
+DEVICE = os.environ.get("CONSORT_TEST_DEVICE") or "cpu"
 TENANTS = """
 [[tenant]]
 name = "left"
@@ -34,7 +37,7 @@ class Binding(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         tenants = pathlib.Path(folder.name) / "tenants.toml"
         tenants.write_text(TENANTS.format(folder=folder.name), "utf-8")
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu", metrics="127.0.0.1:0", arguments=(
+        self.daemon = self.enterContext(stack.Daemon(folder.name, device=DEVICE, metrics="127.0.0.1:0", arguments=(
             "--devices", "2", "--device-memory", "64MiB", "--swap-pageable", "512MiB", "--tenants", tenants, "--bind", bind,
             *arguments)))
 

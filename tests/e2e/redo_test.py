@@ -3,7 +3,7 @@
 """tests/e2e/redo_test.py: programs of long kernels, which check each word that they get, get checkpoints by themselves;
 workers are killed under them, with all device memory, at any moment, and they go on as if nothing had been.
 
-CONSORT_TEST_KILLS: how often; CONSORT_TEST_SEED sets the moments."""
+CONSORT_TEST_KILLS: how often; CONSORT_TEST_SEED sets the moments; CONSORT_TEST_DEVICE=nvidia: on a GPU."""
 
 import json
 import os
@@ -18,10 +18,11 @@ import unittest
 
 import stack
 
+DEVICE = os.environ.get("CONSORT_TEST_DEVICE") or "cpu"
 KILLS = int(os.environ.get("CONSORT_TEST_KILLS") or 6)
 PROGRAMS = 3
 # A kernel takes some 50 ms.
-STEPS = "60000"
+STEPS = "60000" if DEVICE == "cpu" else "1500000"
 # What a program is told that cannot go on.
 TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
 
@@ -31,7 +32,7 @@ class Redo(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="redo-")
         self.addCleanup(folder.cleanup)
         self.saves = pathlib.Path(saves or pathlib.Path(folder.name) / "saves")
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device="cpu", arguments=(
+        self.daemon = self.enterContext(stack.Daemon(folder.name, device=DEVICE, arguments=(
             "--checkpoint-after", "1", "--checkpoint-folder", str(self.saves), *arguments)))
         seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
@@ -178,6 +179,7 @@ class Redo(unittest.TestCase):
             stack.wait_for(lambda: self.went_on() == turn, "it to go on")
         self.passes(program)
 
+    @unittest.skipUnless(DEVICE == "cpu", "GPUs do not go when one likes")
     def test_a_device_that_is_gone_is_left(self):
         with tempfile.NamedTemporaryFile("w", suffix=".devices") as devices:
             def present(count):
