@@ -318,8 +318,8 @@ inline constexpr uint32_t kTenantWeightMax = 10000;
 inline constexpr uint32_t kSetTenantsMax = 256;
 
 // Scheduling (host/scheduler, host/session/work_gate). A batch is what is submitted in one turn:
-// closed when it has so many requests or so much time by estimate, so that two events and a turn
-// are small beside it, and no tenant gets far before it is measured.
+// closed when it has so many requests or so much time by estimate, so that an event and a turn are
+// small beside it, and no tenant gets far before it is measured.
 inline constexpr uint32_t kBatchRequestsMax = 64;
 inline constexpr Nanos kBatchTime = 1 * kMillisecond;
 // Where batches take longer than this beside others' work they get smaller, down to one request:

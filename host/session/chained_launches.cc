@@ -63,6 +63,8 @@ uint32_t Session::LaunchWaiting() {
     unchained_ = backlog_.empty() ? 0 : static_cast<uint32_t>(backlog_.size()) - 1;
     return 0;
   }
+  // One that has to wait for its turn is looked at again then.
+  if (IsLaunch(backlog_.front()) && !MayGo(RequestCost::kKernel)) return 0;
   size_t count = 0;
   const wire::FrameHeader* first = nullptr;
   uint64_t stream_id = 0;
@@ -89,9 +91,12 @@ uint32_t Session::LaunchWaiting() {
     item.arguments = request.params;
     items_kernels_[count++] = kernel;
   }
-  const uint32_t length = LaunchChains::LengthOf(count);
-  // These have been looked at: they go one by one.
-  unchained_ = length != 0 || count == 0 ? 0 : static_cast<uint32_t>(count) - 1;
+  if (LaunchChains::LengthOf(count) == 0) {
+    // These have been looked at: they go one by one.
+    unchained_ = count == 0 ? 0 : static_cast<uint32_t>(count) - 1;
+    return 0;
+  }
+  const uint32_t length = LaunchChains::LengthOf(CountInBatch(count));
   if (length == 0) return 0;
   if (!LaunchChain(*first, stream_id, length)) {
     unchained_ = LaunchChains::kLengthLeast - 1;
@@ -104,11 +109,19 @@ uint32_t Session::LaunchWaiting() {
   return length;
 }
 
+uint32_t Session::CountInBatch(size_t count) const {
+  uint32_t taken = 0;
+  Nanos estimate = 0;
+  while (taken < count && gate_.HasRoomAfter(taken, estimate)) {
+    estimate += static_cast<Nanos>(items_kernels_[taken++]->time->latest_nanos);
+  }
+  return taken;
+}
+
 bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length) {
   Stream* stream = nullptr;
-  if (!MayGo(RequestCost::kKernel) || !gate_.passes_freely() ||
-      streams_.Observe(header.value, stream_id, &stream) != CUDA_SUCCESS || stream->recording ||
-      stream->multiprocessors != nullptr ||
+  if (gate_.limited() || streams_.Observe(header.value, stream_id, &stream) != CUDA_SUCCESS ||
+      stream->recording || stream->multiprocessors != nullptr ||
       !chains_->Prepare(stream->priority, std::span(items_).first(length))) {
     return false;
   }
@@ -121,17 +134,28 @@ bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, u
     launched = streams_.Use(header.value, stream_id, &stream) == CUDA_SUCCESS;
   }
   launched = launched && chains_->Launch(stream->driver) == CUDA_SUCCESS;
-  gate_.EndRequest(RequestCost::kKernel, {});
   if (!launched) {
+    gate_.EndRequest(RequestCost::kKernel, {});
     // They come once more, one by one.
     if (redo_ != nullptr) redo_->Spoil("a chain of launches was refused");
     return false;
   }
   account_.calls += length;
   chained_ += length;
+  const bool measured = gate_.measures();
+  RequestWork work = {.fills = true, .requests = length};
+  bool alone_known = true;
   for (uint32_t i = 0; i < length; ++i) {
-    untracked_kernel_nanos_ += device_time_.CountChained(items_kernels_[i]->time.get());
+    const DeviceTime::Launched kernel =
+        device_time_.CountChained(items_kernels_[i]->time.get(), items_[i].threads());
+    if (!measured) untracked_kernel_nanos_ += kernel.nanos;
+    work.estimate += static_cast<Nanos>(kernel.nanos);
+    work.alone += static_cast<Nanos>(kernel.alone_nanos);
+    alone_known &= kernel.alone_nanos != 0;
+    work.fills &= kernel.fills;
   }
+  if (!alone_known) work.alone = 0;
+  gate_.EndRequest(RequestCost::kKernel, work);
   return true;
 }
 

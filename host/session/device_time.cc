@@ -90,7 +90,7 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
 void DeviceTime::EndLaunch(CUstream stream) {
   ++launches_;
   ++current_->launches;
-  launched_ = {current_->AloneNanos(current_threads_), current_threads_ >= resident_threads_};
+  launched_ = WhatIsKnown(*current_, current_threads_);
   if (!taken_.has_value()) {
     nanos_ += current_->latest_nanos;
     return;
@@ -104,12 +104,12 @@ void DeviceTime::EndLaunch(CUstream stream) {
   in_flight_.push_back(*std::exchange(taken_, std::nullopt));
 }
 
-uint64_t DeviceTime::CountChained(Kernel* kernel) {
+DeviceTime::Launched DeviceTime::CountChained(Kernel* kernel, uint64_t threads) {
   ++launches_;
   ++kernel->launches;
   ++kernel->chained;
   nanos_ += kernel->latest_nanos;
-  return kernel->latest_nanos;
+  return WhatIsKnown(*kernel, threads);
 }
 
 void DeviceTime::Poll(bool alone) {

@@ -89,9 +89,13 @@ class DeviceTime {
   void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, uint64_t threads,
                    bool may_sample, uint32_t beside);
   void EndLaunch(CUstream stream);
-  // A launch that is part of a chain and not measured; not while sampling. How long it runs, as far
-  // as known.
-  uint64_t CountChained(Kernel* kernel);
+  struct Launched {
+    uint64_t nanos = 0;        // how long it runs, as far as known
+    uint64_t alone_nanos = 0;  // how long it would run alone; 0: not known
+    bool fills = false;        // it has at least as many threads as the device runs at once
+  };
+  // A launch that is part of a chain and not measured; not while sampling.
+  Launched CountChained(Kernel* kernel, uint64_t threads);
   // A sample waits for launches that follow directly on the latest one.
   bool sampling() const { return taken_.has_value(); }
 
@@ -105,10 +109,6 @@ class DeviceTime {
 
   // How long the kernel of the latest launch runs, as far as known; 0: not at all.
   uint64_t latest_nanos() const { return current_ != nullptr ? current_->latest_nanos : 0; }
-  struct Launched {
-    uint64_t alone_nanos = 0;  // how long it would run alone; 0: not known
-    bool fills = false;        // it has at least as many threads as the device runs at once
-  };
   // Of the launch that was made since this was last asked, if there was one.
   Launched TakeLaunched() { return std::exchange(launched_, {}); }
 
@@ -127,6 +127,9 @@ class DeviceTime {
     uint32_t launches_most;
     uint32_t launches = 0;
   };
+  Launched WhatIsKnown(const Kernel& kernel, uint64_t threads) const {
+    return {kernel.latest_nanos, kernel.AloneNanos(threads), threads >= resident_threads_};
+  }
   // Records a new event; null if that fails.
   CUevent Record(CUstream stream);
   void Return(CUevent* event);

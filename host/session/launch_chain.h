@@ -51,6 +51,10 @@ class LaunchChains {
     unsigned int block[3] = {};
     unsigned int shared_bytes = 0;
     std::span<const std::byte> arguments;
+
+    uint64_t threads() const {
+      return uint64_t{grid[0]} * grid[1] * grid[2] * block[0] * block[1] * block[2];
+    }
   };
 
   // Whether the driver has all of what is called here.

@@ -136,8 +136,8 @@ void WorkGate::BeforeWork(Stream* stream) {
   part.phase = phase_;
   part.not_before = MonotonicNow();
   // This piece is counted already. What is in front of it has finished, or is all in parts.
-  const bool orderly = stream->work_finished + 1 >= stream->work ||
-                       stream->parts.work + 1 == stream->work;
+  const bool orderly =
+      stream->work_finished + 1 >= stream->work || stream->parts.work + 1 == stream->work;
   if (!orderly) {
     // Without an event the part is not measured; only a broken context brings that.
     if (events_.Take(&part.begin) != CUDA_SUCCESS) return;
@@ -152,9 +152,7 @@ void WorkGate::BeforeWork(Stream* stream) {
   batch_->parts.push_back(std::move(part));
 }
 
-bool WorkGate::IsFirst(const Part& part) {
-  return part.stream->parts.ended + 1 == part.place;
-}
+bool WorkGate::IsFirst(const Part& part) { return part.stream->parts.ended + 1 == part.place; }
 
 void WorkGate::Begin(Part* part, Scheduler::BatchNumber batch, Nanos time) {
   part->began = part->not_before = time;
@@ -168,7 +166,7 @@ void WorkGate::Count(const RequestWork& work) {
     part.alone_known &= work.alone != 0;
     part.fills &= work.fills;
   }
-  ++batch_->requests;
+  batch_->requests += work.requests;
   batch_->alone += work.alone;
   batch_->alone_known &= work.alone != 0;
   batch_->estimate += work.estimate == 0 ? kBatchTime : work.estimate;

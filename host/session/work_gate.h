@@ -42,10 +42,11 @@ namespace consort::host {
 
 // What is known of a request that has been carried out.
 struct RequestWork {
-  Nanos estimate = 0;  // of its device time; 0: nothing is known
-  Nanos alone = 0;     // likewise, if no other application had work
-  bool fills = false;  // it leaves no room on the device for others' work
-  uint64_t bytes = 0;  // copied between host and device
+  Nanos estimate = 0;     // of its device time; 0: nothing is known
+  Nanos alone = 0;        // likewise, if no other application had work
+  bool fills = false;     // it leaves no room on the device for others' work
+  uint64_t bytes = 0;     // copied between host and device
+  uint32_t requests = 1;  // that have been carried out as one
 };
 
 class WorkGate final : public WorkObserver {
@@ -86,8 +87,14 @@ class WorkGate final : public WorkObserver {
   }
   // Whether the device time of such work is measured.
   bool measures() const { return batch_.has_value(); }
-  // Nothing but this session's own order decides when work goes, and nobody measures it.
-  bool passes_freely() const { return !batch_.has_value() && !rate_->limited(); }
+  // Whether one more request belongs to the open batch after so many, of so much estimate, if there
+  // is one.
+  bool HasRoomAfter(uint32_t requests, Nanos estimate) const {
+    return !batch_.has_value() || (batch_->requests + requests < requests_max_ &&
+                                   batch_->estimate + estimate < kBatchTime);
+  }
+  // Each request has to be within its tenant's rates.
+  bool limited() const { return rate_->limited(); }
   // No other application has work.
   bool alone() const { return !batch_.has_value() && !scheduler_->crowded(); }
   void BeforeWork(Stream* stream) override;

@@ -230,7 +230,7 @@ TEST_F(WorkGateTest, APartBehindSomethingElseBeginsWhenThatHasPassed) {
   EXPECT_LT(DeviceTime(schedule::Phase::kKernel), 3 * kMillisecond);
 }
 
-// Of what was before it nothing is known any more: it has ended with the worker's sessions.
+// Nobody looks any more at what was in flight.
 TEST_F(WorkGateTest, OneThatJoinsAgainWaitsForNothingThatWasForgotten) {
   const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
   scheduler_.SetActive(other, true);

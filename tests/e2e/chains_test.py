@@ -35,6 +35,26 @@ class Chains(unittest.TestCase):
         self.assertGreater(chained, 500)
         self.assertEqual(self.run_through("off", "many_launches", "2000", "3"), (0, 6000))
 
+    def test_many_launches_go_in_chains_beside_others_too(self):
+        """Whose launches, one by one, are in none."""
+        with tempfile.TemporaryDirectory(prefix="chains-") as folder, stack.Daemon(
+                folder, device=DEVICE, verbose=1, arguments=("--launch-chains", "on", "--scheduler", "tfs")) as daemon:
+            with subprocess.Popen([stack.PROGRAMS / "strider", "2000"], env=daemon.local_environment(), stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as other:
+                self.addCleanup(other.kill)
+                self.assertRegex(other.stdout.readline(), "^round ")
+                many = subprocess.Popen([stack.PROGRAMS / "many_launches", "2000", "3"], env=daemon.local_environment(),
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                for program in (many, other):
+                    output, _ = program.communicate(timeout=240)
+                    self.assertEqual(program.returncode, 0, f"{output[-2000:]}\n{daemon.log_tail()}")
+                    self.assertEqual(output.splitlines()[-1:], ["PASS"])
+            daemon.wait_for_account(lambda lines: len(lines) == 2)
+            self.assertEqual(daemon.stop(), 0, daemon.log_tail())
+            said = re.findall(r"(\d+) of 6000 launches went in chains", daemon.log())
+            self.assertEqual(len(said), 1, daemon.log_tail())
+            self.assertGreater(int(said[0]), 500)
+
     def test_programs_are_right(self):
         for name in ("random_order", "streams", "graphs", "async_events", "threads_default_stream", "reduction", "error_handling"):
             with self.subTest(name):
