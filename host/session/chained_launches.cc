@@ -65,13 +65,17 @@ uint32_t Session::LaunchWaiting() {
   }
   // One that has to wait for its turn is looked at again then.
   if (IsLaunch(backlog_.front()) && !MayGo(RequestCost::kKernel)) return 0;
-  size_t count = 0;
+  uint32_t count = 0;
+  Nanos estimate = 0;  // of those
   const wire::FrameHeader* first = nullptr;
   uint64_t stream_id = 0;
   for (const Frame& frame : backlog_) {
     wire::LaunchRequest request;
     wire::Decoder decoder(frame.body);
-    if (count == items_kernels_.size() || !IsLaunch(frame) || !request.Decode(decoder)) break;
+    if (count == items_kernels_.size() || !gate_.HasRoomAfter(count, estimate) ||
+        !IsLaunch(frame) || !request.Decode(decoder)) {
+      break;
+    }
     if (first == nullptr) {
       first = &frame.header;
       stream_id = request.stream;
@@ -90,13 +94,11 @@ uint32_t Session::LaunchWaiting() {
     item.shared_bytes = request.shared_bytes;
     item.arguments = request.params;
     items_kernels_[count++] = kernel;
+    estimate += static_cast<Nanos>(kernel->time->latest_nanos);
   }
-  if (LaunchChains::LengthOf(count) == 0) {
-    // These have been looked at: they go one by one.
-    unchained_ = count == 0 ? 0 : static_cast<uint32_t>(count) - 1;
-    return 0;
-  }
-  const uint32_t length = LaunchChains::LengthOf(CountInBatch(count));
+  const uint32_t length = LaunchChains::LengthOf(count);
+  // These have been looked at: they go one by one.
+  unchained_ = length != 0 || count == 0 ? 0 : count - 1;
   if (length == 0) return 0;
   if (!LaunchChain(*first, stream_id, length)) {
     unchained_ = LaunchChains::kLengthLeast - 1;
@@ -107,15 +109,6 @@ uint32_t Session::LaunchWaiting() {
     backlog_.pop_front();
   }
   return length;
-}
-
-uint32_t Session::CountInBatch(size_t count) const {
-  uint32_t taken = 0;
-  Nanos estimate = 0;
-  while (taken < count && gate_.HasRoomAfter(taken, estimate)) {
-    estimate += static_cast<Nanos>(items_kernels_[taken++]->time->latest_nanos);
-  }
-  return taken;
 }
 
 bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length) {

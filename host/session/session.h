@@ -366,8 +366,6 @@ class Session final : private Handlers, private PendingSink {
   // Carries out the requests that are next, if so many launches wait that they go as a chain. How
   // many; 0: the next one goes alone.
   uint32_t LaunchWaiting();
-  // How many of the first `count` of items_ the open batch takes; all, if there is none.
-  uint32_t CountInBatch(size_t count) const;
   // The first of items_, in the header's context. False: nothing was launched.
   bool LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, uint32_t length);
 
