@@ -177,6 +177,10 @@ class Program:
         self.begin(line)
         return self.end()
 
+    def rounds(self):
+        self.begin("rounds")
+        return int(self._process.stdout.readline().split()[1])
+
 
 def together(programs, line):
     for program in programs:
@@ -240,10 +244,18 @@ def eight(options):
         consort = stack.enter_context(Consort(options, {name: "" for name in EIGHT}))
         programs = {name: stack.enter_context(consort.program(name, shape)) for name, shape in EIGHT.items()}
         alone = {}
+        without = {}  # likewise, without Consort
         cycles = {}
         for name, program in programs.items():
             cycles[name] = max(1, int(rate(program.run("time 0.2")) * options.seconds / 3))
             alone[name] = program.run(f"work {cycles[name]}")[1]
+        for name, program in programs.items() if options.native else ():
+            with native(options, f"{EIGHT[name]} rounds={program.rounds()}") as same:
+                same.run("work 2")
+                without[name] = same.run(f"work {cycles[name]}")[1]
+        if without:
+            print(f"  alone, in parts of the time without Consort: "
+                  f"{' '.join(f'{name} {alone[name] / seconds:.3f}' for name, seconds in without.items())}", flush=True)
         for policy in ("none", "tfs", "slowdown"):
             consort.set_policy(policy)
             if options.traces:
@@ -258,7 +270,8 @@ def eight(options):
             print(f"  {policy:8} slowest/fastest {max(values) / min(values):.2f} ({max(bound) / min(bound):.2f} of those bound by the "
                   f"multiprocessors)  slowest {max(values):.2f}  "
                   f"Jain {sum(values) ** 2 / (len(values) * sum(value ** 2 for value in values)):.3f}  "
-                  f"work/makespan {sum(alone.values()) / makespan:.2f}   "
+                  f"work/makespan {sum(alone.values()) / makespan:.3f}"
+                  f"{f' ({sum(without.values()) / makespan:.3f} of what it takes without Consort)' if without else ''}   "
                   f"{' '.join(f'{name} {value:.2f}' for name, value in slow.items())}", flush=True)
             if options.traces:
                 for name, told in zip(programs, consort.end_trace()):
@@ -408,7 +421,7 @@ def main():
     parser.add_argument("--traces", action="store_true", help="eight: also what the scheduler knew, by its trace")
     parser.add_argument("--plots", type=pathlib.Path, help="folder for a plot of the pairs")
     parser.add_argument("--guest-libraries", default="", help="more folders of the programs' library path")
-    parser.add_argument("--native", action="store_true", help="the pairs without Consort too")
+    parser.add_argument("--native", action="store_true", help="eight and the pairs without Consort too")
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for the lines of the tables, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     options = parser.parse_args()

@@ -65,7 +65,7 @@ STEPS = {
     "peers-api": "tests/integration/api_unix.py rings --device={device} --devices=2 --gtest_filter=Peer*",
     "remoting": f"tests/bench/compare.py {BENCH} --runs 3 --beside=--launch-chains=off",
     "crowd": f"tests/bench/crowd.py {BENCH} --runs 1",
-    "eight": f"tests/bench/sharing.py {BENCH} --traces eight",
+    "eight": f"tests/bench/sharing.py {BENCH} --traces --native eight",
     "weights": f"tests/bench/sharing.py {BENCH} weights",
     "interactive": f"tests/bench/sharing.py {BENCH} interactive",
     "pairs": f"tests/bench/sharing.py {BENCH} pairs --native --seconds 1 --plots {{out}}",
