@@ -76,11 +76,22 @@ void Session::BeginKeptWork(const Frame& frame) {
   device_used_ |= CostOf(opcode) != RequestCost::kNone;
 }
 
+ChannelStatus Session::Receive(Frame* frame) {
+  if (record_ != nullptr && record_->at_rest() && !channel_in_memory_) {
+    if (channel_->Wait(Channel::kReadable, 0, 0) == ChannelStatus::kAgain) {
+      return ChannelStatus::kAgain;
+    }
+    record_->BeginWork();
+  }
+  return channel_->TryReceive(frame);
+}
+
 void Session::TendRecord() {
   if (!AwaitsRest()) return;
   absl::Status rests = CheckQuiet();
   ChannelHandover channel;
-  if (rests.ok() && !channel_->Describe(&channel)) {
+  if (rests.ok() &&
+      (!channel_->Describe(&channel) || (channel.memory < 0 && !channel.unread.empty()))) {
     rests = absl::UnavailableError("its channel is not at rest");
   }
   if (absl::IsUnavailable(rests)) return;
@@ -116,7 +127,7 @@ absl::Status Session::WriteRecord(const ChannelHandover& channel) {
   }
   if (objects_changed_ || (device_used_ && !variables_.empty())) {
     SessionState state;
-    state.rings = true;
+    state.rings = channel.memory >= 0;
     state.rings_in_vm = channel.in_vm;
     state.rings_offset = channel.memory_offset;
     state.request_ring_bytes = channel.request_ring_bytes;
@@ -138,7 +149,7 @@ absl::Status Session::WriteRecord(const ChannelHandover& channel) {
 void Session::AnnounceChannel(const ChannelHandover& channel) {
   if (std::exchange(announced_, true)) return;
   line_->Keep(KeptRole::kSocket, 0, channel.socket);
-  line_->Keep(KeptRole::kRings, 0, channel.memory);
+  if (channel.memory >= 0) line_->Keep(KeptRole::kRings, 0, channel.memory);
   // Who has these may go on with the session: they come last.
   if (record_ != nullptr) line_->Keep(KeptRole::kRecord, 0, record_->fd());
   if (redo_ != nullptr) line_->Keep(KeptRole::kRedo, 0, redo_->fd());
@@ -219,8 +230,6 @@ absl::Status Session::BeginKeeping() {
   if (!keeps_memory_ || record_ != nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(record_, SessionRecord::Create());
   objects_changed_ = true;
-  // What was read of a stream would be gone with the worker.
-  if (!rings_) record_->Explain("its channel has no shared memory");
   // Should the worker die before it is ever at rest, it says why.
   line_->Keep(KeptRole::kRecord, 0, record_->fd());
   line_->Flush();
@@ -271,7 +280,8 @@ absl::Status Session::GoOn(MoveLink* link) {
   RETURN_IF_ERROR(ReceiveKept(link, &record, &descriptors, &shared_host));
   ASSIGN_OR_RETURN(const RestingSession resting, ReadRecord(record.get()));
   const std::optional<SessionState> decoded = DecodeSessionState(resting.state);
-  if (!decoded.has_value() || !descriptors.socket.valid() || !descriptors.rings.valid()) {
+  if (!decoded.has_value() || !descriptors.socket.valid() ||
+      decoded->rings != descriptors.rings.valid()) {
     return absl::DataLossError("its record cannot be read");
   }
   const SessionState& state = *decoded;

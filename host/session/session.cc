@@ -241,6 +241,7 @@ bool Session::ComesThroughConduit() const { return GetText(open_.channel) == kVh
 
 void Session::UseChannel(HostChannel opened) {
   rings_ = !opened.shared_memory.empty();
+  channel_in_memory_ = rings_ || opened.conduit != nullptr;
   rings_memory_ = opened.shared_memory;
   ring_memory_ = opened.conduit != nullptr ? opened.conduit->device_memory() : opened.shared_memory;
   ConduitChannel* const conduit =
@@ -415,7 +416,7 @@ bool Session::Receive() {
       if (!can_process && awaits_device()) break;
       // A host function's end is behind other requests.
       if (stopped_to_move() && !held_.active()) break;
-      const ChannelStatus received = channel_->TryReceive(&frame);
+      const ChannelStatus received = Receive(&frame);
       if (received == ChannelStatus::kAgain) break;
       if (received != ChannelStatus::kOk) {
         end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";

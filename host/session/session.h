@@ -307,11 +307,14 @@ class Session final : private Handlers, private PendingSink {
   void BeginKeptWork(const Frame& frame);
   // At work, and may come to rest without the guest.
   bool AwaitsRest() const {
-    return line_ != nullptr && rings_ && !rest_hopeless_ && !departure_.has_value() &&
+    return line_ != nullptr && !rest_hopeless_ && !departure_.has_value() &&
            (at_work_ || (record_ != nullptr && !record_->at_rest()));
   }
   // Puts the record to rest if nothing goes on.
   void TendRecord();
+  // As the channel's TryReceive. What is read of a stream would be gone with the worker, so the
+  // record is at work before.
+  ChannelStatus Receive(Frame* frame);
   absl::Status WriteRecord(const ChannelHandover& channel);
   // Tells consortd of the channel, once.
   void AnnounceChannel(const ChannelHandover& channel);
@@ -751,6 +754,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<KeeperLine> line_;       // null: likewise
   std::unique_ptr<SessionRecord> record_;  // null: nothing is kept yet, or at all
   bool rings_ = false;                     // the channel has them
+  bool channel_in_memory_ = false;         // those, or a conduit, which outlive the worker
   bool announced_ = false;                 // consortd has the record
   bool images_told_ = false;
   std::set<uint64_t> shared_host_told_;

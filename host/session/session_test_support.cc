@@ -131,6 +131,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
   session_ =
       std::make_unique<Session>(*options.device, health_.get(), options.scheduler, options.rate,
                                 options.broker, open, std::move(accepted->socket));
+  if (options.keeps_by != nullptr) session_->KeepBy(options.keeps_by);
   if (options.chains) session_->ChainLaunches();
   if (options.binds_by != nullptr) session_->BindBy(options.binds_by);
   thread_ = std::thread([this] {

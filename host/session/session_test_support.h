@@ -72,6 +72,7 @@ struct PeerOptions {
   uint32_t weight = 1;
   bool chains = false;                // of launches
   ControlSocket* binds_by = nullptr;  // borrowed; null: the device is known
+  ControlSocket* keeps_by = nullptr;  // likewise; null: it ends with its worker
 };
 
 // A test over a channel of each kind; the parameter: whether it has rings. To be instantiated with

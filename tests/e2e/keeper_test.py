@@ -29,6 +29,9 @@ TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErro
 
 
 class Keeper(unittest.TestCase):
+    channel = "rings"  # as CONSORT_CHANNEL and as the account has it
+    account_name = "unix+rings"
+
     def start(self, *arguments):
         folder = tempfile.TemporaryDirectory(prefix="keeper-")
         self.addCleanup(folder.cleanup)
@@ -49,7 +52,7 @@ class Keeper(unittest.TestCase):
         return self.status()["sessions"]
 
     def run_program(self, *arguments):
-        program = subprocess.Popen([stack.PROGRAMS / arguments[0], *arguments[1:]], env=self.daemon.local_environment(),
+        program = subprocess.Popen([stack.PROGRAMS / arguments[0], *arguments[1:]], env=dict(self.daemon.local_environment(), CONSORT_CHANNEL=self.channel),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
         def end():
@@ -104,6 +107,8 @@ class Keeper(unittest.TestCase):
         stack.wait_for(lambda: not self.sessions() and self.holdings() == before,
                        f"all to be given back: {before}, now {self.holdings()}")
         self.assertLess(self.resident_bytes() - self.resident_before, GROWTH_MAX)
+        # One whose worker died before it went on says what it came through.
+        self.assertEqual({session["channel"] for session in self.daemon.account()} - {"unix"}, {self.account_name} - {"unix"})
 
     def pauses(self):
         return [int(found) for found in re.findall(r"goes on in worker \d+, (\d+) ms after", self.daemon.log())]
@@ -181,6 +186,12 @@ class Keeper(unittest.TestCase):
         self.was_told(program)
         stack.wait_for(lambda: "ends with its worker: it has arrays, textures or surfaces" in self.daemon.log(),
                        f"the reason\n{self.daemon.log_tail()}")
+
+
+class KeeperOfStreams(Keeper):
+    """What a worker has read of a stream is gone with it."""
+    channel = "stream"
+    account_name = "unix"
 
 
 if __name__ == "__main__":

@@ -138,9 +138,6 @@ class SharedMemory(vm_test.VmCase):
     def lent(self):
         return json.loads(self.daemon.control("vms", "--output", "json"))[0]["shared_memory_lent_bytes"]
 
-    def session(self):
-        return (json.loads(self.daemon.control("status", "--output", "json"))["sessions"] or [None])[0]
-
     def await_launches(self, more_than=0):
         stack.wait_for(lambda: self.session() and self.session()["kernel_launches"] > more_than, "a program that computes", 120)
         return self.session()

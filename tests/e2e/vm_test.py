@@ -6,8 +6,10 @@ Skipped with the reason where QEMU or a kernel cannot be had. Asserts behaviour,
 """
 
 import json
+import os
 import pathlib
 import re
+import signal
 import tempfile
 import unittest
 import urllib.request
@@ -88,6 +90,9 @@ class VmCase(unittest.TestCase):
         self.assertEqual(end.status, 0, self.text(guest))
         self.assertFalse(end.timed_out)
 
+    def session(self):
+        """The only one that there is; None: there is none."""
+        return (json.loads(self.daemon.control("status", "--output", "json"))["sessions"] or [None])[0]
 
     def counted(self):
         """What the metrics count of machines: values by name and labels."""
@@ -165,15 +170,12 @@ class OneGuest(VmCase):
         command = vm.Command("wanderer", ("sh", "-c", "head -n 1 /dev/ttyS0 | /usr/bin/wanderer 4"), timeout_s=200)
         guest = self.start_guest("6.12", [command], ["wanderer"], "guest")
 
-        def session():
-            return (json.loads(self.daemon.control("status", "--output", "json"))["sessions"] or [None])[0]
-
-        stack.wait_for(lambda: session() and session()["kernel_launches"] > 0, "a program that computes", 120)
+        stack.wait_for(lambda: self.session() and self.session()["kernel_launches"] > 0, "a program that computes", 120)
         for device in (1, 0):
             self.daemon.control("migrate", "wanderer", "--to", str(device))
-            self.assertEqual(session()["device"], device)
-            launches = session()["kernel_launches"]
-            stack.wait_for(lambda: session()["kernel_launches"] > launches, "a program that goes on", 60)
+            self.assertEqual(self.session()["device"], device)
+            launches = self.session()["kernel_launches"]
+            stack.wait_for(lambda: self.session()["kernel_launches"] > launches, "a program that goes on", 60)
         guest.type("go on")
         self.expect_success(guest, ["wanderer"])
 
@@ -186,6 +188,27 @@ class OneGuest(VmCase):
         self.assertEqual(guest.qmp_command("query-status")["status"], "paused")
         guest.qmp_command("cont")
         self.expect_success(guest, ["big_copy", "vector_add"])
+
+
+    def test_a_program_outlives_its_workers(self):
+        """Of a machine that shares no memory: what goes between it and a worker is kept in the device's."""
+        kills = 3
+        self.daemon = self.enterContext(stack.Daemon(self.folder, ("guest",), device="cpu", arguments=("--keep-memory", "on")))
+        steps = f"(printf 1; for i in $(seq {kills}); do read line </dev/ttyS0; printf 1; done)"
+        command = vm.Command("wanderer", ("sh", "-c", f"{steps} | /usr/bin/wanderer 2 steps"), timeout_s=250)
+        guest = self.start_guest("6.12", [command], ["wanderer"], "guest")
+        for kill in range(kills):
+            guest.wait_for(f"round {kill}", 120)
+            stack.wait_for(lambda: self.session() and self.session()["outlives_worker"], f"a program at rest{self.text(guest)}")
+            os.kill(self.session()["worker_pid"], signal.SIGKILL)
+            stack.wait_for(lambda went_on=kill + 1: len(re.findall(r"goes on in worker \d+", self.daemon.log())) == went_on,
+                           f"a program that goes on{self.text(guest)}")
+            guest.type("go on")
+        self.expect_success(guest, ["wanderer"])
+        sessions = self.daemon.wait_for_account(lambda all: len(all) == kills + 1)
+        self.assertEqual([(session["channel"], session["end"]) for session in sessions],
+                         [("vhost-user", "worker died")] * kills + [("vhost-user", "closed")])
+        self.assertEqual(self.daemon.stop(), 0, self.daemon.log_tail())
 
 
 class TwoGuests(VmCase):
