@@ -52,7 +52,8 @@ class Keeper(unittest.TestCase):
         return self.status()["sessions"]
 
     def run_program(self, *arguments):
-        program = subprocess.Popen([stack.PROGRAMS / arguments[0], *arguments[1:]], env=dict(self.daemon.local_environment(), CONSORT_CHANNEL=self.channel),
+        program = subprocess.Popen([stack.PROGRAMS / arguments[0], *arguments[1:]],
+                                   env=dict(self.daemon.local_environment(), CONSORT_CHANNEL=self.channel),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
         def end():
