@@ -537,6 +537,26 @@ TEST_F(FaultTest, StoreToUnmappedMemory) {
   ExpectSticky(CUDA_ERROR_ILLEGAL_ADDRESS, stream, event);
 }
 
+// Whoever sees that an event behind the fault is reached sees the fault, too, at whatever moment it
+// asks.
+TEST_F(FaultTest, NoQueryMissesTheFaultBeforeItsEvent) {
+  for (int round = 0; round < 50; ++round) {
+    const CUfunction store = Function(Load(), "StoreAt");
+    const CUstream stream = NewStream();
+    CUevent event = nullptr;
+    ASSERT_CU(CU(cuEventCreate)(&event, 0));
+    CUdeviceptr beyond = Allocate(4096) + 4096;
+    int value = 1;
+    void* params[] = {&beyond, &value};
+    EXPECT_CU(Launch(store, 1, 1, params, stream));
+    RecordBehindFault(CUDA_ERROR_ILLEGAL_ADDRESS, stream, event);
+    CUresult state = CUDA_ERROR_NOT_READY;
+    while (state == CUDA_ERROR_NOT_READY) state = CU(cuEventQuery)(event);
+    ASSERT_EQ(state, CUDA_ERROR_ILLEGAL_ADDRESS) << "in round " << round;
+    ASSERT_CU(CU(cuDevicePrimaryCtxReset_v2)(0));
+  }
+}
+
 TEST_F(FaultTest, TrapInstruction) {
   const CUfunction trap = Function(Load(), "Trap");
   const CUstream stream = NewStream();

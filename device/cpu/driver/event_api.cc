@@ -100,8 +100,10 @@ CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
 CUresult CUDAAPI cuEventQuery(CUevent hEvent) {
   return WithEvent(hEvent, [](State&, const std::shared_ptr<Event>& event) {
     const std::shared_ptr<EventRecord> record = event->record();
-    return record == nullptr || record->reached.HasBeenNotified() ? CUDA_SUCCESS
-                                                                  : CUDA_ERROR_NOT_READY;
+    if (record == nullptr) return CUDA_SUCCESS;
+    if (!record->reached.HasBeenNotified()) return CUDA_ERROR_NOT_READY;
+    // What was before it may have failed since WithEvent looked.
+    return event->context()->error();
   });
 }
 
