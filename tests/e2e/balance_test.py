@@ -45,6 +45,12 @@ class Balance(unittest.TestCase):
         sessions = json.loads(self.daemon.control("status", "--output", "json"))["sessions"]
         return sorted(session["device"] for session in sessions)
 
+    def await_devices(self, devices, what):
+        try:
+            stack.wait_for(lambda: self.devices() == devices, what, MOVE_PATIENCE_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.daemon.log_tail(60)}") from None
+
     def passes(self, program):
         output, _ = program.communicate(timeout=120)
         self.assertEqual(program.returncode, 0, f"{output}\n{self.daemon.log_tail()}")
@@ -53,7 +59,7 @@ class Balance(unittest.TestCase):
         self.start('name="Left"\nname="Right"\n', "--balance", "on")
         programs = [self.busy(), self.busy()]
         stack.wait_for(lambda: self.devices() == [0, 0], "two programs on one device")
-        stack.wait_for(lambda: self.devices() == [0, 1], "one that goes", MOVE_PATIENCE_SECONDS)
+        self.await_devices([0, 1], "one that goes")
         for program in programs:
             self.passes(program)
         self.assertIn("--balance told session", self.daemon.log())
@@ -63,7 +69,7 @@ class Balance(unittest.TestCase):
         self.start('name="Slow" speed=0.25\nname="Fast"\n', "--balance", "on")
         program = self.busy()
         stack.wait_for(lambda: self.devices() == [0], "a program on the slow device")
-        stack.wait_for(lambda: self.devices() == [1], "it to go", MOVE_PATIENCE_SECONDS)
+        self.await_devices([1], "it to go")
         self.passes(program)
         ends = [line["end"] for line in self.daemon.account()]
         self.assertEqual(ends[0], "moved", ends)
