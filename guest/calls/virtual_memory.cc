@@ -110,8 +110,13 @@ CUresult MakeKnown(PhysicalMemory* memory, Device* device) {
   import.token_high = shared.token_high;
   import.token_low = shared.token_low;
   const CUresult result = device->session->Ask(0, import, &imported);
-  if (result == CUDA_SUCCESS) memory->known_on |= uint64_t{1} << device->ordinal;
-  return result;
+  if (result == CUDA_SUCCESS) {
+    memory->known_on |= uint64_t{1} << device->ordinal;
+    return CUDA_SUCCESS;
+  }
+  // It may be unknown because its owner has gone meanwhile, who says so.
+  const CUresult owner = memory->device->session->Ask(0, share, &shared);
+  return owner != CUDA_SUCCESS ? owner : result;
 }
 
 uint64_t Bit(const Device* device) { return uint64_t{1} << device->ordinal; }
