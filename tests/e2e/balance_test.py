@@ -13,7 +13,8 @@ import stack
 
 # A program must have been where it is for 10 s, and be at work for some seconds after it has gone.
 SECONDS = 25
-ROUNDS = 100000
+# Of a kernel, so that it takes many times longer than its launch: only who uses a device goes.
+ROUNDS = 1000000
 # Most of it is the program's own time on a machine that others use too.
 MOVE_PATIENCE_SECONDS = 60
 
