@@ -64,7 +64,7 @@ void Daemon::Balance() {
   ++session.times_asked;
   const absl::Status begun = MoveSession(move->session, move->to, "--balance");
   // What it does there is known some time after it has come.
-  devices_[move->to]->used = now;
+  if (begun.ok()) devices_[move->to]->used = now;
   LOG_IF(INFO, !begun.ok()) << "--balance: session " << move->session << " cannot go to device "
                             << move->to << ": " << begun;
 }

@@ -46,7 +46,7 @@ void Session::LookAhead() {
   while (backlog_.size() < LaunchChains::kLengthMost &&
          (backlog_.empty() || IsLaunch(backlog_.back()))) {
     Frame frame;
-    if (Receive(&frame) != ChannelStatus::kOk) return;
+    if (TakeFrame(&frame) != ChannelStatus::kOk) return;
     backlog_.push_back(frame);
   }
 }

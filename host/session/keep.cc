@@ -76,8 +76,8 @@ void Session::BeginKeptWork(const Frame& frame) {
   device_used_ |= CostOf(opcode) != RequestCost::kNone;
 }
 
-ChannelStatus Session::Receive(Frame* frame) {
-  if (record_ != nullptr && record_->at_rest() && !channel_in_memory_) {
+ChannelStatus Session::TakeFromStream(Frame* frame) {
+  if (record_->at_rest()) {
     if (channel_->Wait(Channel::kReadable, 0, 0) == ChannelStatus::kAgain) {
       return ChannelStatus::kAgain;
     }

@@ -416,7 +416,7 @@ bool Session::Receive() {
       if (!can_process && awaits_device()) break;
       // A host function's end is behind other requests.
       if (stopped_to_move() && !held_.active()) break;
-      const ChannelStatus received = Receive(&frame);
+      const ChannelStatus received = TakeFrame(&frame);
       if (received == ChannelStatus::kAgain) break;
       if (received != ChannelStatus::kOk) {
         end_reason_ = received == ChannelStatus::kClosed ? "closed" : "no valid frame";

@@ -312,9 +312,13 @@ class Session final : private Handlers, private PendingSink {
   }
   // Puts the record to rest if nothing goes on.
   void TendRecord();
-  // As the channel's TryReceive. What is read of a stream would be gone with the worker, so the
-  // record is at work before.
-  ChannelStatus Receive(Frame* frame);
+  // As the channel's TryReceive.
+  ChannelStatus TakeFrame(Frame* frame) {
+    return record_ == nullptr || channel_in_memory_ ? channel_->TryReceive(frame)
+                                                    : TakeFromStream(frame);
+  }
+  // What is read of a stream would be gone with the worker, so the record is at work before.
+  ChannelStatus TakeFromStream(Frame* frame);
   absl::Status WriteRecord(const ChannelHandover& channel);
   // Tells consortd of the channel, once.
   void AnnounceChannel(const ChannelHandover& channel);

@@ -64,6 +64,17 @@ class WorkGateTest : public ::testing::Test {
       absl::SleepFor(absl::Microseconds(100));
     }
   }
+  // Puts work on the device while another application is active; it takes 10 ms.
+  void BesideAnother(const std::function<void()>& put) {
+    const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+    scheduler_.SetActive(other, true);
+    put();
+    const Nanos until = MonotonicNow() + 10 * kMillisecond;
+    TurnUntil([&] { return MonotonicNow() > until; });
+    EndWork();
+    TurnUntil([&] { return State().in_flight == 0; });
+    scheduler_.Leave(other, MonotonicNow());
+  }
   // What the policy is charged of this session for a batch of two requests, the first of which
   // fills the device, beside another's work that does, too: its part of device time, and time
   // alone.
@@ -200,16 +211,10 @@ TEST_F(WorkGateTest, AKernelThatWasLetThroughDoesNotLeaveRoomForACopyAfterIt) {
 
 // A part has no event in front of it where the one before it says when it begins.
 TEST_F(WorkGateTest, APartBeginsWhereTheOneBeforeItOnItsStreamEnds) {
-  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
-  scheduler_.SetActive(other, true);
-  ASSERT_EQ(event_records, 0);
-  Work();  // until over_
-  Work({.estimate = 1}, RequestCost::kToDevice);
-  const Nanos until = MonotonicNow() + 10 * kMillisecond;
-  TurnUntil([&] { return MonotonicNow() > until; });
-  EndWork();
-  TurnUntil([&] { return State().in_flight == 0; });
-  scheduler_.Leave(other, MonotonicNow());
+  BesideAnother([&] {
+    Work();  // until over_
+    Work({.estimate = 1}, RequestCost::kToDevice);
+  });
   EXPECT_EQ(event_records, 2) << "one behind each";
   EXPECT_GT(DeviceTime(schedule::Phase::kKernel), 9 * kMillisecond);
   EXPECT_LT(DeviceTime(schedule::Phase::kToDevice), 3 * kMillisecond);
@@ -217,15 +222,10 @@ TEST_F(WorkGateTest, APartBeginsWhereTheOneBeforeItOnItsStreamEnds) {
 
 // What the guest lets a stream wait for takes no time of the device.
 TEST_F(WorkGateTest, APartBehindSomethingElseBeginsWhenThatHasPassed) {
-  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
-  scheduler_.SetActive(other, true);
-  PutWait();
-  Work();
-  const Nanos until = MonotonicNow() + 10 * kMillisecond;
-  TurnUntil([&] { return MonotonicNow() > until; });
-  EndWork();
-  TurnUntil([&] { return State().in_flight == 0; });
-  scheduler_.Leave(other, MonotonicNow());
+  BesideAnother([&] {
+    PutWait();
+    Work();
+  });
   EXPECT_EQ(event_records, 2) << "one in front, one behind";
   EXPECT_LT(DeviceTime(schedule::Phase::kKernel), 3 * kMillisecond);
 }

@@ -21,7 +21,7 @@ import stack
 DEVICE = os.environ.get("CONSORT_TEST_DEVICE") or "cpu"
 KILLS = int(os.environ.get("CONSORT_TEST_KILLS") or 6)
 PROGRAMS = 3
-# A kernel takes some 50 ms.
+# A kernel takes some 50 ms on the CPU device.
 STEPS = "60000" if DEVICE == "cpu" else "1500000"
 # What a program is told that cannot go on.
 TOLD = ("cudaErrorDevicesUnavailable", "cudaErrorDeviceUninitialized", "cudaErrorUnknown")
