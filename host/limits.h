@@ -80,6 +80,12 @@ inline constexpr Nanos kWorkerStartTimeout = 60 * kSecond;
 inline constexpr Nanos kWorkerRestartFirst = 5 * kMillisecond;
 inline constexpr Nanos kWorkerRestartLast = 30 * kSecond;
 
+// From a worker's readiness to the start of the one that stands by for it (--standby-workers),
+// which would keep programs that have just lost their worker from going on; and until the next
+// attempt where that one does not start, or ends.
+inline constexpr Nanos kStandbyAfter = 500 * kMillisecond;
+inline constexpr Nanos kStandbyAgainAfter = 5 * kSecond;
+
 // A worker that has closed its control socket exits within this time or is killed. Releasing a
 // device that no work is on takes some 50 ms.
 inline constexpr Nanos kWorkerExitTimeout = 2 * kSecond;
@@ -335,6 +341,10 @@ inline constexpr Nanos kBatchAgeMax = 200 * kMicrosecond;
 inline constexpr uint32_t kBatchesInFlightLeast = 2;
 inline constexpr uint32_t kBatchesInFlightMost = 16;
 inline constexpr Nanos kBatchesShort = 12 * kMillisecond;
+// Streams whose kernels take less than this alone come before those whose kernels take more, where
+// both have work; and over how much work their mean is taken (Streams::NoteKernel).
+inline constexpr Nanos kShortKernel = 200 * kMicrosecond;
+inline constexpr Nanos kKernelsOfLate = 10 * kMillisecond;
 // A device on which nothing began or ended for so long: what is in flight may wait for work that
 // comes after it, so bounds give way.
 inline constexpr Nanos kSchedulerStall = 50 * kMillisecond;

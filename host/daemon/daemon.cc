@@ -202,6 +202,7 @@ void Daemon::Stop() {
   for (const auto& device : devices_) {
     const auto stop = [this](Slot* slot) {
       if (slot->restart != 0) loop_->Cancel(slot->restart);
+      if (slot->standby_start != 0) loop_->Cancel(slot->standby_start);
       slot->waiting.clear();
     };
     stop(&device->packed);

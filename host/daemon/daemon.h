@@ -94,7 +94,9 @@ class Daemon final : private AdminActions {
     std::string tenant;               // whose own it is; empty: of all that are packed
     WorkerProcess* worker = nullptr;  // that takes new sessions; null while none runs
     EventLoop::TimerId restart = 0;
-    Nanos back_off = 0;  // before the last start; 0: the first one
+    Nanos back_off = 0;                // before the last start; 0: the first one
+    WorkerProcess* standby = nullptr;  // takes its place; null: none, or none yet
+    EventLoop::TimerId standby_start = 0;
     std::deque<WaitingSession> waiting;
     uint32_t recovering = 0;  // sessions that wait for a worker or go on in one
 
@@ -125,7 +127,8 @@ class Daemon final : private AdminActions {
   struct RunningWorker {
     std::unique_ptr<WorkerProcess> process;
     Slot* slot = nullptr;
-    bool outdated = false;  // of an earlier binary: replaced when it has no sessions
+    bool outdated = false;      // of an earlier binary: replaced when it has no sessions
+    std::optional<Ready> told;  // what it said of its device; none: it is starting
   };
   struct Session {
     // One that moves is two: on its old device until it has left, on the new one from its arrival
@@ -173,12 +176,16 @@ class Daemon final : private AdminActions {
   Slot* SlotOf(Device* device, const std::string& tenant);
   Slot* OwnSlot(Device* device, const std::string& tenant);
   WorkerOptions OptionsFor(const Slot& slot) const;
+  // The process of one, which is nobody's yet.
+  absl::StatusOr<WorkerProcess*> StartProcess(Slot* slot);
   absl::Status StartWorker(Slot* slot);
   void ScheduleStart(Slot* slot, bool was_ready);
   // Ends a tenant's own worker that nobody needs any more, or one to be replaced.
   void EndIfUnused(Slot* slot);
   void OnPacket(WorkerProcess* worker, ControlPacket& packet);
   void OnReadyMessage(WorkerProcess* worker, const Ready& ready);
+  // One that is ready is its slot's from here on.
+  void TakeOver(WorkerProcess* worker);
   // Whether all devices have been measured. One after the other, as they share the host's buses.
   absl::StatusOr<bool> CalibrateAll();
   void OnCalibrated(WorkerProcess* worker, const Calibrated& speed);
@@ -188,6 +195,15 @@ class Daemon final : private AdminActions {
   void KillLater(pid_t pid);
   void OnGone(WorkerProcess* worker);
   size_t SessionsOf(const WorkerProcess* worker) const;
+
+  // --- Workers that stand by. daemon_standby.cc
+  bool IsStandby(const WorkerProcess* worker) const;
+  // Sees to it that a worker stands by for a slot whose own is ready, after a while.
+  void AwaitStandby(Slot* slot, Nanos after);
+  // False: none stands by for the worker that the slot has lost.
+  bool PutStandbyInPlace(Slot* slot);
+  // It is gone, or of no use.
+  void LoseStandby(WorkerProcess* worker, const std::string& why);
 
   // --- Programs' sessions. daemon_sessions.cc
   bool MayUse(const std::string& tenant, const Device& device) const;

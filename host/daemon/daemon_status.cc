@@ -22,6 +22,9 @@ DaemonStatus Daemon::Status() const {
     out.info = device->info;
     out.memory = device->memory;
     out.worker_pid = worker != nullptr ? worker->pid() : 0;
+    const WorkerProcess* standby = device->packed.standby;
+    const bool stands_by = standby != nullptr && standby->state == WorkerProcess::State::kReady;
+    out.standby_pid = stands_by ? standby->pid() : 0;
     out.worker_starts = device->worker_starts;
     out.workers_retired = device->workers_retired;
     out.windows_used = kWindowSlots - device->windows.free_slots();

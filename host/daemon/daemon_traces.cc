@@ -23,7 +23,7 @@ void Daemon::Trace(const TraceRequest& request, const std::string& who,
   LOG(INFO) << text;
   events_.Add(EventLevel::kInfo, text);
   for (const auto& [worker, running] : workers_) {
-    if (worker->state != WorkerProcess::State::kStarting) SendTrace(worker);
+    if (worker->state != WorkerProcess::State::kStarting && !IsStandby(worker)) SendTrace(worker);
   }
   if (request.record) return done(absl::OkStatus());
   traces_awaited_.push_back(std::move(done));

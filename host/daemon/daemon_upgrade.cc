@@ -192,6 +192,8 @@ DaemonState Daemon::State() const {
                              device->worker_starts, device->workers_retired, device->drained});
   }
   for (const auto& [worker, running] : workers_) {
+    // It ends with the socket, and another one stands by.
+    if (IsStandby(worker)) continue;
     state.workers.push_back({worker->pid(), worker->device_index(), running.slot->tenant,
                              static_cast<uint32_t>(worker->state), running.slot->worker == worker,
                              worker->binary(), running.process->control().fd()});
@@ -353,7 +355,7 @@ absl::Status Daemon::RestoreWorkers(const DaemonState& state, InheritedFds* fds)
             [this](WorkerProcess* gone) { OnGone(gone); }));
     WorkerProcess* borrowed = worker.get();
     if (one.takes_sessions) slot->worker = borrowed;
-    workers_[borrowed] = {std::move(worker), slot};
+    workers_[borrowed] = {std::move(worker), slot, false, device->info};
   }
   return absl::OkStatus();
 }
@@ -455,6 +457,7 @@ void Daemon::RenewWorkers(uint64_t description_hash) {
     if (device->packed.worker == nullptr && device->packed.restart == 0) {
       ScheduleStart(&device->packed, /*was_ready=*/true);
     }
+    AwaitStandby(&device->packed, kStandbyAfter);
   }
   for (const auto& [pid, device] : children_) {
     if (!serving.contains(pid)) KillLater(pid);

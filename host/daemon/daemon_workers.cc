@@ -50,22 +50,27 @@ WorkerOptions Daemon::OptionsFor(const Slot& slot) const {
   return options;
 }
 
-absl::Status Daemon::StartWorker(Slot* slot) {
-  Device* device = slot->device;
+absl::StatusOr<WorkerProcess*> Daemon::StartProcess(Slot* slot) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<WorkerProcess> worker,
       WorkerProcess::Start(
           loop_, OptionsFor(*slot),
           [this](WorkerProcess* from, ControlPacket& packet) { OnPacket(from, packet); },
           [this](WorkerProcess* gone) { OnGone(gone); }));
-  slot->worker = worker.get();
+  WorkerProcess* const started = worker.get();
+  children_[started->pid()] = slot->device->index;
+  workers_[started] = {std::move(worker), slot, false, std::nullopt};
+  return started;
+}
+
+absl::Status Daemon::StartWorker(Slot* slot) {
+  Device* device = slot->device;
+  ASSIGN_OR_RETURN(slot->worker, StartProcess(slot));
   ++device->worker_starts;
-  children_[worker->pid()] = device->index;
   if (!slot->tenant.empty()) {
-    LOG(INFO) << "device " << device->index << ": worker " << worker->pid() << " for tenant "
+    LOG(INFO) << "device " << device->index << ": worker " << slot->worker->pid() << " for tenant "
               << slot->tenant << " alone";
   }
-  workers_[slot->worker] = {std::move(worker), slot};
   return absl::OkStatus();
 }
 
@@ -78,6 +83,7 @@ void Daemon::ScheduleStart(Slot* slot, bool was_ready) {
       !AnyHeldFor(*slot)) {
     return;
   }
+  if (PutStandbyInPlace(slot)) return;
   if (was_ready || slot->back_off == 0) {
     slot->back_off = kWorkerRestartFirst;
   } else {
@@ -162,6 +168,8 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
       }
       devices_[worker->device_index()]->shares.Add(MonotonicNow(), std::move(times));
     }
+  } else if (packet.As(&failed) && IsStandby(worker)) {
+    LoseStandby(worker, GetText(failed.text));
   } else if (packet.As(&failed)) {
     LOG(ERROR) << "device " << worker->device_index() << ": " << GetText(failed.text);
     ++errors_[kErrorWorkerStart];
@@ -187,9 +195,16 @@ void Daemon::OnPacket(WorkerProcess* worker, ControlPacket& packet) {
 }
 
 void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
+  worker->state = WorkerProcess::State::kReady;
+  workers_.at(worker).told = ready;
+  if (!IsStandby(worker)) return TakeOver(worker);
+  LOG(INFO) << "device " << worker->device_index() << ": worker " << worker->pid() << " stands by";
+}
+
+void Daemon::TakeOver(WorkerProcess* worker) {
   Device* device = devices_[worker->device_index()].get();
   Slot* slot = workers_.at(worker).slot;
-  worker->state = WorkerProcess::State::kReady;
+  const Ready& ready = *workers_.at(worker).told;
   device->info = ready;
   device->calibrating = false;
   // It was started with the policy of then.
@@ -214,6 +229,7 @@ void Daemon::OnReadyMessage(WorkerProcess* worker, const Ready& ready) {
   CheckAllReady();
   PassOnKept(slot);
   if (slot->ready()) ServeWaiting(slot);
+  AwaitStandby(slot, kStandbyAfter);
 }
 
 absl::StatusOr<bool> Daemon::CalibrateAll() {
@@ -241,6 +257,7 @@ void Daemon::OnCalibrated(WorkerProcess* worker, const Calibrated& speed) {
 
 void Daemon::Retire(WorkerProcess* worker, EventLevel level, const std::string& reason) {
   if (worker->state == WorkerProcess::State::kDraining) return;
+  if (IsStandby(worker)) return LoseStandby(worker, reason);
   Device* device = devices_[worker->device_index()].get();
   const size_t sessions = SessionsOf(worker);
   const auto text = [&](const std::string& which) {
@@ -266,6 +283,7 @@ void Daemon::Retire(WorkerProcess* worker, EventLevel level, const std::string& 
 void Daemon::OnGone(WorkerProcess* worker) {
   const auto it = workers_.find(worker);
   if (it == workers_.end()) return;
+  if (IsStandby(worker)) LoseStandby(worker, "it is gone");
   const std::unique_ptr<WorkerProcess> owned = std::move(it->second.process);
   Slot* slot = it->second.slot;
   workers_.erase(it);

@@ -78,6 +78,14 @@ Take OnOffAuto(std::string* option) {
   };
 }
 
+Take OnOff(bool* option) {
+  return [option](const std::string& value) -> std::string {
+    if (value != "on" && value != "off") return "wants on or off, not " + value;
+    *option = value == "on";
+    return "";
+  };
+}
+
 // Options of one heading of the help. Of an option that is given twice the last one counts.
 class Group {
  public:
@@ -282,11 +290,7 @@ void AddDevices(CLI::App* app, Said* said) {
                 "whether applications that share a device, or have a slow\n"
                 "one, go to another one that has fallen idle, while they\n"
                 "run (default off; not in a pool)",
-                [=](const std::string& value) -> std::string {
-                  if (value != "on" && value != "off") return "wants on or off, not " + value;
-                  options->balance = value == "on";
-                  return "";
-                });
+                OnOff(&options->balance));
   group.Text("--tenants", "FILE",
              absl::StrCat("names and weights of tenants (default\n", kTenantsPath,
                           ", if it is there); read again on\nSIGHUP"),
@@ -319,6 +323,11 @@ void AddMemory(CLI::App* app, Said* said) {
                 "dies (default off): not with swapping; auto is on for\n"
                 "the CPU device",
                 OnOffAuto(&options->keep_memory));
+  group.Checked("--standby-workers", "on|off",
+                "whether each device has a second worker, which takes the\n"
+                "place of one that dies (default off); it has a context,\n"
+                "on NVIDIA's some 0.5 GB of the device's memory",
+                OnOff(&options->standby_workers));
   group.Number("--checkpoint-after", "SECONDS",
                "of work on its device, since the last time: a checkpoint of\n"
                "each program is written, from which it goes on when device\n"

@@ -83,6 +83,8 @@ struct DaemonOptions {
   MemoryOptions memory;
   // Whether sessions outlive their worker: on, off, or auto, which is on for the CPU driver.
   std::string keep_memory = "off";
+  // Whether each device has a second worker that takes the place of one that dies.
+  bool standby_workers = false;
   // After how much work of a session on its device a checkpoint of it is written; 0: none is. And
   // where.
   uint32_t save_after_seconds = 0;

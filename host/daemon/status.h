@@ -26,6 +26,7 @@ struct DeviceStatus {
   std::optional<Ready> info;     // of its latest worker
   MemoryReport memory;           // likewise; zeros until it had a session
   int64_t worker_pid = 0;        // 0: none runs
+  int64_t standby_pid = 0;       // of a worker that is ready to take its place; 0: none is
   uint32_t sessions = 0;         // open ones, those of a worker that is being replaced included
   uint64_t worker_starts = 0;    // the first one included
   uint64_t workers_retired = 0;  // which take no new sessions: a fault, or work that never ends

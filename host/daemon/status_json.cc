@@ -56,6 +56,7 @@ Json DeviceJson(const DeviceStatus& device) {
     out["cuda_version"] = device.info->driver_version;
   }
   if (device.worker_pid != 0) out["worker_pid"] = device.worker_pid;
+  if (device.standby_pid != 0) out["standby_pid"] = device.standby_pid;
   out["sessions"] = device.sessions;
   out["worker_starts"] = device.worker_starts;
   out["workers_retired"] = device.workers_retired;

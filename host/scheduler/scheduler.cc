@@ -38,6 +38,7 @@ void Scheduler::Install(std::string_view name, std::unique_ptr<schedule::Policy>
   policy_ = std::move(policy);
   tells_phases_apart_.store(policy_ != nullptr && policy_->tells_phases_apart(),
                             std::memory_order_relaxed);
+  holds_back_.store(policy_ != nullptr && policy_->holds_back(), std::memory_order_relaxed);
   CountActive();
   std::vector<Member*> waiting;
   for (const auto& member : members_) {

@@ -105,6 +105,8 @@ class Scheduler {
   bool contended() const { return contended_.load(std::memory_order_relaxed); }
   // Likewise whatever the policy: so what is measured then is not of one alone.
   bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
+  // Whoever is ahead of its share waits.
+  bool holds_back() const { return holds_back_.load(std::memory_order_relaxed); }
   // Batches should hold work of one phase each.
   bool tells_phases_apart() const { return tells_phases_apart_.load(std::memory_order_relaxed); }
 
@@ -169,6 +171,7 @@ class Scheduler {
   std::atomic<bool> contended_{false};
   std::atomic<bool> crowded_{false};
   std::atomic<bool> tells_phases_apart_{false};
+  std::atomic<bool> holds_back_{false};
 
   absl::Mutex mutex_;
   std::unique_ptr<schedule::TraceLog> trace_ ABSL_GUARDED_BY(mutex_);

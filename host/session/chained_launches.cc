@@ -146,6 +146,7 @@ bool Session::LaunchChain(const wire::FrameHeader& header, uint64_t stream_id, u
     work.alone += static_cast<Nanos>(kernel.alone_nanos);
     alone_known &= kernel.alone_nanos != 0;
     work.fills &= kernel.fills;
+    streams_.NoteKernel(stream, kernel.alone_nanos, gate_.holds_back());
   }
   if (!alone_known) work.alone = 0;
   gate_.EndRequest(RequestCost::kKernel, work);

@@ -87,21 +87,22 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
   taken_ = std::move(sample);
 }
 
-void DeviceTime::EndLaunch(CUstream stream) {
+DeviceTime::Launched DeviceTime::EndLaunch(CUstream stream) {
   ++launches_;
   ++current_->launches;
   launched_ = WhatIsKnown(*current_, current_threads_);
   if (!taken_.has_value()) {
     nanos_ += current_->latest_nanos;
-    return;
+    return launched_;
   }
-  if (++taken_->launches < taken_->launches_most) return;
+  if (++taken_->launches < taken_->launches_most) return launched_;
   taken_->end = Record(stream);
   if (taken_->end == nullptr) {
     Interrupt();
-    return;
+    return launched_;
   }
   in_flight_.push_back(*std::exchange(taken_, std::nullopt));
+  return launched_;
 }
 
 DeviceTime::Launched DeviceTime::CountChained(Kernel* kernel, uint64_t threads) {

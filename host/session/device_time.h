@@ -88,12 +88,12 @@ class DeviceTime {
   // one before.
   void BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream stream, uint64_t threads,
                    bool may_sample, uint32_t beside);
-  void EndLaunch(CUstream stream);
   struct Launched {
     uint64_t nanos = 0;        // how long it runs, as far as known
     uint64_t alone_nanos = 0;  // how long it would run alone; 0: not known
     bool fills = false;        // it has at least as many threads as the device runs at once
   };
+  Launched EndLaunch(CUstream stream);
   // A launch that is part of a chain and not measured; not while sampling.
   Launched CountChained(Kernel* kernel, uint64_t threads);
   // A sample waits for launches that follow directly on the latest one.

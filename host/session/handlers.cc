@@ -563,7 +563,10 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
                                ? 0
                                : streams_.CountAtWork(stream->driver));
   result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
-  if (result == CUDA_SUCCESS) device_time_.EndLaunch(stream->driver);
+  if (result == CUDA_SUCCESS) {
+    const DeviceTime::Launched launched = device_time_.EndLaunch(stream->driver);
+    streams_.NoteKernel(stream, launched.alone_nanos, gate_.holds_back());
+  }
   if (kernel->prints) print_turn_.Launched();
   return result;
 }

@@ -123,17 +123,83 @@ CUresult Streams::NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
   made->green = wanted.green;
   made->multiprocessors = partition_;
   if (wanted.green != 0) FindGreen(wanted.green, &made->multiprocessors);
-  const int mapped = StreamPriority(level_, wanted.priority, least_, greatest_);
-  made->priority = mapped;
-  const CUresult result =
-      made->multiprocessors != nullptr
-          ? made->multiprocessors->CreateStream(mapped, &made->driver)
-          : driver_.cuStreamCreateWithPriority(&made->driver, CU_STREAM_NON_BLOCKING, mapped);
+  made->asked = wanted.priority;
+  made->priority = PriorityOf(*made);
+  const CUresult result = MakeDriverStream(*made, &made->driver);
   if (result != CUDA_SUCCESS) return result;
-  if (set_output_ != nullptr) set_output_(made->driver, &DeviceOutput::Write, output_);
+  if (!all_.empty() && made->priority != PriorityAsked(*all_.front())) TellApart();
   all_.push_back(made);
   *stream = std::move(made);
   return CUDA_SUCCESS;
+}
+
+int Streams::PriorityOf(const Stream& stream) const {
+  return StreamPriority(level_, stream.asked, stream.quick, least_, greatest_);
+}
+
+int Streams::PriorityAsked(const Stream& stream) const {
+  return StreamPriority(level_, stream.asked, /*quick=*/false, least_, greatest_);
+}
+
+CUresult Streams::MakeDriverStream(const Stream& stream, CUstream* made) {
+  const CUresult result =
+      stream.multiprocessors != nullptr
+          ? stream.multiprocessors->CreateStream(stream.priority, made)
+          : driver_.cuStreamCreateWithPriority(made, CU_STREAM_NON_BLOCKING, stream.priority);
+  if (result == CUDA_SUCCESS && set_output_ != nullptr) {
+    set_output_(*made, &DeviceOutput::Write, output_);
+  }
+  return result;
+}
+
+void Streams::Reconsider(bool favours) {
+  used_.clear();
+  for (const auto& stream : all_) {
+    if (stream->launched != 0 && stream->launched + kReconsiderOver > launches_) {
+      used_.push_back(stream.get());
+    }
+  }
+  constexpr Nanos kMore = kShortKernel / 4;  // or it would go to and fro
+  for (Stream* stream : used_) {
+    // What the session has at the front of its streams.
+    const double front = stream->kernel_nanos * static_cast<double>(used_.size());
+    const Nanos most = stream->quick ? kShortKernel + kMore : kShortKernel - kMore;
+    const bool quick = favours && !tells_apart_ && front != 0 && front < static_cast<double>(most);
+    if (quick != stream->quick) SetQuick(stream, quick);
+  }
+}
+
+void Streams::TellApart() {
+  tells_apart_ = true;
+  // Those whose driver stream is another one now are put behind them.
+  const std::vector<std::shared_ptr<Stream>> streams = all_;
+  for (const auto& stream : streams) {
+    if (stream->quick) SetQuick(stream.get(), false);
+  }
+}
+
+void Streams::SetQuick(Stream* stream, bool quick) {
+  if (stream->recording) return;  // it would lose what has been recorded
+  // Also where the driver refuses: it would be asked again and again.
+  stream->quick = quick;
+  if (PriorityOf(*stream) == stream->priority) return;
+  auto left = std::make_shared<Stream>(*stream);
+  left->id = left->launched = 0;
+  left->context = kNoContext;
+  left->order_event = nullptr;
+  stream->priority = PriorityOf(*stream);
+  const CUresult made = MakeDriverStream(*stream, &stream->driver);
+  const bool follows =
+      made == CUDA_SUCCESS && (!left->busy() || WaitFor(stream, left.get()) == CUDA_SUCCESS);
+  if (follows) {
+    all_.push_back(left);
+    nameless_.push_back(std::move(left));
+    return;
+  }
+  if (made == CUDA_SUCCESS) driver_.cuStreamDestroy_v2(stream->driver);
+  stream->driver = left->driver;
+  stream->priority = left->priority;
+  if (left->order_event != nullptr) events_->Return(left->order_event);
 }
 
 CUresult Streams::Create(uint32_t context, uint64_t id, const Wanted& wanted) {

@@ -8,6 +8,7 @@
 #ifndef CONSORT_HOST_SESSION_STREAMS_H_
 #define CONSORT_HOST_SESSION_STREAMS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "base/units.h"
 #include "device/driver/driver_loader.h"
 #include "gen/device/driver_table.h"
+#include "host/limits.h"
 #include "host/session/device_output.h"
 #include "host/session/event_pool.h"
 #include "host/session/green_context.h"
@@ -32,6 +34,11 @@ namespace consort::host {
 // Of a stream that belongs to no context of the guest's.
 inline constexpr uint32_t kNoContext = UINT32_MAX;
 
+// Launches of a session after which it is looked at which of its streams should come first, and so
+// many before are looked at.
+inline constexpr uint64_t kReconsiderEvery = 16;
+inline constexpr uint64_t kReconsiderOver = 64;
+
 // A driver stream. Shared by the table of names and by fences that outlast the name.
 struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t id = 0;       // the guest's; 0 for a context's default stream
@@ -39,7 +46,11 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t green = 0;    // the guest's green context; 0: none
   // Where its kernels run, and lives as long; null: anywhere.
   std::shared_ptr<GreenContext> multiprocessors;
-  int priority = 0;  // as the driver has it
+  int asked = 0;            // the priority that its program wants
+  int priority = 0;         // as the driver has it
+  bool quick = false;       // what its kernels take makes it come before others
+  double kernel_nanos = 0;  // of late, alone: see NoteKernel; 0: not known
+  uint64_t launched = 0;    // the number of its latest launch, among its session's
   bool blocking = false;
   CUstream driver = nullptr;        // null: destroyed, after all its work
   bool recording = false;           // its work becomes part of a graph (graphs.h)
@@ -64,6 +75,13 @@ struct Stream : std::enable_shared_from_this<Stream> {
   Parts parts;
 
   bool busy() const { return work != work_finished; }
+  // The mean of what its kernels of late take alone, each as often as it takes: how long whoever
+  // comes to it would have to wait for.
+  void NoteKernel(double nanos) {
+    if (nanos == 0) return;
+    const double part = kernel_nanos == 0 ? 1 : std::min(1.0, nanos / kKernelsOfLate);
+    kernel_nanos += (nanos - kernel_nanos) * part;
+  }
 };
 
 // Is told of each piece of work just before it goes to its stream, and of a stream's end just
@@ -162,6 +180,16 @@ class Streams {
   // What the stream is called where order matters; nothing if there is none.
   std::optional<HeldWork::StreamName> NameOf(uint32_t context, uint64_t id) const;
 
+  // The latest work on `stream` is a kernel that takes so long alone (0: not known). With `favours`
+  // a stream of short kernels comes before others of its tenant's level (stream_priority.h), unless
+  // its program tells its streams apart itself. A stream's driver stream may be another one after
+  // this, which begins where the one before ends.
+  void NoteKernel(Stream* stream, uint64_t nanos, bool favours) {
+    stream->NoteKernel(static_cast<double>(nanos));
+    stream->launched = ++launches_;
+    if (launches_ % kReconsiderEvery == 0) Reconsider(favours);
+  }
+
   // A fence over one stream's work so far. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it is being
   // recorded.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
@@ -212,6 +240,16 @@ class Streams {
   Context* GroupOf(const Stream& stream);
   CUresult NewStream(uint32_t context, uint64_t id, const Wanted& wanted,
                      std::shared_ptr<Stream>* stream);
+  int PriorityOf(const Stream& stream) const;
+  int PriorityAsked(const Stream& stream) const;
+  // With the stream's priority, on its multiprocessors.
+  CUresult MakeDriverStream(const Stream& stream, CUstream* made);
+  // The program wants its streams to differ: none comes before others for another reason.
+  void TellApart();
+  // Which of the streams that the program launches on of late should come first.
+  void Reconsider(bool favours);
+  // Gives it a driver stream of another priority.
+  void SetQuick(Stream* stream, bool quick);
   CUresult UseAnother(uint32_t context, uint64_t id, Stream** stream);
   void NoteWork(Stream* stream) {
     ++stream->work;
@@ -232,6 +270,8 @@ class Streams {
   device::SetStreamOutput* set_output_ = nullptr;
   DeviceOutput* output_ = nullptr;
   WorkObserver* observer_ = nullptr;
+  uint64_t launches_ = 0;     // that NoteKernel was told of
+  bool tells_apart_ = false;  // the program asked for more than one priority
   // Shared: a fence keeps its streams' counters alive after the names are gone.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_;
   std::map<uint32_t, Context> contexts_;
@@ -248,6 +288,7 @@ class Streams {
   Latest latest_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
   std::vector<Stream*> unfinished_;         // scratch of UseAfterAll
+  std::vector<Stream*> used_;               // scratch of Reconsider
   uint64_t work_ = 0;                       // submitted to any stream
   // The latest fence over all, given again while no work has been added.
   std::shared_ptr<Fence> fence_all_;

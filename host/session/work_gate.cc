@@ -90,11 +90,18 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
     if (PhaseOf(cost) == batch_->phase || !scheduler_->tells_phases_apart()) return true;
     Close(MonotonicNow());
   }
+  const Nanos now = MonotonicNow();
   if (!waiting_ && !scheduler_->contended()) {
-    untracked_ = true;
+    if (unmeasured_left_ != 0) {
+      untracked_ = true;
+    } else {
+      unmeasured_left_ = kMeasuredEvery;
+      FinishLast(now);
+      Open(scheduler_->Start(*id_, now), cost, now);
+      batch_->alone_measured = true;
+    }
     return true;
   }
-  const Nanos now = MonotonicNow();
   if (untracked_) TrackWhatIsBusy(now);
   waiting_ = true;
   if (!asked_ && !HasRoom(now)) return false;
@@ -104,11 +111,15 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   FinishLast(now);
   if (!started.has_value()) return false;
   asked_ = waiting_ = false;
+  Open(*started, cost, now);
+  return true;
+}
+
+void WorkGate::Open(Scheduler::BatchNumber number, RequestCost cost, Nanos now) {
   batch_ = Batch();
-  batch_->number = *started;
+  batch_->number = number;
   batch_->phase = PhaseOf(cost);
   batch_->opened = now;
-  return true;
 }
 
 bool WorkGate::HasRoom(Nanos now) const {
@@ -135,9 +146,16 @@ void WorkGate::BeforeWork(Stream* stream) {
   part.stream = stream->shared_from_this();
   part.phase = phase_;
   part.not_before = MonotonicNow();
-  // This piece is counted already. What is in front of it has finished, or is all in parts.
-  const bool orderly =
-      stream->work_finished + 1 >= stream->work || stream->parts.work + 1 == stream->work;
+  // This piece is counted already. What is in front of it has finished, or is all in parts. While
+  // nobody else is active the session looks seldom, so that the host's clock would be too coarse.
+  const bool orderly = !batch_->alone_measured && (stream->work_finished + 1 >= stream->work ||
+                                                   stream->parts.work + 1 == stream->work);
+  // What runs beside it on other streams keeps it from having the device to itself.
+  if (batch_->alone_measured) {
+    streams_->ForEachBusy([&](const std::shared_ptr<Stream>& busy) {
+      if (busy.get() != stream) part.counted = false;
+    });
+  }
   if (!orderly) {
     // Without an event the part is not measured; only a broken context brings that.
     if (events_.Take(&part.begin) != CUDA_SUCCESS) return;

@@ -2,8 +2,9 @@
 // host/session/work_gate.h: a session's side of the scheduler: turns for its device work, and what
 // that took on the device.
 //
-// While the application is the only active one a request passes with one look, and nothing is
-// measured. Else requests go in batches:
+// While the application is the only active one a request passes with one look, and next to nothing
+// is measured: one batch of kMeasuredEvery requests, by which the scheduler learns how long its
+// work takes in fact when it has the device to itself. Else all requests go in batches:
 //
 //   Admit ─ turn of the scheduler ─▶ open: BeforeWork begins each stream's part
 //      ▲                               │ so many requests, so much time, or nothing more to do
@@ -67,7 +68,8 @@ class WorkGate final : public WorkObserver {
   bool Admit(RequestCost cost) {
     if (cost == RequestCost::kNone) return true;
     if ((rate_->limited() || rate_wait_ != 0) && !waiting_ && !WithinRate(cost)) return false;
-    if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended()) {
+    if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended() &&
+        --unmeasured_left_ != 0) {
       worked_ = untracked_ = true;
       latest_ = cost;
       return true;
@@ -95,6 +97,8 @@ class WorkGate final : public WorkObserver {
   }
   // Each request has to be within its tenant's rates.
   bool limited() const { return rate_->limited(); }
+  // Who gets more than its share waits for its turn, whatever comes first on the device.
+  bool holds_back() const { return scheduler_->holds_back(); }
   // No other application has work.
   bool alone() const { return !batch_.has_value() && !scheduler_->crowded(); }
   void BeforeWork(Stream* stream) override;
@@ -148,6 +152,7 @@ class WorkGate final : public WorkObserver {
     Nanos estimate = 0;
     Nanos alone = 0;  // if no other application had work
     bool alone_known = true;
+    bool alone_measured = false;  // to learn what the application's work takes by itself
     Nanos opened = 0;
     Nanos took = 0;  // the longest of its parts that have ended
   };
@@ -168,6 +173,7 @@ class WorkGate final : public WorkObserver {
     return in_flight_.empty() && !batch_.has_value() && !waiting_ && !last_ended_.has_value();
   }
   bool TurnActive(bool quiet, bool awaited);
+  void Open(Scheduler::BatchNumber number, RequestCost cost, Nanos now);
   void Count(const RequestWork& work);
   void Close(Nanos now);
   void TrackWhatIsBusy(Nanos now);
@@ -190,9 +196,12 @@ class WorkGate final : public WorkObserver {
   EventPool events_;  // with timing
   std::optional<Scheduler::Id> id_;
 
+  static constexpr uint32_t kMeasuredEvery = 512;
+
   bool active_ = false;
-  bool worked_ = false;     // since TurnActive last looked
-  bool untracked_ = false;  // work was let through that no batch has
+  uint32_t unmeasured_left_ = kMeasuredEvery;  // requests, while nobody else is active
+  bool worked_ = false;                        // since TurnActive last looked
+  bool untracked_ = false;                     // work was let through that no batch has
   bool waiting_ = false;
   bool asked_ = false;  // the scheduler for a turn
   bool in_request_ = false;

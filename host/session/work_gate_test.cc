@@ -244,6 +244,26 @@ TEST_F(WorkGateTest, OneThatJoinsAgainWaitsForNothingThatWasForgotten) {
   scheduler_.Leave(other, MonotonicNow());
 }
 
+// So that the scheduler knows how long its work takes before there is anybody else.
+TEST_F(WorkGateTest, OfOneThatIsAloneABatchOfManyRequestsIsMeasured) {
+  const auto put = [&](uint32_t requests) {
+    for (uint32_t i = 0; i < requests; ++i) {
+      ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
+      gate_.BeginRequest(RequestCost::kKernel);
+      gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
+    }
+  };
+  put(500);
+  EXPECT_EQ(State().usage.batches, 0u);
+  put(12);
+  EXPECT_TRUE(gate_.measures());
+  Work();
+  EndWork();
+  TurnUntil([&] { return State().usage.batches == 1 && State().in_flight == 0; });
+  EXPECT_GT(DeviceTime(schedule::Phase::kKernel), 0);
+  EXPECT_FALSE(gate_.measures());
+}
+
 TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {
   scheduler_.SetPolicy(kNoScheduler, nullptr, MonotonicNow());
   Work();

@@ -49,6 +49,7 @@ class FairShare final : public Policy {
   void Charge(ApplicationId id, const Service& service, Nanos now) override;
   void Expect(ApplicationId id, Nanos expected, Nanos now) override;
   std::optional<ApplicationId> Choose(Nanos now, bool stalled) override;
+  bool holds_back() const override { return true; }
 
  private:
   static constexpr int kPausesKept = 10;

@@ -97,6 +97,9 @@ class Policy {
 
   // Batches should hold work of one phase each, as the policy tells phases apart.
   virtual bool tells_phases_apart() const { return false; }
+  // Who is ahead of its share waits, so that nobody gets more of the device for being served first
+  // there.
+  virtual bool holds_back() const { return false; }
 };
 
 struct Options {

@@ -64,6 +64,7 @@ class Recorder final : public Policy {
     return chosen;
   }
   bool tells_phases_apart() const override { return policy_->tells_phases_apart(); }
+  bool holds_back() const override { return policy_->holds_back(); }
 
  private:
   template <class... Values>

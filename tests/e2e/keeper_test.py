@@ -178,6 +178,29 @@ class Keeper(unittest.TestCase):
         self.assertEqual(program.returncode, 1, f"{output}\n{self.daemon.log_tail(60)}")
         self.assertTrue(any(error in output for error in TOLD), f"{output}\n{self.daemon.log_tail(60)}")
 
+    def test_a_worker_that_stands_by_takes_over(self):
+        self.start("--standby-workers", "on")
+        programs = [self.run_program("wanderer", str(1 + 2 * (i % 4)), "steps") for i in range(PROGRAMS)]
+        self.step(programs)
+        for _ in range(max(2, KILLS // 10)):
+            self.await_rest(programs)
+            standby = self.await_standby()
+            self.kill_worker()
+            self.step(programs)
+            self.assertEqual(self.status()["devices"][0]["worker_pid"], standby, self.daemon.log_tail())
+        # Programs have nothing to do with its death, and another one comes.
+        standby = self.await_standby()
+        os.kill(standby, signal.SIGKILL)
+        self.step(programs)
+        self.await_standby(but=standby)
+        for program in programs:
+            self.passes(program)
+        print(f"\n    pauses: {statistics.median(self.pauses()):.0f} ms median, {max(self.pauses())} ms most", end="")
+
+    def await_standby(self, but=None):
+        return stack.wait_for(lambda: (pid := self.status()["devices"][0].get("standby_pid")) != but and pid,
+                              f"a worker that stands by\n{self.daemon.log_tail()}")
+
     def test_what_is_not_kept_is_told_by_its_name(self):
         self.start()
         program = self.run_program("wanderer", "1", "textures")

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/session/streams.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+
+#include "host/limits.h"
+#include "host/session/session_test_support.h"
+
+namespace consort::host {
+namespace {
+
+constexpr uint64_t kStream = 7;
+constexpr int kSlow = -2, kQuick = -3;  // of the normal level
+constexpr uint64_t kShort = 30 * kMicrosecond, kLong = 2 * kMillisecond;
+
+class StreamsTest : public ::testing::Test {
+ protected:
+  StreamsTest() {
+    EXPECT_EQ(driver_.cuCtxSetCurrent(CpuDevice().context()), CUDA_SUCCESS);
+    EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&words_), 2 * sizeof *words_, 0),
+              CUDA_SUCCESS);
+    words_[0] = words_[1] = 0;
+  }
+  ~StreamsTest() override {
+    std::atomic_ref(words_[0]).store(1);
+    EXPECT_EQ(driver_.cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(driver_.cuMemFreeHost(words_), CUDA_SUCCESS);
+  }
+
+  Stream* Make(uint64_t id, int priority = 0) {
+    EXPECT_EQ(streams_.Create(1, id, {.flags = CU_STREAM_NON_BLOCKING, .priority = priority}),
+              CUDA_SUCCESS);
+    Stream* made = nullptr;
+    EXPECT_EQ(streams_.Observe(1, id, &made), CUDA_SUCCESS);
+    return made;
+  }
+  void Note(Stream* stream, uint64_t nanos, bool favours = true) {
+    for (uint64_t i = 0; i < kReconsiderEvery; ++i) streams_.NoteKernel(stream, nanos, favours);
+  }
+  // As the driver has it.
+  static int PriorityOf(const Stream* stream) {
+    EXPECT_EQ(made().at(stream->driver), stream->priority);
+    return stream->priority;
+  }
+  // What the driver was asked for.
+  static std::map<CUstream, int>& made() {
+    static std::map<CUstream, int> priorities;
+    return priorities;
+  }
+
+  static inline bool refuses_ = false;
+  const device::DriverTable driver_ = [] {
+    refuses_ = false;
+    device::DriverTable table = CpuDevice().driver();
+    table.cuStreamCreateWithPriority = [](CUstream* stream, unsigned int flags, int priority) {
+      if (refuses_) return CUDA_ERROR_OUT_OF_MEMORY;
+      const CUresult result =
+          CpuDevice().driver().cuStreamCreateWithPriority(stream, flags, priority);
+      made()[*stream] = priority;
+      return result;
+    };
+    return table;
+  }();
+  EventPool events_{driver_, CU_EVENT_DISABLE_TIMING};
+  Streams streams_{driver_, &events_, PriorityLevel::kNormal, 0, -5};
+  uint32_t* words_ = nullptr;  // pinned
+};
+
+TEST_F(StreamsTest, AStreamOfShortKernelsComesFirstAsLongAsTheyAre) {
+  Stream* stream = Make(kStream);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+  Note(stream, 0);  // nothing is known
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+  Note(stream, kShort);
+  EXPECT_EQ(PriorityOf(stream), kQuick);
+  // A launch that is not known says nothing, and short ones that come with long ones do not count.
+  Note(stream, 0);
+  EXPECT_EQ(PriorityOf(stream), kQuick);
+  streams_.NoteKernel(stream, kLong, true);
+  Note(stream, kShort);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+}
+
+TEST_F(StreamsTest, NoneComesFirstWhereNobodyHoldsItBack) {
+  Stream* stream = Make(kStream);
+  Note(stream, kShort, /*favours=*/false);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+  Note(stream, kShort, /*favours=*/true);
+  EXPECT_EQ(PriorityOf(stream), kQuick);
+  Note(stream, kShort, /*favours=*/false);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+}
+
+TEST_F(StreamsTest, WhoHasManyAtWorkAtOnceNeedsItLess) {
+  Stream* streams[8];
+  for (uint64_t i = 0; i < 8; ++i) streams[i] = Make(kStream + i);
+  Note(streams[0], kShort);
+  EXPECT_EQ(PriorityOf(streams[0]), kQuick);
+  const auto in_turn = [&](int count) {
+    for (uint64_t i = 0; i < 2 * kReconsiderOver; ++i) {
+      streams_.NoteKernel(streams[i % static_cast<uint64_t>(count)], kShort, true);
+    }
+  };
+  in_turn(8);
+  EXPECT_EQ(PriorityOf(streams[0]), kSlow);
+  in_turn(4);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(PriorityOf(streams[i]), i < 4 ? kQuick : kSlow);
+}
+
+TEST_F(StreamsTest, AProgramThatTellsItsStreamsApartKeepsTheirOrder) {
+  Stream* one = Make(kStream);
+  Note(one, kShort);
+  EXPECT_EQ(PriorityOf(one), kQuick);
+  Stream* urgent = Make(kStream + 1, -5);
+  EXPECT_EQ(PriorityOf(one), kSlow);
+  EXPECT_EQ(PriorityOf(urgent), kQuick);
+  Note(one, kShort);
+  EXPECT_EQ(PriorityOf(one), kSlow);
+}
+
+TEST_F(StreamsTest, WorkStaysInOrderAcrossTheChange) {
+  Stream* stream = Make(kStream);
+  ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(words_), 1,
+                                           CU_STREAM_WAIT_VALUE_GEQ),
+            CUDA_SUCCESS);
+  const CUstream before = stream->driver;
+  Note(stream, kShort);
+  ASSERT_NE(stream->driver, before);
+  ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver_.cuStreamWriteValue32_v2(stream->driver,
+                                            reinterpret_cast<CUdeviceptr>(words_ + 1), 1, 0),
+            CUDA_SUCCESS);
+  std::shared_ptr<Fence> fence;
+  ASSERT_EQ(streams_.FenceOn(stream, &fence), CUDA_SUCCESS);
+  streams_.CollectDestroyed();
+  EXPECT_FALSE(fence->Reached());
+  EXPECT_EQ(driver_.cuStreamQuery(stream->driver), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(std::atomic_ref(words_[1]).load(), 0u);
+  std::atomic_ref(words_[0]).store(1);
+  ASSERT_EQ(driver_.cuStreamSynchronize(stream->driver), CUDA_SUCCESS);
+  EXPECT_EQ(std::atomic_ref(words_[1]).load(), 1u);
+  EXPECT_TRUE(fence->Reached());
+}
+
+// A recording is the driver stream's.
+TEST_F(StreamsTest, OneThatIsRecordedStaysWhatItIs) {
+  Stream* stream = Make(kStream);
+  stream->recording = true;
+  Note(stream, kShort);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+  stream->recording = false;
+  Note(stream, kShort);
+  EXPECT_EQ(PriorityOf(stream), kQuick);
+}
+
+TEST_F(StreamsTest, WhereTheDriverRefusesTheStreamGoesOn) {
+  Stream* stream = Make(kStream);
+  const CUstream before = stream->driver;
+  refuses_ = true;
+  Note(stream, kShort);
+  EXPECT_EQ(stream->driver, before);
+  EXPECT_EQ(PriorityOf(stream), kSlow);
+  ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver_.cuStreamSynchronize(stream->driver), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace consort::host
