@@ -253,10 +253,11 @@ TEST_F(WorkGateTest, OfOneThatIsAloneABatchOfManyRequestsIsMeasured) {
       gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
     }
   };
-  put(500);
-  EXPECT_EQ(State().usage.batches, 0u);
-  put(12);
-  EXPECT_TRUE(gate_.measures());
+  // The first one, which makes it active, does not count.
+  put(512);
+  EXPECT_FALSE(gate_.measures());
+  put(1);
+  ASSERT_TRUE(gate_.measures());
   Work();
   EndWork();
   TurnUntil([&] { return State().usage.batches == 1 && State().in_flight == 0; });
