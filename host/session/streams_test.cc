@@ -98,17 +98,17 @@ TEST_F(StreamsTest, NoneComesFirstWhereNobodyHoldsItBack) {
 TEST_F(StreamsTest, WhoHasManyAtWorkAtOnceNeedsItLess) {
   Stream* streams[8];
   for (uint64_t i = 0; i < 8; ++i) streams[i] = Make(kStream + i);
-  Note(streams[0], kShort);
+  Note(streams[0], 2 * kShort);
   EXPECT_EQ(PriorityOf(streams[0]), kQuick);
   const auto in_turn = [&](int count) {
     for (uint64_t i = 0; i < 2 * kReconsiderOver; ++i) {
-      streams_.NoteKernel(streams[i % static_cast<uint64_t>(count)], kShort, true);
+      streams_.NoteKernel(streams[i % static_cast<uint64_t>(count)], 2 * kShort, true);
     }
   };
   in_turn(8);
   EXPECT_EQ(PriorityOf(streams[0]), kSlow);
-  in_turn(4);
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(PriorityOf(streams[i]), i < 4 ? kQuick : kSlow);
+  in_turn(2);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(PriorityOf(streams[i]), i < 2 ? kQuick : kSlow);
 }
 
 TEST_F(StreamsTest, AProgramThatTellsItsStreamsApartKeepsTheirOrder) {
