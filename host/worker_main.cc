@@ -161,7 +161,7 @@ bool KeepsMemory(const WorkerMainOptions& options, const device::LoadedDriver& d
   LOG_IF(WARNING, !possible && options.keep_memory == "on")
       << "sessions end with this worker: "
       << (options.swap.total() != 0 ? "it swaps" : "its driver cannot export memory");
-  // NVIDIA's only on demand: no GPU has run this yet.
+  // NVIDIA's only on demand.
   return possible && AskedFor(options.keep_memory, driver.cpu);
 }
 

@@ -7,6 +7,7 @@
 // A start is most of what programs wait for that go on after the death of their worker: a driver
 // makes a context in some 200 ms. Only packed tenants have one: workers of tenants alone are there
 // while they have sessions.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +18,8 @@
 namespace consort::host {
 
 bool Daemon::IsStandby(const WorkerProcess* worker) const {
-  for (const auto& device : devices_) {
-    if (device->packed.standby == worker) return true;
-  }
-  return false;
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [worker](const auto& device) { return device->packed.standby == worker; });
 }
 
 void Daemon::AwaitStandby(Slot* slot, Nanos after) {

@@ -93,6 +93,7 @@ class DeviceTime {
     uint64_t alone_nanos = 0;  // how long it would run alone; 0: not known
     bool fills = false;        // it has at least as many threads as the device runs at once
   };
+  // What is known of the launch.
   Launched EndLaunch(CUstream stream);
   // A launch that is part of a chain and not measured; not while sampling.
   Launched CountChained(Kernel* kernel, uint64_t threads);

@@ -9,9 +9,9 @@
 //   0 to -5 (driver 580, H200):   low 0 -1   normal -2 -3   high -4 -5
 //
 // A device gives room that falls free to the highest priority, so short kernels do not wait for
-// blocks of long ones that have begun before them, and long ones fill what is left: on an H100
-// eight tenants got 1.49 times done what they would in turns, 1.39 without. Who gets how much is
-// the scheduler's business; it holds back who is ahead.
+// blocks of long ones that have begun before them, and long ones fill what is left: more gets done
+// at once (docs/PERFORMANCE.md has how much). Who gets how much is the scheduler's business, which
+// holds back who is ahead.
 //
 // Pure.
 #ifndef CONSORT_HOST_SESSION_STREAM_PRIORITY_H_

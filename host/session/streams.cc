@@ -153,12 +153,11 @@ CUresult Streams::MakeDriverStream(const Stream& stream, CUstream* made) {
 }
 
 void Streams::Reconsider(bool favours) {
-  used_.clear();
-  for (const auto& stream : all_) {
-    if (stream->launched != 0 && stream->launched + kReconsiderOver > launches_) {
-      used_.push_back(stream.get());
-    }
-  }
+  std::erase_if(used_, [this](Stream* stream) {
+    const bool unused = stream->launched + kReconsiderOver <= launches_;
+    if (unused) stream->launched = 0;
+    return unused;
+  });
   constexpr Nanos kMore = kShortKernel / 4;  // or it would go to and fro
   for (Stream* stream : used_) {
     // What the session has at the front of its streams.
@@ -454,6 +453,7 @@ void Streams::CollectDestroyed() {
     nameless_[i]->work_finished = nameless_[i]->work;
     if (observer_ != nullptr) observer_->BeforeEnd(nameless_[i].get());
     DropDriverStream(nameless_[i].get());
+    std::erase(used_, nameless_[i].get());
     all_.erase(std::remove(all_.begin(), all_.end(), nameless_[i]), all_.end());
     nameless_[i] = std::move(nameless_.back());
     nameless_.pop_back();

@@ -50,7 +50,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   int priority = 0;         // as the driver has it
   bool quick = false;       // what its kernels take makes it come before others
   double kernel_nanos = 0;  // of late, alone: see NoteKernel; 0: not known
-  uint64_t launched = 0;    // the number of its latest launch, among its session's
+  uint64_t launched = 0;    // the number of its latest launch among its session's; 0: long ago
   bool blocking = false;
   CUstream driver = nullptr;        // null: destroyed, after all its work
   bool recording = false;           // its work becomes part of a graph (graphs.h)
@@ -186,6 +186,7 @@ class Streams {
   // this, which begins where the one before ends.
   void NoteKernel(Stream* stream, uint64_t nanos, bool favours) {
     stream->NoteKernel(static_cast<double>(nanos));
+    if (stream->launched == 0) used_.push_back(stream);
     stream->launched = ++launches_;
     if (launches_ % kReconsiderEvery == 0) Reconsider(favours);
   }
@@ -246,7 +247,7 @@ class Streams {
   CUresult MakeDriverStream(const Stream& stream, CUstream* made);
   // The program wants its streams to differ: none comes before others for another reason.
   void TellApart();
-  // Which of the streams that the program launches on of late should come first.
+  // Which of the streams that kernels are launched on of late should come first.
   void Reconsider(bool favours);
   // Gives it a driver stream of another priority.
   void SetQuick(Stream* stream, bool quick);
@@ -288,7 +289,7 @@ class Streams {
   Latest latest_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
   std::vector<Stream*> unfinished_;         // scratch of UseAfterAll
-  std::vector<Stream*> used_;               // scratch of Reconsider
+  std::vector<Stream*> used_;               // with `launched`
   uint64_t work_ = 0;                       // submitted to any stream
   // The latest fence over all, given again while no work has been added.
   std::shared_ptr<Fence> fence_all_;

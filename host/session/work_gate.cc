@@ -92,14 +92,16 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   }
   const Nanos now = MonotonicNow();
   if (!waiting_ && !scheduler_->contended()) {
-    if (unmeasured_left_ != 0) {
+    // Without a policy others may be at work all the same.
+    const bool due = unmeasured_ >= kMeasuredEvery && in_flight_.empty() && !scheduler_->crowded();
+    if (!due) {
       untracked_ = true;
-    } else {
-      unmeasured_left_ = kMeasuredEvery;
-      FinishLast(now);
-      Open(scheduler_->Start(*id_, now), cost, now);
-      batch_->alone_measured = true;
+      return true;
     }
+    unmeasured_ = 0;
+    FinishLast(now);
+    Open(scheduler_->Start(*id_, now), cost, now);
+    batch_->alone_measured = true;
     return true;
   }
   if (untracked_) TrackWhatIsBusy(now);
@@ -308,6 +310,8 @@ bool WorkGate::LookAt(Batch* batch) {
       continue;
     }
     if (!part.closed) continue;
+    // Somebody has come meanwhile, of whose work nothing may be known.
+    if (batch->alone_measured && scheduler_->crowded()) part.counted = false;
     const Nanos end = std::max(time, part.not_before);
     scheduler_->Ended(part.interval, end, part.Work());
     part.ended = true;

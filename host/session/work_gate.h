@@ -3,8 +3,8 @@
 // that took on the device.
 //
 // While the application is the only active one a request passes with one look, and next to nothing
-// is measured: one batch of kMeasuredEvery requests, by which the scheduler learns how long its
-// work takes in fact when it has the device to itself. Else all requests go in batches:
+// is measured: a batch after each kMeasuredEvery requests, by which the scheduler learns how long
+// its work takes in fact when it has the device to itself. Else all requests go in batches:
 //
 //   Admit ─ turn of the scheduler ─▶ open: BeforeWork begins each stream's part
 //      ▲                               │ so many requests, so much time, or nothing more to do
@@ -69,7 +69,7 @@ class WorkGate final : public WorkObserver {
     if (cost == RequestCost::kNone) return true;
     if ((rate_->limited() || rate_wait_ != 0) && !waiting_ && !WithinRate(cost)) return false;
     if (active_ && !waiting_ && !batch_.has_value() && !scheduler_->contended() &&
-        --unmeasured_left_ != 0) {
+        ++unmeasured_ < kMeasuredEvery) {
       worked_ = untracked_ = true;
       latest_ = cost;
       return true;
@@ -199,9 +199,9 @@ class WorkGate final : public WorkObserver {
   static constexpr uint32_t kMeasuredEvery = 512;
 
   bool active_ = false;
-  uint32_t unmeasured_left_ = kMeasuredEvery;  // requests, while nobody else is active
-  bool worked_ = false;                        // since TurnActive last looked
-  bool untracked_ = false;                     // work was let through that no batch has
+  uint32_t unmeasured_ = 0;  // requests, since a batch was measured while nobody else was active
+  bool worked_ = false;      // since TurnActive last looked
+  bool untracked_ = false;   // work was let through that no batch has
   bool waiting_ = false;
   bool asked_ = false;  // the scheduler for a turn
   bool in_request_ = false;

@@ -265,6 +265,21 @@ TEST_F(WorkGateTest, OfOneThatIsAloneABatchOfManyRequestsIsMeasured) {
   EXPECT_FALSE(gate_.measures());
 }
 
+// Their work would be in front of it, and nobody would know.
+TEST_F(WorkGateTest, NoBatchIsMeasuredBesideOthersWithoutAPolicy) {
+  scheduler_.SetPolicy(kNoScheduler, nullptr, MonotonicNow());
+  const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
+  scheduler_.SetActive(other, true);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
+    ASSERT_FALSE(gate_.measures());
+  }
+  scheduler_.SetActive(other, false);
+  ASSERT_TRUE(gate_.Admit(RequestCost::kKernel));
+  EXPECT_TRUE(gate_.measures());
+  scheduler_.Leave(other, MonotonicNow());
+}
+
 TEST_F(WorkGateTest, IsNotAloneWhereOthersWorkWithoutAPolicy) {
   scheduler_.SetPolicy(kNoScheduler, nullptr, MonotonicNow());
   Work();
