@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "device/image/image.h"
@@ -141,6 +142,10 @@ int Main(std::span<char*> arguments) {
     ptx.Add(KernelText({&instance, 1}));
   }
   for (const char* path : arguments.subspan(1)) {
+    if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
+      std::fprintf(stderr, "fuzz_seeds: %s is a folder; give the files in it\n", path);
+      return 1;
+    }
     std::ifstream file(path, std::ios::binary);
     const string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     if (!file) {
