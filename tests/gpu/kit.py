@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/gpu/kit.py: tests and benchmarks for a machine that has GPUs and a driver, but nothing to build Consort with.
 
-    kit.py pack OUT [--build DIR] [--cpu] [--tool PROGRAM]... [--also FOLDER] [--fuzz DIR [--seeds FOLDER]]
+    kit.py pack OUT [--build DIR] [--cpu] [--tool PROGRAM]... [--also FOLDER] [--fuzz DIR [--seeds FOLDER] [--only-fuzz]]
     kit.py run STEP[+STEP]... [--out FOLDER] [--limit SECONDS] [--device nvidia|cpu] [--fuzz-OPTION ...]
     kit.py steps
 
@@ -11,7 +11,7 @@ and C++ ones, and tests/. --cpu: the CPU device too. --tool: another program, su
 programs, built, with a commands.txt that `compat.py commands` reads: its commands run where the kit is unpacked, and find
 FOLDER there as also/. --fuzz: the fuzzers that were
 built in DIR, a build folder of the fuzz preset, for the step `fuzz`, which needs no GPU; --seeds: further inputs, as fuzz_long.py
-takes them.
+takes them; --only-fuzz: nothing else, and no other build is needed.
 
 run, from the unpacked folder, does one step after the other, those with + between them at once, and prints a line each:
 what it was, how it ended, how long it took, and its last line. What they said goes to FOLDER/report.txt. A step that would
@@ -148,32 +148,39 @@ def pack_fuzzers(packer, kit, build, seeds):
         packer.folder(seeds, "seeds")
 
 
+def pack_build(packer, kit, build, cpu):
+    for name in PROGRAMS:
+        packer.program(build / "bin" / name)
+    for name in LIBRARIES + (("libconsort-cpu.so",) if cpu else ()):
+        packer.library(build / "lib" / name)
+    for name in ("programs", "bench"):
+        packer.folder(build / name, name)
+    # Scripts say by it which build they measured.
+    shutil.copy(build / "CMakeCache.txt", kit)
+
+
 def pack(options):
     if options.out.exists():
         raise Trouble(f"{options.out} exists")
+    if options.only_fuzz and not options.fuzz:
+        raise Trouble("--only-fuzz needs --fuzz DIR, a build folder of the fuzz preset")
     archive = options.out.name.endswith(".tar.xz")
     with tempfile.TemporaryDirectory(prefix="kit-", dir=options.out.parent) as folder:
         kit = pathlib.Path(folder, "kit")
         kit.mkdir()
         packer = Packer(kit)
-        for name in PROGRAMS:
-            packer.program(options.build / "bin" / name)
-        for name in LIBRARIES + (("libconsort-cpu.so",) if options.cpu else ()):
-            packer.library(options.build / "lib" / name)
+        if not options.only_fuzz:
+            pack_build(packer, kit, options.build, options.cpu)
         for name in options.tool:
             found = shutil.which(name)
             if found is None:
                 raise Trouble(f"there is no program {name}")
             packer.program(pathlib.Path(found))
-        for name in ("programs", "bench"):
-            packer.folder(options.build / name, name)
         packer.folder(TESTS, "tests")
         if options.also:
             packer.folder(options.also, "also")
         if options.fuzz:
             pack_fuzzers(packer, kit, options.fuzz, options.seeds)
-        # Scripts say by it which build they measured.
-        shutil.copy(options.build / "CMakeCache.txt", kit)
         if archive:
             subprocess.run(["tar", "-C", folder, "-cJf", options.out, "kit"], env=dict(os.environ, XZ_OPT="-6 -T0"), check=True)
         else:
@@ -251,6 +258,7 @@ def main():
     packing.add_argument("--also", type=pathlib.Path)
     packing.add_argument("--fuzz", type=pathlib.Path)
     packing.add_argument("--seeds", type=pathlib.Path)
+    packing.add_argument("--only-fuzz", action="store_true")
     running = commands.add_parser("run")
     running.add_argument("steps", nargs="+")
     running.add_argument("--out", type=pathlib.Path, default=pathlib.Path("kit-out"))

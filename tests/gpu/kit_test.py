@@ -61,6 +61,8 @@ class Kit(unittest.TestCase):
         self.assertIn("exists", done.stderr)
         done = python(HERE / "kit.py", "pack", self.folder / "other", "--build", self.folder)
         self.assertIn("build it first", done.stderr)
+        done = python(HERE / "kit.py", "pack", self.folder / "other", "--only-fuzz")
+        self.assertIn("needs --fuzz DIR", done.stderr)
         self.assertFalse((self.folder / "other").exists())
 
 
@@ -85,8 +87,10 @@ class Fuzz(unittest.TestCase):
             (build / "fuzz_targets.txt").write_text("".join(f"{line}\n" for line in (
                 f"image_fuzz {folder}/committed", f"image_fuzz {folder}/made", f"canary_fuzz {folder}/committed",
                 f"ptx_fuzz {folder}/committed")))
-            done = python(HERE / "kit.py", "pack", folder / "kit", "--build", BUILD, "--fuzz", build, "--seeds", folder / "seeds")
+            done = python(HERE / "kit.py", "pack", folder / "kit", "--fuzz", build, "--seeds", folder / "seeds",
+                          "--only-fuzz")
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertFalse((folder / "kit/programs").exists())
             for inputs in ("build", "committed", "made", "seeds"):
                 shutil.rmtree(folder / inputs)
             done = python(folder / "kit/tests/gpu/kit.py", "run", "fuzz", "--fuzz-seconds", "2", "--fuzz-jobs", "1",
