@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -147,6 +148,57 @@ TEST(FairShares, OneThatReturnsGetsItsShareAtOnceAndNoMore) {
               0.03 * 0.5 * kSecond);
 }
 
+// Equal alone, of unequal shape, each with half of the device. The bounds are those that
+// sharing_bench is held to on a GPU.
+TEST(FairShares, EightOfUnequalShapeAreSlowedAlike) {
+  Scenario scenario;
+  scenario.duration = 8 * kSecond;
+  scenario.applications = {
+      Endless("short", 1, 60 * kUs, 60 * kUs), Endless("long", 1, 5 * kMs, 5 * kMs),
+      Endless("mixed", 1, 10 * kUs, 4 * kMs),  Endless("steady", 1, kMs, kMs),
+      Endless("waits", 1, kMs, 2 * kMs),       Endless("thinks", 1, 2 * kMs, 2 * kMs),
+      Endless("other", 1, kMs, kMs),           Endless("deep", 1, 200 * kUs, 200 * kUs)};
+  for (ApplicationModel& each : scenario.applications) each.cycle[0].demand = 0.5;
+  scenario.applications[4].synchronises = true;
+  scenario.applications[5].think = 100 * kUs;
+  const std::vector<Nanos> alone = WorkAlone(scenario);
+  const auto slowdowns = [&](const Result& result) {
+    std::vector<double> all;
+    for (size_t i = 0; i < alone.size(); ++i)
+      all.push_back(static_cast<double>(alone[i]) /
+                    static_cast<double>(result.applications[i].work));
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const Result fair = RunUnder(scenario, "tfs");
+  const std::vector<double> slowed = slowdowns(fair);
+  EXPECT_LE(slowed.back() / slowed.front(), 1.15);
+  EXPECT_LE(slowed.back(), 5.8);
+  const Metrics metrics = Measure(scenario, fair, alone);
+  EXPECT_GE(metrics.jain, 0.98);
+  EXPECT_GE(metrics.weighted_speedup, 1.4);
+  // It could fail: in order of arrival the shortest wait for the longest.
+  const std::vector<double> by_arrival = slowdowns(RunUnder(scenario, "fcfs"));
+  EXPECT_GT(by_arrival.back() / by_arrival.front(), 10);
+}
+
+// 100 us every 10 ms, at most 250 us from launch to end, where a flood leaves half of the device.
+TEST(FairShares, AnInteractiveTenantWaitsForNoFlood) {
+  Scenario scenario;
+  scenario.duration = 8 * kSecond;
+  scenario.batches_in_flight = 4;
+  ApplicationModel person = Endless("person", 1, 100 * kUs, 100 * kUs);
+  person.think = 10 * kMs;
+  scenario.applications = {person, Endless("flood", 1, 2 * kMs, 2 * kMs)};
+  for (ApplicationModel& each : scenario.applications) each.cycle[0].demand = 0.5;
+  const Result result = RunUnder(scenario, "tfs");
+  EXPECT_GT(result.applications[0].batches, 780u);
+  EXPECT_LE(result.applications[0].waited_longest, 150 * kUs);
+  EXPECT_GE(static_cast<double>(result.applications[1].work),
+            0.97 * static_cast<double>(WorkAlone(scenario)[1]));
+  EXPECT_GT(RunUnder(scenario, "fcfs").applications[0].waited_longest, kMs);
+}
+
 TEST(FairShares, HundredsOfTenants) {
   Scenario scenario;
   scenario.duration = 20 * kSecond;
@@ -204,6 +256,28 @@ TEST(PhaseSelection, OverlapsContrastingPhasesBetterThanFirstCome) {
   const auto by_arrival = MakePolicy("fcfs", options);
   EXPECT_GT(Measure(scenario, Simulate(scenario, by_phase.get()), alone).weighted_speedup,
             1.1 * Measure(scenario, Simulate(scenario, by_arrival.get()), alone).weighted_speedup);
+}
+
+// One computes and the other copies most of the time: who is ahead waits for nobody.
+TEST(PhaseSelection, OverlapsContrastingPhasesBetterThanFairShare) {
+  Scenario scenario;
+  scenario.duration = 4 * kSecond;
+  ApplicationModel computes;
+  computes.tenant = "computes";
+  computes.synchronises = true;
+  computes.cycle = {{Phase::kToDevice, kMs, kMs, 0.1}, {Phase::kKernel, 8 * kMs, 8 * kMs, 0.9}};
+  ApplicationModel copies = computes;
+  copies.tenant = "copies";
+  copies.cycle = {{Phase::kToDevice, 3 * kMs, 3 * kMs, 0.1},
+                  {Phase::kKernel, kMs, kMs, 0.9},
+                  {Phase::kToHost, 3 * kMs, 3 * kMs, 0.1}};
+  copies.think = 3 * kMs;
+  scenario.applications = {computes, copies};
+  const std::vector<Nanos> alone = WorkAlone(scenario);
+  const auto speedup = [&](std::string_view policy) {
+    return Measure(scenario, RunUnder(scenario, policy), alone).weighted_speedup;
+  };
+  EXPECT_GT(speedup("ps"), 1.05 * speedup("tfs"));
 }
 
 class EveryPolicy : public ::testing::TestWithParam<std::string_view> {};
