@@ -11,7 +11,7 @@ and C++ ones, and tests/. --cpu: the CPU device too. --tool: another program, su
 programs, built, with a commands.txt that `compat.py commands` reads: its commands run where the kit is unpacked, and find
 FOLDER there as also/. --fuzz: the fuzzers that were
 built in DIR, a build folder of the fuzz preset, for the step `fuzz`, which needs no GPU; --seeds: further inputs, as fuzz_long.py
-takes them; --only-fuzz: nothing else, and no other build is needed.
+takes them; --only-fuzz: without the programs of a build, so that none is needed.
 
 run, from the unpacked folder, does one step after the other, those with + between them at once, and prints a line each:
 what it was, how it ended, how long it took, and its last line. What they said goes to FOLDER/report.txt. A step that would
@@ -130,7 +130,8 @@ class Packer:
 def pack_fuzzers(packer, kit, build, seeds):
     """Those that were built, laid out as in the build folder, so that fuzz_long.py finds them."""
     lines = []
-    for line in (build / "fuzz_targets.txt").read_text("utf-8").splitlines():
+    targets = build / "fuzz_targets.txt"
+    for line in targets.read_text("utf-8").splitlines() if targets.exists() else ():
         name, folder = line.split(" ", 1)
         if not (build / "fuzz" / name).exists():
             continue

@@ -63,6 +63,8 @@ class Kit(unittest.TestCase):
         self.assertIn("build it first", done.stderr)
         done = python(HERE / "kit.py", "pack", self.folder / "other", "--only-fuzz")
         self.assertIn("needs --fuzz DIR", done.stderr)
+        done = python(HERE / "kit.py", "pack", self.folder / "other", "--only-fuzz", "--fuzz", self.folder)
+        self.assertIn("no fuzzer is built in", done.stderr)
         self.assertFalse((self.folder / "other").exists())
 
 

@@ -9,6 +9,7 @@
 // other kernels: small inputs are tried more often. Folders are called as the fuzzers that read
 // them: DIR/ptx_jit_fuzz, and DIR/image_fuzz for fat binaries as they are.
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -142,14 +143,12 @@ int Main(std::span<char*> arguments) {
     ptx.Add(KernelText({&instance, 1}));
   }
   for (const char* path : arguments.subspan(1)) {
-    if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
-      std::fprintf(stderr, "fuzz_seeds: %s is a folder; give the files in it\n", path);
-      return 1;
-    }
-    std::ifstream file(path, std::ios::binary);
-    const string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (!file) {
-      std::fprintf(stderr, "fuzz_seeds: cannot read %s\n", path);
+    std::error_code why;  // a folder is no file, either
+    const auto size = std::filesystem::file_size(path, why);
+    string text(why ? 0 : size, '\0');
+    if (why || !std::ifstream(path, std::ios::binary).read(text.data(), std::ssize(text))) {
+      if (!why) why = std::error_code(errno, std::generic_category());
+      std::fprintf(stderr, "fuzz_seeds: cannot read %s: %s\n", path, why.message().c_str());
       return 1;
     }
     const auto bytes = std::as_bytes(std::span(text));
