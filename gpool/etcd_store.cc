@@ -2,7 +2,6 @@
 #include "gpool/etcd_store.h"
 
 #include <curl/curl.h>
-#include <time.h>
 
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -14,12 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "gpool/clock.h"
 #include "gpool/limits.h"
 
 namespace consort::gpool {
 namespace {
 
-using Json = nlohmann::json;
 using CurlHandle = std::unique_ptr<CURL, void (*)(CURL*)>;
 using CurlHeaders = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
@@ -27,12 +26,6 @@ constexpr long kHttpOk = 200;
 constexpr long kHttpServerError = 500;
 // gRPC's codes are absl's.
 constexpr int kStatusCodeMax = 16;
-
-Nanos Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 void StartCurl() {
   static std::once_flag once;
@@ -77,7 +70,7 @@ CurlHeaders Headers() {
 }
 
 // int64 is text in etcd's JSON, and absent when it is 0.
-int64_t Number(const Json& object, const char* key) {
+int64_t Number(const nlohmann::json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end()) return 0;
   if (it->is_number_integer()) return it->get<int64_t>();
@@ -86,7 +79,7 @@ int64_t Number(const Json& object, const char* key) {
   return number;
 }
 
-std::string Bytes(const Json& object, const char* key) {
+std::string Bytes(const nlohmann::json& object, const char* key) {
   std::string bytes;
   const auto it = object.find(key);
   if (it == object.end() || !it->is_string()) return bytes;
@@ -95,31 +88,31 @@ std::string Bytes(const Json& object, const char* key) {
 }
 
 // The key range that begins with `prefix`, which is not empty and does not end in 0xff.
-Json Range(const std::string& prefix) {
+nlohmann::json Range(const std::string& prefix) {
   std::string end = prefix;
   ++end.back();
   return {{"key", absl::Base64Escape(prefix)}, {"range_end", absl::Base64Escape(end)}};
 }
 
-std::pair<std::string, KeyValue> Entry(const Json& object) {
+std::pair<std::string, KeyValue> Entry(const nlohmann::json& object) {
   return {Bytes(object, "key"),
           {Bytes(object, "value"), Number(object, "create_revision"),
            Number(object, "mod_revision"), Number(object, "lease")}};
 }
 
-Json Parse(const std::string& body) {
-  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json::object();
+nlohmann::json Parse(const std::string& body) {
+  nlohmann::json json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : nlohmann::json::object();
 }
 
-const Json& Member(const Json& object, const char* key) {
-  static const Json* const none = new Json(Json::object());
+const nlohmann::json& Member(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json* const none = new nlohmann::json(nlohmann::json::object());
   const auto it = object.find(key);
   return it != object.end() && it->is_object() ? *it : *none;
 }
 
-const Json& List(const Json& object, const char* key) {
-  static const Json* const none = new Json(Json::array());
+const nlohmann::json& List(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json* const none = new nlohmann::json(nlohmann::json::array());
   const auto it = object.find(key);
   return it != object.end() && it->is_array() ? *it : *none;
 }
@@ -167,9 +160,9 @@ class EtcdStore::EtcdWatch final : public Watch {
 
   // Follows the changes from `revision` on, until the stream ends or is silent for too long.
   void Stream(Revision revision) {
-    Json request = Range(prefix_);
+    nlohmann::json request = Range(prefix_);
     request["start_revision"] = absl::StrCat(revision);
-    const std::string body = Json{{"create_request", request}}.dump();
+    const std::string body = nlohmann::json{{"create_request", request}}.dump();
     const size_t member = store_->current_ % store_->options_.endpoints.size();
     const std::string url = absl::StrCat(store_->options_.endpoints[member], "/v3/watch");
     const CurlHeaders headers = Headers();
@@ -180,15 +173,15 @@ class EtcdStore::EtcdWatch final : public Watch {
     curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &OnBytes);
     curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, this);
     if (curl_multi_add_handle(multi_, curl.get()) != CURLM_OK) return Pause();
-    Nanos silent_until = Now() + kWatchSilence;
+    Nanos silent_until = Clock::System()->Monotonic() + kWatchSilence;
     size_t seen = 0;
     int running = 1;
     while (!stop_ && !ended_ && running != 0) {
-      const Nanos left = silent_until - Now();
+      const Nanos left = silent_until - Clock::System()->Monotonic();
       if (left <= 0) break;
       curl_multi_poll(multi_, nullptr, 0, static_cast<int>(left / kMillisecond) + 1, nullptr);
       if (curl_multi_perform(multi_, &running) != CURLM_OK) break;
-      if (received_ != seen) silent_until = Now() + kWatchSilence;
+      if (received_ != seen) silent_until = Clock::System()->Monotonic() + kWatchSilence;
       seen = received_;
       if (changed_) on_entries_(entries_);
       changed_ = false;
@@ -215,13 +208,13 @@ class EtcdStore::EtcdWatch final : public Watch {
   }
 
   void OnLine(const std::string& line) {
-    const Json answer = Parse(line);
-    const Json& result = Member(answer, "result");
+    const nlohmann::json answer = Parse(line);
+    const nlohmann::json& result = Member(answer, "result");
     if (answer.contains("error") || result.value("canceled", false)) {
       ended_ = true;  // compacted, or the member lost its leader: everything is read again
       return;
     }
-    for (const Json& event : gpool::List(result, "events")) {
+    for (const nlohmann::json& event : gpool::List(result, "events")) {
       auto [key, entry] = Entry(Member(event, "kv"));
       if (entry.modified < last_) continue;  // told twice: 3.4.23 does that
       last_ = entry.modified;
@@ -267,10 +260,10 @@ EtcdStore::~EtcdStore() = default;
 absl::StatusOr<std::string> EtcdStore::Call(const std::string& path, const std::string& body,
                                             bool anywhere) {
   const CurlHeaders headers = Headers();
-  const Nanos deadline = Now() + kStoreCallTimeout;
+  const Nanos deadline = Clock::System()->Monotonic() + kStoreCallTimeout;
   absl::Status last = absl::UnavailableError("no time");
   for (size_t tries = 0; tries < options_.endpoints.size(); ++tries) {
-    const Nanos left = deadline - Now();
+    const Nanos left = deadline - Clock::System()->Monotonic();
     if (left <= 0) break;
     const size_t member = current_ % options_.endpoints.size();
     const std::string url = absl::StrCat(options_.endpoints[member], path);
@@ -286,7 +279,7 @@ absl::StatusOr<std::string> EtcdStore::Call(const std::string& path, const std::
     curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &http);
     if (result == CURLE_OK && http == kHttpOk) return answer;
     if (result == CURLE_OK) {
-      const Json error = Parse(answer);
+      const nlohmann::json error = Parse(answer);
       const auto code = Number(error, "code");
       const std::string text =
           error.value("message", absl::StrCat("HTTP ", http, " from ", url, ": no etcd gateway?"));
@@ -309,13 +302,14 @@ absl::StatusOr<std::string> EtcdStore::Call(const std::string& path, const std::
 
 absl::StatusOr<EtcdStore::Listing> EtcdStore::Read(const std::string& prefix) {
   ASSIGN_OR_RETURN(const std::string body, Call("/v3/kv/range", Range(prefix).dump(), true));
-  const Json answer = Parse(body);
+  const nlohmann::json answer = Parse(body);
   Listing listing;
   listing.revision = Number(Member(answer, "header"), "revision");
   if (listing.revision == 0) {
     return absl::FailedPreconditionError("what answers is no etcd with a JSON gateway");
   }
-  for (const Json& entry : gpool::List(answer, "kvs")) listing.entries.insert(Entry(entry));
+  for (const nlohmann::json& entry : gpool::List(answer, "kvs"))
+    listing.entries.insert(Entry(entry));
   return listing;
 }
 
@@ -326,7 +320,8 @@ absl::StatusOr<Entries> EtcdStore::List(const std::string& prefix) {
 
 absl::StatusOr<std::optional<Revision>> EtcdStore::Commit(const std::vector<Condition>& conditions,
                                                           const std::vector<Change>& changes) {
-  Json request = {{"compare", Json::array()}, {"success", Json::array()}};
+  nlohmann::json request = {{"compare", nlohmann::json::array()},
+                            {"success", nlohmann::json::array()}};
   for (const Condition& condition : conditions) {
     request["compare"].push_back({{"key", absl::Base64Escape(condition.key)},
                                   {"target", "CREATE"},
@@ -350,22 +345,24 @@ absl::StatusOr<std::optional<Revision>> EtcdStore::Commit(const std::vector<Cond
                                     {"lease", absl::StrCat(change.lease)}}}});
   }
   ASSIGN_OR_RETURN(const std::string body, Call("/v3/kv/txn", request.dump(), false));
-  const Json answer = Parse(body);
+  const nlohmann::json answer = Parse(body);
   if (!answer.value("succeeded", false)) return std::optional<Revision>();
   return std::optional<Revision>(Number(Member(answer, "header"), "revision"));
 }
 
 absl::StatusOr<LeaseId> EtcdStore::Grant(int seconds) {
-  ASSIGN_OR_RETURN(const std::string body,
-                   Call("/v3/lease/grant", Json{{"TTL", absl::StrCat(seconds)}}.dump(), true));
+  ASSIGN_OR_RETURN(
+      const std::string body,
+      Call("/v3/lease/grant", nlohmann::json{{"TTL", absl::StrCat(seconds)}}.dump(), true));
   const LeaseId lease = Number(Parse(body), "ID");
   if (lease == 0) return absl::UnavailableError("etcd granted no lease");
   return lease;
 }
 
 absl::Status EtcdStore::KeepAlive(LeaseId lease) {
-  ASSIGN_OR_RETURN(const std::string body,
-                   Call("/v3/lease/keepalive", Json{{"ID", absl::StrCat(lease)}}.dump(), true));
+  ASSIGN_OR_RETURN(
+      const std::string body,
+      Call("/v3/lease/keepalive", nlohmann::json{{"ID", absl::StrCat(lease)}}.dump(), true));
   // The answer to a lease that has lapsed is one without time.
   if (Number(Member(Parse(body), "result"), "TTL") <= 0) {
     return absl::NotFoundError("the lease has lapsed");
@@ -375,7 +372,7 @@ absl::Status EtcdStore::KeepAlive(LeaseId lease) {
 
 absl::Status EtcdStore::Revoke(LeaseId lease) {
   const absl::Status revoked =
-      Call("/v3/lease/revoke", Json{{"ID", absl::StrCat(lease)}}.dump(), true).status();
+      Call("/v3/lease/revoke", nlohmann::json{{"ID", absl::StrCat(lease)}}.dump(), true).status();
   return absl::IsNotFound(revoked) ? absl::OkStatus() : revoked;
 }
 

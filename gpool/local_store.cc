@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "gpool/clock.h"
 
 namespace consort::gpool {
 namespace {
@@ -27,12 +27,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
-
-Nanos Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kSecond + now.tv_nsec;
-}
 
 absl::Status FileError(const std::string& path) {
   return absl::UnavailableError(absl::StrCat(path, ": ", strerror(errno)));
@@ -207,7 +201,7 @@ absl::StatusOr<LeaseId> LocalStore::Grant(int seconds) {
   absl::MutexLock lock(&mutex_);
   const LeaseId id = next_lease_++;
   const Nanos duration = seconds * kSecond;
-  leases_[id] = {duration, Now() + duration};
+  leases_[id] = {duration, Clock::System()->Monotonic() + duration};
   changed_.SignalAll();
   return id;
 }
@@ -215,10 +209,10 @@ absl::StatusOr<LeaseId> LocalStore::Grant(int seconds) {
 absl::Status LocalStore::KeepAlive(LeaseId lease) {
   absl::MutexLock lock(&mutex_);
   const auto it = leases_.find(lease);
-  if (it == leases_.end() || it->second.ends <= Now()) {
+  if (it == leases_.end() || it->second.ends <= Clock::System()->Monotonic()) {
     return absl::NotFoundError("the lease has lapsed");
   }
-  it->second.ends = Now() + it->second.duration;
+  it->second.ends = Clock::System()->Monotonic() + it->second.duration;
   return absl::OkStatus();
 }
 
@@ -240,7 +234,7 @@ std::unique_ptr<Watch> LocalStore::Observe(const std::string& prefix,
 void LocalStore::RunWatchers() {
   absl::MutexLock lock(&mutex_);
   while (!stop_) {
-    const Nanos now = Now();
+    const Nanos now = Clock::System()->Monotonic();
     Nanos next = now + kSecond;
     std::vector<LeaseId> lapsed;
     for (const auto& [id, lease] : leases_) {

@@ -23,11 +23,11 @@ std::shared_ptr<const Gmap> Map() {
 }
 
 // Two nodes, and who answers when one of them dials the mapper.
-class TwoNodes {
+class NodePair {
  public:
-  TwoNodes() : m_(Node("m")), n_(Node("n")) {}
+  NodePair() : m_(Node("m")), n_(Node("n")) {}
   // Nobody answers any more before the nodes end, one after the other.
-  ~TwoNodes() { SetMapper(nullptr); }
+  ~NodePair() { SetMapper(nullptr); }
 
   RpcThread* m() { return m_.get(); }
   RpcThread* n() { return n_.get(); }
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<Gid>> Place(RpcThread* node, uint64_t id) {
 
 // "m" is the mapper, then "n" itself; both end while they still talk.
 TEST(RpcThread, ANewMapperKnowsWhatTheOldOneKnew) {
-  TwoNodes nodes;
+  NodePair nodes;
   RpcThread* const m = nodes.m();
   RpcThread* const n = nodes.n();
   nodes.SetMapper(m);
@@ -103,13 +103,13 @@ TEST(RpcThread, ANewMapperKnowsWhatTheOldOneKnew) {
 }
 
 TEST(RpcThread, WithoutAMapperAPlaceIsRefusedInTime) {
-  TwoNodes nodes;
+  NodePair nodes;
   nodes.n()->SetMapper(std::nullopt, /*ours=*/false, "");
   EXPECT_TRUE(absl::IsUnavailable(Place(nodes.n(), 1).status()));
 }
 
 TEST(RpcThread, WhatIsMeasuredElsewhereIsStoredByTheMapper) {
-  TwoNodes nodes;
+  NodePair nodes;
   RpcThread* const m = nodes.m();
   RpcThread* const n = nodes.n();
   nodes.SetMapper(m);

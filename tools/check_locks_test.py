@@ -30,11 +30,14 @@ class LockTest(unittest.TestCase):
         (self.root / "base").mkdir()
         (self.root / "base/counter.h").write_text(HEADER)
 
-    def check(self, text):
-        source = self.root / "base/counter.cc"
-        source.write_text(text)
-        entry = {"file": str(source), "command": f"g++ -I{self.root} -std=c++20 -O1 -Werror -o x.o -c {source}"}
-        return check_locks.check(self.root, [entry], 1)
+    def check(self, *texts):
+        entries = []
+        for number, text in enumerate(texts):
+            source = self.root / f"base/counter{number}.cc"
+            source.write_text(text)
+            command = f"g++ -I{self.root} -std=c++20 -O1 -Werror -o x.o -c {source}"
+            entries.append({"file": str(source), "command": command})
+        return check_locks.check(self.root, entries, 1)
 
     def test_guarded_member_read_without_the_lock_is_found(self):
         count, findings = self.check(UNLOCKED)
@@ -47,6 +50,18 @@ class LockTest(unittest.TestCase):
 
     def test_source_that_does_not_parse_is_a_finding(self):
         self.assertEqual(len(self.check(UNLOCKED + "int broken(")[1]), 1)
+
+    def test_one_of_several_is_found_and_named(self):
+        count, findings = self.check(LOCKED, "#include \"base/counter.h\"\nint Other() { return Counter().value; }\n",
+                                     "#include \"base/counter.h\"\n")
+        self.assertEqual((count, len(findings)), (3, 1))
+        self.assertIn("counter1.cc", findings[0])
+
+    def test_sources_that_use_one_name_are_parsed_alone(self):
+        helper = "static int Helper() { return 1; }\n"
+        other = '#include "base/counter.h"\n' + helper + "int Other() { return Helper(); }\n"
+        self.assertEqual(self.check(LOCKED + helper, other), (2, []))
+        self.assertEqual(len(self.check(UNLOCKED + helper, other)[1]), 1)
 
     def test_source_without_annotations_is_not_parsed(self):
         self.assertEqual(self.check("int broken("), (0, []))

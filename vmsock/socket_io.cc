@@ -18,7 +18,7 @@ namespace {
 
 // A message with as many descriptors as may be in flight. 4-byte descriptors after an aligned
 // header.
-constexpr size_t kControlBytes = CMSG_SPACE(kDescriptorsInFlightMax * sizeof(int));
+constexpr size_t kRightsBytes = CMSG_SPACE(kDescriptorsInFlightMax * sizeof(int));
 
 // 0 when `fd` may be ready for `events`, also after a hang-up: the next call tells.
 int WaitReady(int fd, short events, const Deadline& deadline) {
@@ -73,7 +73,7 @@ ssize_t SendSome(int fd, std::span<const std::byte> bytes, std::span<const int> 
   msghdr message = {};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[kControlBytes];
+  alignas(cmsghdr) char control[kRightsBytes];
   if (!descriptors.empty()) {
     if (descriptors.size() > kDescriptorsInFlightMax) __builtin_trap();
     std::memset(control, 0, sizeof(control));
@@ -96,7 +96,7 @@ ssize_t ReceiveSome(int fd, std::span<std::byte> bytes, std::span<UniqueFd> take
                     size_t* taken_count) {
   *taken_count = 0;
   iovec vector = {bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[kControlBytes];
+  alignas(cmsghdr) char control[kRightsBytes];
   msghdr message = {};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;

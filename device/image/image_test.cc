@@ -24,7 +24,7 @@ std::vector<std::byte> ReadImage(const std::string& name) {
   return ReadTestImage(name + ".fatbin");
 }
 
-std::vector<std::byte> Bytes(std::string_view text) {
+std::vector<std::byte> BytesOf(std::string_view text) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
@@ -303,22 +303,22 @@ TEST(Image, PtxHeaderIsReadThroughComments) {
 }
 
 TEST(Image, PtxTextIsTakenAsItIs) {
-  const auto text = Bytes("// comment\n.version 8.0\n.target sm_80\0\0");
+  const auto text = BytesOf("// comment\n.version 8.0\n.target sm_80\0\0");
   EXPECT_EQ(Classify(text), ImageKind::kPtx);
-  const auto texts = SelectPtx(Bytes(std::string_view("\n .version 8.0\n\0\0", 17)), {});
+  const auto texts = SelectPtx(BytesOf(std::string_view("\n .version 8.0\n\0\0", 17)), {});
   ASSERT_TRUE(texts.ok());
   EXPECT_EQ((*texts)[0], "\n .version 8.0\n");
-  EXPECT_EQ(*ImageBytes(Bytes(std::string_view(".version 8.0\0junk", 17))), 13u);
-  EXPECT_FALSE(ImageBytes(Bytes(".version 8.0")).ok());
+  EXPECT_EQ(*ImageBytes(BytesOf(std::string_view(".version 8.0\0junk", 17))), 13u);
+  EXPECT_FALSE(ImageBytes(BytesOf(".version 8.0")).ok());
 }
 
 TEST(Image, GarbageIsNotAnImage) {
   for (const std::string_view text :
        {std::string_view(), std::string_view("   "), std::string_view("garbage"),
         std::string_view("\0\0\0\0", 4)}) {
-    EXPECT_EQ(Classify(Bytes(text)), ImageKind::kUnknown);
-    EXPECT_EQ(SelectPtx(Bytes(text), {}).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_FALSE(ImageBytes(Bytes(text)).ok());
+    EXPECT_EQ(Classify(BytesOf(text)), ImageKind::kUnknown);
+    EXPECT_EQ(SelectPtx(BytesOf(text), {}).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_FALSE(ImageBytes(BytesOf(text)).ok());
   }
 }
 

@@ -19,39 +19,9 @@ namespace {
 // The largest alignment that PTX has a use for, and less than a page.
 constexpr Bytes kAlignMax = 1024;
 
-struct Token {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
 bool IsWordCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%' ||
          c == '.';
-}
-
-// Words with their dots, and single other characters. Comments, strings and space are left out.
-std::vector<Token> Tokens(std::string_view text) {
-  std::vector<Token> tokens;
-  size_t i = 0;
-  while (i < text.size()) {
-    const char c = text[i];
-    if (c == '/' && i + 1 < text.size() && (text[i + 1] == '/' || text[i + 1] == '*')) {
-      const bool line = text[i + 1] == '/';
-      const size_t end = text.find(line ? "\n" : "*/", i + 2);
-      i = end == std::string_view::npos ? text.size() : end + (line ? 1 : 2);
-    } else if (c == '"') {
-      const size_t end = text.find('"', i + 1);
-      i = end == std::string_view::npos ? text.size() : end + 1;
-    } else if (IsWordCharacter(c)) {
-      const size_t begin = i;
-      while (i < text.size() && IsWordCharacter(text[i])) ++i;
-      tokens.push_back({begin, i});
-    } else {
-      if (std::isspace(static_cast<unsigned char>(c)) == 0) tokens.push_back({i, i + 1});
-      ++i;
-    }
-  }
-  return tokens;
 }
 
 struct Type {
@@ -126,6 +96,36 @@ class ManagedPtxParser {
   }
 
  private:
+  struct Token {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  // Words with their dots, and single other characters. Comments, strings and space are left out.
+  static std::vector<Token> Tokens(std::string_view text) {
+    std::vector<Token> tokens;
+    size_t i = 0;
+    while (i < text.size()) {
+      const char c = text[i];
+      if (c == '/' && i + 1 < text.size() && (text[i + 1] == '/' || text[i + 1] == '*')) {
+        const bool line = text[i + 1] == '/';
+        const size_t end = text.find(line ? "\n" : "*/", i + 2);
+        i = end == std::string_view::npos ? text.size() : end + (line ? 1 : 2);
+      } else if (c == '"') {
+        const size_t end = text.find('"', i + 1);
+        i = end == std::string_view::npos ? text.size() : end + 1;
+      } else if (IsWordCharacter(c)) {
+        const size_t begin = i;
+        while (i < text.size() && IsWordCharacter(text[i])) ++i;
+        tokens.push_back({begin, i});
+      } else {
+        if (std::isspace(static_cast<unsigned char>(c)) == 0) tokens.push_back({i, i + 1});
+        ++i;
+      }
+    }
+    return tokens;
+  }
+
   using Edit = ManagedPtx::Edit;
 
   // Empty past the end.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Target kHopper = {.capability = 90, .machine_code = true};
 
-std::vector<std::byte> Bytes(const std::string& text) {
+std::vector<std::byte> TextBytes(const std::string& text) {
   const auto span = std::as_bytes(std::span(text.c_str(), text.size() + 1));
   return {span.begin(), span.end()};
 }
@@ -45,9 +45,9 @@ TEST(Printing, OfKernelsThatLaunchOthersIsAnybodys) {
 }
 
 TEST(Printing, NeedsTheWholeName) {
-  EXPECT_TRUE(FindPrinting(Bytes(".version 9.0\ncall vprintf, (a, b);"), kHopper).all);
-  EXPECT_FALSE(FindPrinting(Bytes(".version 9.0\ncall my_vprintf, (a);"), kHopper).all);
-  EXPECT_FALSE(FindPrinting(Bytes(".version 9.0\ncall vprintf2, (a);"), kHopper).all);
+  EXPECT_TRUE(FindPrinting(TextBytes(".version 9.0\ncall vprintf, (a, b);"), kHopper).all);
+  EXPECT_FALSE(FindPrinting(TextBytes(".version 9.0\ncall my_vprintf, (a);"), kHopper).all);
+  EXPECT_FALSE(FindPrinting(TextBytes(".version 9.0\ncall vprintf2, (a);"), kHopper).all);
 }
 
 // Wherever an image is cut off or changed, nothing outside of it is read.

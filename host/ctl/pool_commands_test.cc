@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
-const char kStatus[] =
+const char kPoolStatus[] =
     R"({"schema":1,"pool":{"pool":"default","node":"b","joined":true,"mapper":"a",
   "nodes":[{"node":"a","address":"10.0.0.1:7010","gpus":1},
            {"node":"b","address":"10.0.0.2:7010","gpus":0}],
@@ -24,7 +24,7 @@ const char kStatus[] =
     "vgpus":[{"gid":3,"node":"a","device":0,"local":false,"why":"least bound"}]}]}})";
 
 TEST(PoolCommands, ShowHostsGpusAndWhatProgramsHave) {
-  const auto pool = PoolOf(Json::parse(kStatus));
+  const auto pool = PoolOf(Json::parse(kPoolStatus));
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(NodesTable(*pool),
             "NODE  ADDRESS        GPUS  ROLE\n"
@@ -52,7 +52,7 @@ TEST(PoolCommands, ShowTheDevicesOfAHostByItself) {
 }
 
 TEST(PoolCommands, SayThatAHostIsOutOfThePoolOrInNone) {
-  Json status = Json::parse(kStatus);
+  Json status = Json::parse(kPoolStatus);
   status["pool"]["joined"] = false;
   status["pool"]["problem"] = "etcd does not answer";
   EXPECT_THAT(NodesTable(status["pool"]), HasSubstr("not in the pool: etcd does not answer"));

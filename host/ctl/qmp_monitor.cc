@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 // A command of QEMU's main loop; what takes longer is a job that is asked for.
 constexpr Nanos kQmpPatience = 30 * kSecond;
 constexpr size_t kLineBytesMax = size_t{16} << 20;
-constexpr timespec kAskEvery = {0, 50'000'000};
+constexpr timespec kQmpAskEvery = {0, 50'000'000};
 
 absl::Status Gone(int error) {
   return absl::UnavailableError(absl::StrCat("QEMU's monitor: ", strerror(error)));
@@ -121,7 +121,7 @@ absl::Status QmpMonitor::Await(const std::string& command, const Json& arguments
     if (deadline.Left() == 0) {
       return absl::UnavailableError(absl::StrCat("waited ", patience_seconds, " s for ", what));
     }
-    nanosleep(&kAskEvery, nullptr);
+    nanosleep(&kQmpAskEvery, nullptr);
   }
 }
 

@@ -66,8 +66,8 @@ const HttpUser* UserOf(MHD_Connection* connection) {
   return info == nullptr ? nullptr : static_cast<const HttpUser*>(info->socket_context);
 }
 
-void OnConnection(void* context, MHD_Connection* connection, void** socket_context,
-                  MHD_ConnectionNotificationCode code) {
+void OnHttpConnection(void* context, MHD_Connection* connection, void** socket_context,
+                      MHD_ConnectionNotificationCode code) {
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
     delete static_cast<HttpUser*>(std::exchange(*socket_context, nullptr));
     return;
@@ -162,7 +162,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop, U
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr, nullptr, &OnRequest,
       server.get(), MHD_OPTION_EXTERNAL_LOGGER, &LogLibrary, nullptr, MHD_OPTION_NOTIFY_COMPLETED,
-      &OnCompleted, nullptr, MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, server.get(),
+      &OnCompleted, nullptr, MHD_OPTION_NOTIFY_CONNECTION, &OnHttpConnection, server.get(),
       MHD_OPTION_LISTEN_SOCKET, listening.get(), MHD_OPTION_CONNECTION_LIMIT,
       static_cast<unsigned>(kHttpConnectionsMax), MHD_OPTION_CONNECTION_TIMEOUT,
       static_cast<unsigned>(kHttpTimeout / kSecond), MHD_OPTION_END);

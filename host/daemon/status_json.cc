@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchema = 1;
+constexpr int kStatusSchema = 1;
 
 double Seconds(uint64_t nanos) { return static_cast<double>(nanos) / 1e9; }
 
@@ -199,7 +199,7 @@ Json PoolJson(const PoolStatus& pool) {
 
 std::string StatusJson(const DaemonStatus& status) {
   Json out;
-  out["schema"] = kSchema;
+  out["schema"] = kStatusSchema;
   out["version"] = status.version;
   out["node"] = PrintableName(status.node);
   out["started"] = status.started_unix_seconds;

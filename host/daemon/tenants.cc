@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "host/control/messages.h"
 #include "host/limits.h"
@@ -31,8 +32,6 @@
 
 namespace consort::host {
 namespace {
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 class Reader {
  public:
@@ -64,7 +63,7 @@ class Reader {
           file.tenants.push_back(std::move(tenant));
         }
       } else {
-        return Error(key.source(), absl::StrCat("unknown key ", View(key.str()),
+        return Error(key.source(), absl::StrCat("unknown key ", AbslText(key.str()),
                                                 "; known: scheduler, admission, [[tenant]]"));
       }
     }
@@ -85,7 +84,7 @@ class Reader {
   absl::StatusOr<std::string> Text(const toml::key& key, const toml::node& node) {
     const std::optional<std::string> text = node.value_exact<std::string>();
     if (!text.has_value() || text->empty()) {
-      return Error(node.source(), absl::StrCat(View(key.str()), " wants text in quotes"));
+      return Error(node.source(), absl::StrCat(AbslText(key.str()), " wants text in quotes"));
     }
     return *text;
   }
@@ -94,7 +93,8 @@ class Reader {
     const std::optional<std::string> text = node.value_exact<std::string>();
     const std::optional<Bytes> size = text.has_value() ? ParseSize(*text) : std::nullopt;
     if (!size.has_value() || *size == 0) {
-      return Error(node.source(), absl::StrCat(View(key.str()), " wants a size such as \"16GiB\""));
+      return Error(node.source(),
+                   absl::StrCat(AbslText(key.str()), " wants a size such as \"16GiB\""));
     }
     return *size;
   }
@@ -184,14 +184,15 @@ class Reader {
       } else if (key == "max_launches_per_second") {
         const std::optional<int64_t> rate = node.value_exact<int64_t>();
         if (!rate.has_value() || *rate <= 0 || !IsLaunchRate(static_cast<uint64_t>(*rate))) {
-          return Error(node.source(), absl::StrCat(View(key.str()), " wants a whole number from ",
-                                                   kLaunchRateLeast, " on"));
+          return Error(node.source(),
+                       absl::StrCat(AbslText(key.str()), " wants a whole number from ",
+                                    kLaunchRateLeast, " on"));
         }
         tenant.rates.launches_per_second = static_cast<uint64_t>(*rate);
       } else if (key == "max_copy_bytes_per_second") {
         ASSIGN_OR_RETURN(tenant.rates.copy_bytes_per_second, Size(key, node));
         if (!IsCopyRate(tenant.rates.copy_bytes_per_second)) {
-          return Error(node.source(), absl::StrCat(View(key.str()), " wants at least ",
+          return Error(node.source(), absl::StrCat(AbslText(key.str()), " wants at least ",
                                                    kCopyRateLeast / kKiB, "KiB"));
         }
       } else if (key == "socket") {
@@ -207,7 +208,7 @@ class Reader {
       } else {
         return Error(
             key.source(),
-            absl::StrCat("unknown key ", View(key.str()),
+            absl::StrCat("unknown key ", AbslText(key.str()),
                          "; a tenant has name, weight, gpus, placement, max_launches_per_second, "
                          "max_copy_bytes_per_second, stream_priority, isolation, socket, "
                          "memory_soft, memory_hard, memory_wait_seconds and priority"));
@@ -232,7 +233,7 @@ class Reader {
 absl::Status CheckPlacement(std::string_view policy) {
   if (policy.empty() || !placement::PolicyPromise(policy).empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "there is no placement ", View(policy), "; known: ",
+      "there is no placement ", AbslText(policy), "; known: ",
       absl::StrJoin(placement::PolicyNames(), ", ",
                     [](std::string* out, std::string_view name) { out->append(name); })));
 }
@@ -275,7 +276,7 @@ absl::StatusOr<TenantsFile> ParseTenants(const std::string& path, std::string_vi
   Reader reader(path);
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
-    return reader.Error(parsed.error().source(), View(parsed.error().description()));
+    return reader.Error(parsed.error().source(), AbslText(parsed.error().description()));
   }
   return reader.Read(parsed.table());
 }

@@ -21,7 +21,7 @@
 namespace consort::host {
 namespace {
 
-constexpr uint64_t kMark = 0x31'676f6c'6f646572;  // "redolog1"
+constexpr uint64_t kRedoMark = 0x31'676f6c'6f646572;  // "redolog1"
 constexpr Bytes kEntriesAt = 4 * kKiB;
 // Positions are multiples of 8.
 constexpr uint64_t kHasAll = 2;
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<RedoLog>> RedoLog::Create() {
   ASSIGN_OR_RETURN(auto made, Map(std::move(file)));
   made->Explain("there is no checkpoint of it yet");
   made->page_->phase = kSpoiled;
-  made->page_->mark = kMark;
+  made->page_->mark = kRedoMark;
   return made;
 }
 
@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<RedoLog>> RedoLog::TakeUp(UniqueFd file) {
     return absl::InvalidArgumentError("its log is not whole");
   }
   ASSIGN_OR_RETURN(auto taken, Map(std::move(file)));
-  if (taken->page_->mark != kMark || taken->page_->phase != kWhole ||
+  if (taken->page_->mark != kRedoMark || taken->page_->phase != kWhole ||
       taken->page_->bytes > kRedoBytesMax) {
     return absl::FailedPreconditionError("its log cannot be gone on with");
   }
@@ -289,10 +289,10 @@ uint64_t PrintOf(uint32_t result, std::span<const std::byte> body) {
 
 namespace {
 
-absl::StatusOr<RedoHeader> ReadHeader(int file) {
+absl::StatusOr<RedoHeader> ReadRedoHeader(int file) {
   RedoHeader header;
   if (ReadAt(file, std::as_writable_bytes(std::span(&header, 1)), 0) != sizeof(header) ||
-      header.mark != kMark || header.bytes > kRedoBytesMax) {
+      header.mark != kRedoMark || header.bytes > kRedoBytesMax) {
     return absl::InvalidArgumentError("it has no log");
   }
   return header;
@@ -301,14 +301,14 @@ absl::StatusOr<RedoHeader> ReadHeader(int file) {
 }  // namespace
 
 absl::Status CheckRedo(int file) {
-  ASSIGN_OR_RETURN(const RedoHeader header, ReadHeader(file));
+  ASSIGN_OR_RETURN(const RedoHeader header, ReadRedoHeader(file));
   if (header.phase == RedoLog::kWhole || header.next != RedoBase()) return absl::OkStatus();
   return absl::FailedPreconditionError(std::string(header.why, strnlen(header.why, 256)));
 }
 
 absl::Status SettleRedo(int file, const RedoBase& checkpoint) {
   RETURN_IF_ERROR(CheckRedo(file));
-  ASSIGN_OR_RETURN(RedoHeader header, ReadHeader(file));
+  ASSIGN_OR_RETURN(RedoHeader header, ReadRedoHeader(file));
   if (header.next == checkpoint) {
     header.base = checkpoint;
     header.next = {};

@@ -19,7 +19,7 @@
 namespace consort::host {
 namespace {
 
-constexpr uint64_t kMark = 0x31'64726f636572'63;  // "crecord1"
+constexpr uint64_t kRecordMark = 0x31'64726f636572'63;  // "crecord1"
 constexpr uint64_t kAtRest = 1;
 constexpr Bytes kStateAt = 4 * kKiB;
 
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<SessionRecord>> SessionRecord::Create() {
     return absl::ResourceExhaustedError(absl::StrCat("making a record: ", strerror(errno)));
   }
   auto made = Map(std::move(file), /*at_rest=*/false);
-  if (made.ok()) (*made)->page_->mark = kMark;
+  if (made.ok()) (*made)->page_->mark = kRecordMark;
   return made;
 }
 
@@ -111,10 +111,10 @@ void SessionRecord::Rest(const RecordedPosition& position) {
 namespace {
 
 // What another process has left, at rest.
-absl::StatusOr<RecordHeader> ReadHeader(int record) {
+absl::StatusOr<RecordHeader> ReadRecordHeader(int record) {
   RecordHeader header;
   if (ReadAt(record, std::as_writable_bytes(std::span(&header, 1)), 0) != sizeof(header) ||
-      header.mark != kMark) {
+      header.mark != kRecordMark) {
     return absl::InvalidArgumentError("it has no record");
   }
   if (header.phase != kAtRest) {
@@ -126,10 +126,10 @@ absl::StatusOr<RecordHeader> ReadHeader(int record) {
 
 }  // namespace
 
-absl::Status CheckAtRest(int record) { return ReadHeader(record).status(); }
+absl::Status CheckAtRest(int record) { return ReadRecordHeader(record).status(); }
 
 absl::StatusOr<RestingSession> ReadRecord(int record) {
-  ASSIGN_OR_RETURN(const RecordHeader header, ReadHeader(record));
+  ASSIGN_OR_RETURN(const RecordHeader header, ReadRecordHeader(record));
   const off_t end = lseek(record, 0, SEEK_END);
   if (end < 0 || header.state_bytes > static_cast<uint64_t>(end) ||
       static_cast<uint64_t>(end) < kStateAt + header.state_bytes) {

@@ -21,9 +21,9 @@ constexpr uint32_t kContext = 1;
 constexpr uint64_t kStream = 1;
 
 // A test that waits so long has failed.
-constexpr Nanos kPatience = 60 * kSecond;
+constexpr Nanos kVmPatience = 60 * kSecond;
 
-uint64_t NextWindow() {
+uint64_t NextVmWindow() {
   // Apart from those of SessionPeer, which begins at the first.
   static std::atomic<uint64_t> next{kWindowSlots / 2};
   return kWindowBase + (next++ % kWindowSlots) * kWindowSlotBytes;
@@ -45,7 +45,7 @@ VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) : machine_
   CHECK(stream_->SendAll(std::as_bytes(std::span(&hello, 1))));
   // As consortd: it reads the Hello, a worker has the rest.
   host_end_ = machine_.TakeHostEnd();
-  const auto read = ReadHello(host_end_.get(), kPatience);
+  const auto read = ReadHello(host_end_.get(), kVmPatience);
   CHECK(read.ok()) << read.status();
   OpenSession open;
   static std::atomic<uint64_t> next_session{1000};
@@ -53,7 +53,7 @@ VmSessionPeer::VmSessionPeer(const std::string& door, CopyCrew* crew) : machine_
   open.hello = *read;
   SetText(open.tenant, "test");
   SetText(open.channel, door);
-  open.window_base = NextWindow();
+  open.window_base = NextVmWindow();
   open.window_bytes = kWindowSlotBytes;
   session_thread_ = std::thread([this, open] {
     DeviceHealth health([](const std::string&) {});

@@ -21,7 +21,7 @@
 namespace consort::host {
 namespace {
 
-constexpr uint64_t kStream = 7;
+constexpr uint64_t kGatedStream = 7;
 constexpr uint64_t kSession = 17;
 
 // Calls of cuEventRecord since the test began.
@@ -31,7 +31,7 @@ class WorkGateTest : public ::testing::Test {
  protected:
   WorkGateTest() {
     EXPECT_EQ(driver_.cuCtxSetCurrent(CpuDevice().context()), CUDA_SUCCESS);
-    EXPECT_EQ(streams_.Create(1, kStream, {.flags = CU_STREAM_NON_BLOCKING}), CUDA_SUCCESS);
+    EXPECT_EQ(streams_.Create(1, kGatedStream, {.flags = CU_STREAM_NON_BLOCKING}), CUDA_SUCCESS);
     EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&over_), sizeof *over_, 0),
               CUDA_SUCCESS);
     *over_ = 0;
@@ -49,7 +49,7 @@ class WorkGateTest : public ::testing::Test {
   }
   void PutWait() {
     Stream* stream = nullptr;
-    ASSERT_EQ(streams_.Use(1, kStream, &stream), CUDA_SUCCESS);
+    ASSERT_EQ(streams_.Use(1, kGatedStream, &stream), CUDA_SUCCESS);
     ASSERT_EQ(driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(over_),
                                              1, CU_STREAM_WAIT_VALUE_GEQ),
               CUDA_SUCCESS);

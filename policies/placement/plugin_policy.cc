@@ -11,8 +11,6 @@ namespace plugin = consort_placement;
 
 static_assert(plugin::kNobody == kNoGid);
 
-double Part(Ppm part) { return static_cast<double>(part) / kWhole; }
-
 plugin::Gpu Seen(const GpuState& state) {
   return {
       .gid = state.gpu.gid,

@@ -7,8 +7,6 @@
 namespace consort::placement {
 namespace {
 
-double Part(Ppm part) { return static_cast<double>(part) / kWhole; }
-
 // Time on the device as part of the program's time.
 double OnDevice(const Profile& profile) { return Part(profile.compute + profile.transfer); }
 

@@ -198,8 +198,6 @@ TEST(FeedbackPolicies, ASensitiveProgramPaysForBeingRemote) {
 // The score of a GPU by the formulas of policies.h, written once more.
 using Formula = std::function<double(const GpuState&, const Profile&, double slowdown)>;
 
-double Part(Ppm part) { return static_cast<double>(part) / 1e6; }
-
 Formula FormulaOf(std::string_view name) {
   if (name == "gmin")
     return [](const GpuState& gpu, const Profile&, double) { return gpu.bound(); };

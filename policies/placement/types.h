@@ -27,6 +27,8 @@ using TenantId = uint32_t;
 using Ppm = int64_t;
 inline constexpr Ppm kWhole = 1'000'000;
 
+inline double Part(Ppm part) { return static_cast<double>(part) / kWhole; }
+
 inline constexpr Gid kNoGid = UINT32_MAX;
 
 // Bounds. Reaching one refuses the new GPU or application and changes nothing else.

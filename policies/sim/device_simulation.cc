@@ -35,9 +35,9 @@ struct State {
   ServiceMeter meter;
 };
 
-class Simulation {
+class DeviceSimulation {
  public:
-  Simulation(const Scenario& scenario, schedule::Policy* policy)
+  DeviceSimulation(const Scenario& scenario, schedule::Policy* policy)
       : scenario_(scenario), policy_(policy) {
     std::map<std::string, TenantId> tenants;
     for (size_t i = 0; i < scenario.applications.size(); ++i) {
@@ -187,7 +187,7 @@ class Simulation {
 }  // namespace
 
 Result Simulate(const Scenario& scenario, schedule::Policy* policy) {
-  return Simulation(scenario, policy).Run();
+  return DeviceSimulation(scenario, policy).Run();
 }
 
 std::vector<Nanos> WorkAlone(const Scenario& scenario) {

@@ -67,9 +67,9 @@ struct Event {
   }
 };
 
-class Simulation {
+class PoolSimulation {
  public:
-  Simulation(const PoolScenario& scenario, std::unique_ptr<placement::Mapper> mapper)
+  PoolSimulation(const PoolScenario& scenario, std::unique_ptr<placement::Mapper> mapper)
       : scenario_(scenario), mapper_(std::move(mapper)) {}
 
   void Prepare() {
@@ -488,7 +488,7 @@ PoolResult SimulatePool(const PoolScenario& scenario, placement::MapperRecorder*
     return {};
   }
   mapper->RecordTo(recorder);
-  Simulation simulation(scenario, std::move(mapper));
+  PoolSimulation simulation(scenario, std::move(mapper));
   simulation.Prepare();
   return simulation.Run();
 }

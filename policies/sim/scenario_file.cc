@@ -15,12 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 
 namespace consort::sim {
 namespace {
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 class Reader {
  public:
@@ -139,7 +138,7 @@ class Reader {
   using Names = std::map<std::string, uint32_t, std::less<>>;
 
   absl::Status Wants(const toml::key& key, const toml::node& node, absl::string_view what) const {
-    return Error(node.source(), absl::StrCat(View(key.str()), " wants ", what));
+    return Error(node.source(), absl::StrCat(AbslText(key.str()), " wants ", what));
   }
 
   absl::Status Table(const toml::table& table, std::string_view name, const Keys& keys) const {
@@ -147,8 +146,8 @@ class Reader {
       const auto found = keys.find(key.str());
       if (found == keys.end()) {
         return Error(key.source(),
-                     absl::StrCat("unknown key ", View(key.str()), name.empty() ? "" : " of ",
-                                  View(name), "; known: ",
+                     absl::StrCat("unknown key ", AbslText(key.str()), name.empty() ? "" : " of ",
+                                  AbslText(name), "; known: ",
                                   absl::StrJoin(keys, ", ", [](std::string* out, const auto& each) {
                                     out->append(each.first);
                                   })));
@@ -161,7 +160,8 @@ class Reader {
     const toml::node* const node = root.get(name);
     if (node == nullptr) return absl::OkStatus();
     if (node->as_table() == nullptr) {
-      return Error(node->source(), absl::StrCat(View(name), " begins with [", View(name), "]"));
+      return Error(node->source(),
+                   absl::StrCat(AbslText(name), " begins with [", AbslText(name), "]"));
     }
     return Table(*node->as_table(), name, keys);
   }
@@ -171,8 +171,8 @@ class Reader {
     if (node == nullptr) return absl::OkStatus();
     const toml::array* const array = node->as_array();
     if (array == nullptr || !array->is_homogeneous(toml::node_type::table)) {
-      return Error(node->source(),
-                   absl::StrCat("a ", View(name), " begins with a line [[", View(name), "]]"));
+      return Error(node->source(), absl::StrCat("a ", AbslText(name), " begins with a line [[",
+                                                AbslText(name), "]]"));
     }
     for (const toml::node& entry : *array) RETURN_IF_ERROR(read(*entry.as_table()));
     return absl::OkStatus();
@@ -298,7 +298,7 @@ class Reader {
 absl::StatusOr<PoolScenario> ParseScenario(const std::string& path, std::string_view text) {
   Reader reader(path);
   const toml::parse_result parsed = toml::parse(text);
-  if (!parsed) return reader.Error(parsed.error().source(), View(parsed.error().description()));
+  if (!parsed) return reader.Error(parsed.error().source(), AbslText(parsed.error().description()));
   return reader.Read(parsed.table());
 }
 

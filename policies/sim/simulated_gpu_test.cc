@@ -14,13 +14,13 @@ namespace {
 using schedule::Phase;
 using Guest = SimulatedGpu::Guest;
 
-constexpr double kMs = 1e6;
+constexpr double kMillisecondNanos = 1e6;
 
 SimulatedGpu::Work Kernel(double ms, double sms, double bandwidth = 0) {
-  return {.phase = Phase::kKernel, .length = ms * kMs, .demand = {sms, bandwidth}};
+  return {.phase = Phase::kKernel, .length = ms * kMillisecondNanos, .demand = {sms, bandwidth}};
 }
 SimulatedGpu::Work Copy(double ms, Phase phase = Phase::kToDevice) {
-  return {.phase = phase, .length = ms * kMs};
+  return {.phase = phase, .length = ms * kMillisecondNanos};
 }
 
 // Submits one piece of each at time 0; when each is over, in milliseconds.
@@ -33,7 +33,7 @@ std::map<Guest, double> EndsOf(SimulatedGpu* gpu, std::vector<SimulatedGpu::Work
   std::map<Guest, double> ends;
   while (gpu->NextEnd() != SimulatedGpu::kNever) {
     const Nanos now = gpu->NextEnd();
-    ends[gpu->Finish(now)] = static_cast<double>(now) / kMs;
+    ends[gpu->Finish(now)] = static_cast<double>(now) / kMillisecondNanos;
     gpu->Continue(now);
   }
   return ends;
@@ -48,7 +48,7 @@ TEST(SimulatedGpu, KernelsThatFitRunBesideEachOther) {
   const auto ends = EndsOf(&gpu, {Kernel(10, 0.5), Kernel(6, 0.5)});
   EXPECT_DOUBLE_EQ(ends.at(0), 10);
   EXPECT_DOUBLE_EQ(ends.at(1), 6);
-  EXPECT_DOUBLE_EQ(gpu.busy(), 10 * kMs);
+  EXPECT_DOUBLE_EQ(gpu.busy(), 10 * kMillisecondNanos);
 }
 
 TEST(SimulatedGpu, KernelsThatAskForMoreThanTheWholeSlowDownAlike) {
@@ -89,11 +89,11 @@ TEST(SimulatedGpu, WorksOfOneGuestRunBesideEachOther) {
     std::vector<std::pair<uint32_t, double>> ends;
     while (gpu.NextEnd() != SimulatedGpu::kNever) {
       const Nanos now = gpu.NextEnd();
-      ends.emplace_back(gpu.Finish(now), static_cast<double>(now) / kMs);
+      ends.emplace_back(gpu.Finish(now), static_cast<double>(now) / kMillisecondNanos);
       gpu.Continue(now);
     }
     EXPECT_EQ(ends, (std::vector<std::pair<uint32_t, double>>{{8, 4}, {9, 6}, {7, 10}}));
-    EXPECT_NEAR(gpu.DeviceTime(guest), 10 * kMs, 1);
+    EXPECT_NEAR(gpu.DeviceTime(guest), 10 * kMillisecondNanos, 1);
   }
 }
 

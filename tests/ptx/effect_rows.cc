@@ -124,7 +124,7 @@ constexpr List kTexts[] = {
     {"R8", "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}"},
 };
 
-constexpr Row kRows[] = {
+constexpr Row kEffectRows[] = {
     // --- 9.7.9.8 to 9.7.9.12 Loads and stores: each cache operator, order, scope and priority ---
     {"mov.b32 %d, 0; st.global.b32 [%g], %a; "
      "{{global_loads=>ld.#.<b8|u8|s8|b16|u16|s16|b32|u32|s32|f32> %t, [%g]; MIX }}",
@@ -1010,7 +1010,7 @@ string_view Lookup(std::span<const List> lists, string_view name) {
 
 }  // namespace
 
-std::span<const Row> EffectRows() { return kRows; }
+std::span<const Row> EffectRows() { return kEffectRows; }
 
 string_view NamedList(string_view name) { return Lookup(kLists, name); }
 

@@ -38,14 +38,14 @@ using std::string_view;
 constexpr size_t kSeedBytesMax = 64 * 1024;
 
 // What stands at module scope, one piece each: a kernel ends with its `}`, all else with its line.
-struct Piece {
+struct ModulePiece {
   string text;
   bool is_kernel = false;
 };
 
-std::vector<Piece> Pieces(string_view text) {
-  std::vector<Piece> pieces;
-  Piece body;
+std::vector<ModulePiece> Pieces(string_view text) {
+  std::vector<ModulePiece> pieces;
+  ModulePiece body;
   bool in_body = false;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
@@ -59,7 +59,7 @@ std::vector<Piece> Pieces(string_view text) {
     body.text += line;
     if (in_body && !line.starts_with("}")) continue;
     pieces.push_back(std::move(body));
-    body = Piece();
+    body = ModulePiece();
     in_body = false;
   }
   return pieces;
@@ -96,7 +96,7 @@ class SeedFolder {
 };
 
 void AddKernels(string_view text, SeedFolder& folder) {
-  const std::vector<Piece> pieces = Pieces(text);
+  const std::vector<ModulePiece> pieces = Pieces(text);
   for (size_t kernel = 0; kernel < pieces.size(); ++kernel) {
     if (!pieces[kernel].is_kernel) continue;
     string seed;

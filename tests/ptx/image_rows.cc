@@ -4,7 +4,7 @@
 namespace consort::ptx_suite {
 namespace {
 
-constexpr Row kRows[] = {
+constexpr Row kImageRows[] = {
     // --- 9.7.11, 9.7.12 Textures and surfaces ---
     {"tex.1d.v4.f32.f32 QUAD, [@1d.<f32x1|f32x2|f32x4|f16x1|f16x2|f16x4>.<clamp|border>, {%a}];",
      "f32*4 at:texels"},
@@ -308,6 +308,6 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-std::span<const Row> ImageRows() { return kRows; }
+std::span<const Row> ImageRows() { return kImageRows; }
 
 }  // namespace consort::ptx_suite

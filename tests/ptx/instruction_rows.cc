@@ -73,7 +73,7 @@ constexpr Approximation kTanhBfloat = {HyperbolicTangent, 0x1p-8, 0, 0};
 constexpr Approximation kGrossReciprocal = {Reciprocal, 0, 0x1p-19, 0, IsNormal, true};
 constexpr Approximation kGrossReciprocalRoot = {ReciprocalRoot, 0, 0x1p-19, 0, IsNormal, true};
 
-constexpr Row kRows[] = {
+constexpr Row kInstructionRows[] = {
     // --- 9.7.1, 9.7.2 Integer arithmetic ---
     {"<add|sub>.<u16|u32|u64|s16|s32|s64>", "T T T"},
     {"<add|sub>.sat.s32", "T T T"},
@@ -697,7 +697,8 @@ std::vector<Instance> InstancesOf(const Row& row) {
 
 std::vector<Instance> Instances() {
   std::vector<Instance> instances;
-  for (const std::span<const Row> rows : {std::span<const Row>(kRows), EffectRows(), ImageRows()}) {
+  for (const std::span<const Row> rows :
+       {std::span<const Row>(kInstructionRows), EffectRows(), ImageRows()}) {
     for (const Row& row : rows) {
       for (Instance& instance : InstancesOf(row)) instances.push_back(std::move(instance));
     }

@@ -47,21 +47,21 @@ absl::Status CheckSpecs(std::span<const MemoryRegionSpec> specs) {
   return absl::OkStatus();
 }
 
-// What identifies a mapping: equal keys are the same bytes of the same file.
-struct MappingKey {
-  dev_t dev = 0;
-  ino_t inode = 0;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  bool operator==(const MappingKey&) const = default;
-};
-
 }  // namespace
 
 class MemoryMap::Mapping {
  public:
+  // What identifies one: equal keys are the same bytes of the same file.
+  struct Key {
+    dev_t dev = 0;
+    ino_t inode = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    bool operator==(const Key&) const = default;
+  };
+
   // kInvalidArgument: the file is shorter than the range. kResourceExhausted: mmap failed.
-  static absl::StatusOr<std::shared_ptr<Mapping>> Create(int fd, const MappingKey& key) {
+  static absl::StatusOr<std::shared_ptr<Mapping>> Create(int fd, const Key& key) {
     struct statfs fs {};
     if (fstatfs(fd, &fs) != 0) {
       return absl::InvalidArgumentError(absl::StrCat("fstatfs: ", std::strerror(errno)));
@@ -84,18 +84,18 @@ class MemoryMap::Mapping {
     return std::make_shared<Mapping>(key, addr, length, key.offset - file_offset);
   }
 
-  Mapping(const MappingKey& key, void* addr, size_t length, size_t lead)
+  Mapping(const Key& key, void* addr, size_t length, size_t lead)
       : key_(key), addr_(addr), length_(length), lead_(lead) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() { munmap(addr_, length_); }
 
-  const MappingKey& key() const { return key_; }
+  const Key& key() const { return key_; }
   // The byte at key().offset.
   std::byte* base() const { return static_cast<std::byte*>(addr_) + lead_; }
 
  private:
-  const MappingKey key_;
+  const Key key_;
   void* const addr_;
   const size_t length_;
   const size_t lead_;
@@ -124,10 +124,10 @@ absl::Status MemoryMap::Update(std::span<const MemoryRegionSpec> specs, std::vec
     if (require_sealed && (seals < 0 || !(seals & F_SEAL_SHRINK))) {
       return absl::FailedPreconditionError(absl::StrCat("region ", i, " is not sealed"));
     }
-    const MappingKey key{.dev = file.st_dev,
-                         .inode = file.st_ino,
-                         .offset = specs[i].mmap_offset,
-                         .bytes = specs[i].bytes};
+    const Mapping::Key key{.dev = file.st_dev,
+                           .inode = file.st_ino,
+                           .offset = specs[i].mmap_offset,
+                           .bytes = specs[i].bytes};
     Region region{.spec = specs[i], .base = nullptr, .mapping = nullptr, .file = {}};
     const auto same = std::find_if(regions_.begin(), regions_.end(),
                                    [&](const Region& r) { return r.mapping->key() == key; });

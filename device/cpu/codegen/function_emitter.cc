@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "device/cpu/codegen/coroutine.h"
 #include "device/cpu/codegen/instruction_table.h"
 #include "device/cpu/engine/matrix.h"
@@ -20,8 +21,6 @@ using ptx::Space;
 using ptx::Symbol;
 using ptx::SymbolKind;
 using ptx::Type;
-
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 // Above the largest value that the field of ThreadContext at `offset` can have; 0: any.
 // Source: CUDA C++ Programming Guide, compute capabilities: 1024 threads of a block, 2^31 - 1
@@ -44,7 +43,7 @@ uint64_t FieldEnd(size_t offset) {
 }  // namespace
 
 std::string FunctionIrName(const ptx::Module& ptx, uint32_t index) {
-  return absl::StrCat("ptx.", index, ".", Text(ptx.functions[index].name));
+  return absl::StrCat("ptx.", index, ".", AbslText(ptx.functions[index].name));
 }
 
 llvm::FunctionType* FunctionIrType(llvm::LLVMContext& context) {
@@ -68,7 +67,7 @@ void FunctionEmitter::Fail(absl::StatusCode code, std::string_view message) {
   if (!status_.ok()) return;
   status_ = absl::Status(
       code, absl::StrCat("line ", current_ != nullptr ? current_->line : function_.line, ": ",
-                         Text(message)));
+                         AbslText(message)));
 }
 
 // Marks the registers that live in one straight run of instructions, which begins with an
@@ -632,7 +631,7 @@ llvm::Value* FunctionEmitter::AddressOf(const Operand& operand) {
       base = builder_.getInt64(FunctionToken(function->second));
     } else {
       Fail(absl::StatusCode::kOutOfRange,
-           absl::StrCat("unresolved symbol `", Text(operand.text), "`"));
+           absl::StrCat("unresolved symbol `", AbslText(operand.text), "`"));
       return builder_.getInt64(0);
     }
   }
@@ -666,12 +665,12 @@ llvm::Value* FunctionEmitter::Read(const Operand& operand, Type type) {
       if (operand.component != 0) {
         const uint32_t at = static_cast<uint32_t>(std::string_view("xyzw").find(operand.component));
         if (at >= symbol.vector_width) {
-          FailSyntax(absl::StrCat("`", Text(symbol.name), "` has no such component"));
+          FailSyntax(absl::StrCat("`", AbslText(symbol.name), "` has no such component"));
           return llvm::Constant::getNullValue(ir_type);
         }
         slot = builder_.CreateConstGEP1_64(element, slot, at);
       } else if (symbol.vector_width > 1) {
-        FailSyntax(absl::StrCat("`", Text(symbol.name), "` is a vector"));
+        FailSyntax(absl::StrCat("`", AbslText(symbol.name), "` is a vector"));
         return llvm::Constant::getNullValue(ir_type);
       }
       value = builder_.CreateLoad(element, slot);
@@ -702,7 +701,7 @@ bool FunctionEmitter::IsPredicate(const Operand& operand) const {
 }
 
 void FunctionEmitter::FailNoComponent(const Operand& operand) {
-  FailSyntax(absl::StrCat("no component `.", Text(operand.selector), "`"));
+  FailSyntax(absl::StrCat("no component `.", AbslText(operand.selector), "`"));
 }
 
 void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* value) {
@@ -716,7 +715,7 @@ void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* valu
   const Symbol& symbol = function_.symbols[operand.symbol];
   const uint32_t width = ptx::TypeBits(symbol.type);
   if ((width == 1) != (type == Type::kPred)) {
-    FailSyntax(absl::StrCat("`", Text(symbol.name), "` has another type than the result"));
+    FailSyntax(absl::StrCat("`", AbslText(symbol.name), "` has another type than the result"));
     return;
   }
   llvm::Value* bits = Cast(value, IntType(ptx::TypeBits(type)));
@@ -726,12 +725,12 @@ void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* valu
   if (operand.component != 0) {
     const uint32_t at = static_cast<uint32_t>(std::string_view("xyzw").find(operand.component));
     if (at >= symbol.vector_width) {
-      FailSyntax(absl::StrCat("`", Text(symbol.name), "` has no such component"));
+      FailSyntax(absl::StrCat("`", AbslText(symbol.name), "` has no such component"));
       return;
     }
     slot = builder_.CreateConstGEP1_64(IntType(width), slot, at);
   } else if (symbol.vector_width > 1) {
-    FailSyntax(absl::StrCat("`", Text(symbol.name), "` is a vector"));
+    FailSyntax(absl::StrCat("`", AbslText(symbol.name), "` is a vector"));
     return;
   }
   builder_.CreateStore(bits, slot);

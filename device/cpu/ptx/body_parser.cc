@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "device/cpu/ptx/parser.h"
 
 namespace consort::cpu::ptx {
-namespace {
-
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status BodyParser::Parse() {
   scopes_.emplace_back();
@@ -47,7 +44,7 @@ absl::Status BodyParser::Parse() {
 
 absl::Status BodyParser::Declare(std::string_view name, uint32_t symbol, int line) {
   if (!scopes_[scope_].symbols.emplace(name, symbol).second) {
-    return SyntaxError(line, absl::StrCat("`", Text(name), "` is declared twice"));
+    return SyntaxError(line, absl::StrCat("`", AbslText(name), "` is declared twice"));
   }
   return absl::OkStatus();
 }
@@ -117,7 +114,7 @@ absl::Status BodyParser::ParseDirective() {
     return absl::OkStatus();
   }
   return ErrorAt(absl::StatusCode::kUnimplemented, word.line,
-                 absl::StrCat("directive `.", Text(word.text), "` is not supported"));
+                 absl::StrCat("directive `.", AbslText(word.text), "` is not supported"));
 }
 
 absl::Status BodyParser::ParseRegisters() {
@@ -193,7 +190,7 @@ absl::Status BodyParser::ParseLabel(std::string_view name, int line) {
   label.instruction = static_cast<uint32_t>(function_.instructions.size());
   const uint32_t index = static_cast<uint32_t>(function_.labels.size());
   if (!scopes_[scope_].labels.emplace(name, index).second) {
-    return SyntaxError(line, absl::StrCat("label `", Text(name), "` is defined twice"));
+    return SyntaxError(line, absl::StrCat("label `", AbslText(name), "` is defined twice"));
   }
   // A label names a list when one of these directives follows it.
   // Source: PTX ISA, 11.3.1 ".branchtargets", 11.3.2 ".calltargets", 11.3.3 ".callprototype".
@@ -219,7 +216,7 @@ absl::Status BodyParser::ParseGuard(Instruction& instruction) {
   ASSIGN_OR_RETURN(const std::string_view name, tokens_.ExpectName());
   instruction.guard = FindSymbol(name);
   if (instruction.guard == kNone || function_.symbols[instruction.guard].type != Type::kPred) {
-    return SyntaxError(line, absl::StrCat("`", Text(name), "` is no predicate register"));
+    return SyntaxError(line, absl::StrCat("`", AbslText(name), "` is no predicate register"));
   }
   return absl::OkStatus();
 }
@@ -291,7 +288,7 @@ absl::StatusOr<Operand> BodyParser::ParseNameOperand() {
     }
     if (component.text.size() != 1 || at == std::string_view::npos) {
       return SyntaxError(component.line,
-                         absl::StrCat("no component `.", Text(component.text), "`"));
+                         absl::StrCat("no component `.", AbslText(component.text), "`"));
     }
     operand.component = "xyzw"[at % 4];
   }
@@ -373,7 +370,7 @@ absl::Status BodyParser::ResolveLabels() {
     uint32_t at = target.scope;
     while (at != kNone && !scopes_[at].labels.contains(target.name)) at = scopes_[at].parent;
     if (at == kNone) {
-      return SyntaxError(target.line, absl::StrCat("no label `", Text(target.name), "`"));
+      return SyntaxError(target.line, absl::StrCat("no label `", AbslText(target.name), "`"));
     }
     function_.labels[target.label].targets.push_back(scopes_[at].labels.find(target.name)->second);
   }

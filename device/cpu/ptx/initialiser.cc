@@ -6,14 +6,13 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "device/cpu/ptx/body_parser.h"
 #include "device/cpu/ptx/parser.h"
 
 namespace consort::cpu::ptx {
 namespace {
-
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 class InitialiserParser {
  public:
@@ -175,8 +174,9 @@ class InitialiserParser {
 absl::Status ParseInitialiser(TokenStream& tokens, const Declaration& declaration,
                               Variable& variable) {
   if (declaration.type == Type::kPred || TypeBytes(declaration.type) > 8) {
-    return ErrorAt(absl::StatusCode::kUnimplemented, declaration.line,
-                   absl::StrCat("initialiser of `", Text(declaration.name), "` is not supported"));
+    return ErrorAt(
+        absl::StatusCode::kUnimplemented, declaration.line,
+        absl::StrCat("initialiser of `", AbslText(declaration.name), "` is not supported"));
   }
   if (variable.space != Space::kGlobal && variable.space != Space::kConst) {
     return SyntaxError(declaration.line, "only .global and .const variables have initial values");

@@ -12,14 +12,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "device/cpu/ptx/lexer.h"
 #include "device/cpu/ptx/parser.h"
 
 namespace consort::cpu::ptx {
 namespace {
-
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 // One name at module level, where it is declared or defined.
 struct Mention {
@@ -39,7 +38,7 @@ struct Statement {
 };
 
 // What all mentions of a name in one unit come to.
-struct Symbol {
+struct SymbolUse {
   bool is_own = true;
   bool is_weak = false;
   bool defines = false;
@@ -70,7 +69,7 @@ class Unit {
   const std::vector<Token>& tokens() const { return tokens_; }
   const std::vector<Statement>& statements() const { return statements_; }
   const std::vector<Mention>& mentions() const { return mentions_; }
-  const absl::flat_hash_map<std::string_view, Symbol>& symbols() const { return symbols_; }
+  const absl::flat_hash_map<std::string_view, SymbolUse>& symbols() const { return symbols_; }
 
   // Writes the statement, names and numbers of source files changed as asked.
   void Write(const Statement& statement,
@@ -156,7 +155,7 @@ class Unit {
       at = statement.end;
     }
     for (const Mention& mention : mentions_) {
-      Symbol& symbol = symbols_[mention.name];
+      SymbolUse& symbol = symbols_[mention.name];
       symbol.is_own &= !mention.is_extern && !mention.is_weak && !mention.is_visible;
       symbol.is_weak |= mention.is_weak;
       symbol.defines |= mention.defines;
@@ -241,7 +240,7 @@ class Unit {
   std::vector<Token> tokens_;
   std::vector<Statement> statements_;
   std::vector<Mention> mentions_;
-  absl::flat_hash_map<std::string_view, Symbol> symbols_;
+  absl::flat_hash_map<std::string_view, SymbolUse> symbols_;
 };
 
 class Linker {
@@ -274,13 +273,13 @@ class Linker {
       for (const auto& [name, symbol] : units_[u]->symbols()) ++units_with_[name];
       for (const Mention& mention : units_[u]->mentions()) {
         const std::string_view name = mention.name;
-        const Symbol& symbol = units_[u]->symbols().at(name);
+        const SymbolUse& symbol = units_[u]->symbols().at(name);
         if (symbol.is_own || !mention.defines) continue;
         const auto [found, is_new] = definitions_.emplace(name, u);
         if (is_new || symbol.is_weak) continue;
         const Unit& first = *units_[found->second];
         if (!first.symbols().at(name).is_weak) {
-          return absl::AlreadyExistsError(absl::StrCat("Multiple definition of '", Text(name),
+          return absl::AlreadyExistsError(absl::StrCat("Multiple definition of '", AbslText(name),
                                                        "' in '", units_[u]->name(),
                                                        "', first defined in '", first.name(), "'"));
         }
@@ -322,7 +321,7 @@ class Linker {
         const std::vector<uint64_t> meant = MeaningOf(unit->module(), mention.name);
         if (defined.empty() || meant.empty() || meant == defined) continue;
         return absl::FailedPreconditionError(
-            absl::StrCat("Declaration of '", Text(mention.name), "' in '", unit->name(),
+            absl::StrCat("Declaration of '", AbslText(mention.name), "' in '", unit->name(),
                          "' does not match its definition in '", where.name(), "'"));
       }
     }
@@ -341,7 +340,7 @@ class Linker {
     absl::flat_hash_map<std::string_view, std::string> renamed;
     for (const auto& [name, symbol] : units_[u]->symbols()) {
       if (!symbol.is_own || units_with_.at(name) == 1) continue;
-      std::string fresh = absl::StrCat(Text(name), "$", u);
+      std::string fresh = absl::StrCat(AbslText(name), "$", u);
       while (!taken_.insert(fresh).second) fresh.push_back('$');
       renamed.emplace(name, std::move(fresh));
     }
@@ -358,7 +357,7 @@ class Linker {
                          definition->second != u && !units_[u]->symbols().at(mention.name).is_own;
       (loses ? dropped : kept).insert(mention.statement);
       if (dropped.contains(mention.statement) && kept.contains(mention.statement)) {
-        return absl::UnimplementedError(absl::StrCat("weak '", Text(mention.name), "' in '",
+        return absl::UnimplementedError(absl::StrCat("weak '", AbslText(mention.name), "' in '",
                                                      units_[u]->name(),
                                                      "' is defined in one statement with others"));
       }

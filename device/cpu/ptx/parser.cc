@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "device/cpu/ptx/body_parser.h"
 #include "device/cpu/ptx/token_stream.h"
 
 namespace consort::cpu::ptx {
 namespace {
-
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
 
 class ModuleParser {
  public:
@@ -67,7 +66,7 @@ class ModuleParser {
     if (kind.text == "const") return ParseVariables(Space::kConst, is_extern);
     if (kind.text == "shared") return ParseVariables(Space::kShared, is_extern);
     return ErrorAt(absl::StatusCode::kUnimplemented, kind.line,
-                   absl::StrCat("directive `.", Text(kind.text), "` is not supported"));
+                   absl::StrCat("directive `.", AbslText(kind.text), "` is not supported"));
   }
 
   absl::Status ParseVersion() {
@@ -139,7 +138,7 @@ class ModuleParser {
     Variable& old = module_.variables[found->second];
     if (!old.is_extern && !variable.is_extern) {
       return SyntaxError(variable.line,
-                         absl::StrCat("`", Text(variable.name), "` is defined twice"));
+                         absl::StrCat("`", AbslText(variable.name), "` is defined twice"));
     }
     if (!variable.is_extern) old = std::move(variable);
     return absl::OkStatus();
@@ -209,7 +208,7 @@ class ModuleParser {
         tokens_.SkipStatement();
       } else {
         return ErrorAt(absl::StatusCode::kUnimplemented, word.line,
-                       absl::StrCat("directive `.", Text(word.text), "` is not supported"));
+                       absl::StrCat("directive `.", AbslText(word.text), "` is not supported"));
       }
     }
     return absl::OkStatus();
@@ -250,7 +249,7 @@ class ModuleParser {
     Function& old = module_.functions[found->second];
     if (old.has_body && function.has_body) {
       return SyntaxError(function.line,
-                         absl::StrCat("`", Text(function.name), "` is defined twice"));
+                         absl::StrCat("`", AbslText(function.name), "` is defined twice"));
     }
     if (function.has_body) old = std::move(function);
     return absl::OkStatus();

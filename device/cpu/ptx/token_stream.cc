@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/absl_text.h"
 #include "base/status_macros.h"
 #include "device/cpu/ptx/parser.h"
 
@@ -13,8 +14,6 @@ namespace consort::cpu::ptx {
 namespace {
 
 // absl::string_view is a type of its own here.
-absl::string_view Text(std::string_view text) { return {text.data(), text.size()}; }
-
 // Longest piece of foreign text that an error message repeats.
 constexpr size_t kQuotedBytesMax = 64;
 
@@ -83,7 +82,7 @@ bool ParseNumberText(std::string_view text, Number& number) {
 }  // namespace
 
 absl::Status ErrorAt(absl::StatusCode code, int line, std::string_view message) {
-  return absl::Status(code, absl::StrCat("line ", line, ": ", Text(message)));
+  return absl::Status(code, absl::StrCat("line ", line, ": ", AbslText(message)));
 }
 
 absl::Status SyntaxError(int line, std::string_view message) {
@@ -111,11 +110,11 @@ bool TokenStream::TakeIfDotted(std::string_view name) {
 absl::Status TokenStream::Expected(std::string_view what) const {
   const std::string_view found = token_.text.substr(0, kQuotedBytesMax);
   if (token_.kind == TokenKind::kEnd) {
-    return SyntaxError(token_.line, absl::StrCat("expected ", Text(what), ", found the end"));
+    return SyntaxError(token_.line, absl::StrCat("expected ", AbslText(what), ", found the end"));
   }
-  return SyntaxError(token_.line,
-                     absl::StrCat("expected ", Text(what), ", found `",
-                                  token_.kind == TokenKind::kDotted ? "." : "", Text(found), "`"));
+  return SyntaxError(token_.line, absl::StrCat("expected ", AbslText(what), ", found `",
+                                               token_.kind == TokenKind::kDotted ? "." : "",
+                                               AbslText(found), "`"));
 }
 
 absl::Status TokenStream::Expect(char punctuation) {
@@ -241,7 +240,7 @@ absl::StatusOr<Declaration> TokenStream::ParseDeclaration() {
       }
     } else {
       return ErrorAt(absl::StatusCode::kUnimplemented, word.line,
-                     absl::StrCat("directive `.", Text(word.text), "` is not supported"));
+                     absl::StrCat("directive `.", AbslText(word.text), "` is not supported"));
     }
   }
   if (!has_type) return Expected("a type");
@@ -289,7 +288,7 @@ absl::StatusOr<uint64_t> TokenStream::BytesOf(const Declaration& declaration,
   for (const uint64_t count : declaration.dimensions) {
     if (count != 0 && bytes > bytes_max / count) {
       return ErrorAt(absl::StatusCode::kResourceExhausted, declaration.line,
-                     absl::StrCat("`", Text(declaration.name.substr(0, kQuotedBytesMax)),
+                     absl::StrCat("`", AbslText(declaration.name.substr(0, kQuotedBytesMax)),
                                   "` is larger than ", bytes_max, " bytes"));
     }
     bytes *= count;
