@@ -308,8 +308,9 @@ absl::StatusOr<EtcdStore::Listing> EtcdStore::Read(const std::string& prefix) {
   if (listing.revision == 0) {
     return absl::FailedPreconditionError("what answers is no etcd with a JSON gateway");
   }
-  for (const nlohmann::json& entry : gpool::List(answer, "kvs"))
+  for (const nlohmann::json& entry : gpool::List(answer, "kvs")) {
     listing.entries.insert(Entry(entry));
+  }
   return listing;
 }
 

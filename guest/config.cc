@@ -19,7 +19,7 @@ constexpr uint32_t kResumeSecondsMax = 86'400;
 constexpr uint64_t kFileBytesMax = 16 * 1024;  // four short lines are expected
 
 Config config;
-pthread_once_t once = PTHREAD_ONCE_INIT;
+pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
 void SetEndpoint(const char* text, Config* to) {
   snprintf(to->endpoint, sizeof to->endpoint, "%s", text);
@@ -163,7 +163,7 @@ void ParseConfig(const char* text, uint64_t bytes, Config* to) {
 }
 
 const Config& GetConfig() {
-  pthread_once(&once, Read);
+  pthread_once(&read_once, Read);
   return config;
 }
 

@@ -30,7 +30,7 @@ struct SharedRange {
 
 Mutex mutex;
 std::vector<SharedRange>* ranges = nullptr;  // guarded by `mutex`; never freed
-pthread_once_t once = PTHREAD_ONCE_INIT;
+pthread_once_t start_once = PTHREAD_ONCE_INIT;
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
@@ -157,7 +157,7 @@ bool HasThreads() {
 }
 
 bool ReplaceWithShared(uint64_t start, uint64_t bytes, int fd, void* view) {
-  pthread_once(&once, Start);
+  pthread_once(&start_once, Start);
   MutexLock lock(&mutex);
   for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
     const uint64_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
@@ -174,7 +174,7 @@ bool ReplaceWithShared(uint64_t start, uint64_t bytes, int fd, void* view) {
 }
 
 void ReplaceWithPrivate(uint64_t start) {
-  pthread_once(&once, Start);
+  pthread_once(&start_once, Start);
   MutexLock lock(&mutex);
   for (size_t i = 0; i < ranges->size(); ++i) {
     const SharedRange range = (*ranges)[i];

@@ -11,7 +11,7 @@ namespace consort::guest {
 namespace {
 
 pthread_key_t key;
-pthread_once_t once = PTHREAD_ONCE_INIT;
+pthread_once_t key_once = PTHREAD_ONCE_INIT;
 // The key's value again, without the call.
 thread_local ThreadState* current = nullptr;
 
@@ -38,7 +38,7 @@ void MakeKey() { pthread_key_create(&key, End); }
 
 ThreadState& CurrentThread() {
   if (current == nullptr) {
-    pthread_once(&once, MakeKey);
+    pthread_once(&key_once, MakeKey);
     current = new ThreadState;
     pthread_setspecific(key, current);
   }

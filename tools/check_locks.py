@@ -20,6 +20,7 @@ CLANG = "clang++-14"
 ANNOTATION = re.compile(r"\bABSL_(?:PT_)?(?:GUARDED_BY|EXCLUSIVE_LOCKS_REQUIRED|SHARED_LOCKS_REQUIRED|LOCKS_EXCLUDED|"
                         r"ACQUIRED_BEFORE|ACQUIRED_AFTER|EXCLUSIVE_LOCK_FUNCTION|UNLOCK_FUNCTION)\b")
 GROUP = 8  # sources parsed as one
+UNITY = ".cxx"  # CMake's sources that include others; ours are .cc
 INCLUDE = re.compile(r'(?m)^\s*#\s*include\s*"([^"]+)"')
 
 
@@ -48,11 +49,12 @@ def analysis_flags(entry):
 
 
 def groups_of(entries):
-    """(flags, files) of at most GROUP files that are parsed alike and lie in one folder, in the order of `entries`."""
+    """(flags, files) of at most GROUP files that are parsed alike and lie in one folder, in the order of `entries`. A
+    source of CMake's unity build is a group already."""
     alike = {}
     for entry in entries:
         file = pathlib.Path(entry["file"])
-        alike.setdefault((analysis_flags(entry), file.parent), []).append(file)
+        alike.setdefault((analysis_flags(entry), file if file.suffix == UNITY else file.parent), []).append(file)
     return [(flags, files[first:first + GROUP])
             for (flags, _), files in alike.items() for first in range(0, len(files), GROUP)]
 
@@ -76,7 +78,7 @@ def check(root, entries, jobs):
     """Returns (sources parsed, outputs of those with findings). Sources outside `root` are not ours."""
     known = {}
     wanted = [entry for entry in entries
-              if pathlib.Path(entry["file"]).is_relative_to(root) and entry["file"].endswith(".cc")
+              if pathlib.Path(entry["file"]).is_relative_to(root) and entry["file"].endswith((".cc", UNITY))
               and sees_annotation(root, pathlib.Path(entry["file"]), known)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
         findings = pool.map(lambda group: findings_of(*group), groups_of(wanted))

@@ -63,6 +63,17 @@ class LockTest(unittest.TestCase):
         self.assertEqual(self.check(LOCKED + helper, other), (2, []))
         self.assertEqual(len(self.check(UNLOCKED + helper, other)[1]), 1)
 
+    def test_sources_of_a_unity_build_are_parsed(self):
+        included = self.root / "base/counter.cc"
+        included.write_text(UNLOCKED)
+        source = self.root / "build/unity_0_cxx.cxx"
+        source.parent.mkdir()
+        source.write_text(f'#include "{included}"\n')
+        entry = {"file": str(source), "command": f"g++ -I{self.root} -std=c++20 -c {source}"}
+        count, findings = check_locks.check(self.root, [entry], 1)
+        self.assertEqual((count, len(findings)), (1, 1))
+        self.assertIn("counter.cc", findings[0])
+
     def test_source_without_annotations_is_not_parsed(self):
         self.assertEqual(self.check("int broken("), (0, []))
 

@@ -44,13 +44,6 @@ nvmlReturn_t WithDevice(nvmlDevice_t device, Wanted wanted, Then then) {
   return then(*scope.status, index);
 }
 
-nvmlReturn_t CopyText(const char* text, char* out, uint32_t length) {
-  if (out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  if (strlen(text) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
-  strcpy(out, text);
-  return NVML_SUCCESS;
-}
-
 uint64_t WallClockMicroseconds() {
   timespec now = {};
   clock_gettime(CLOCK_REALTIME, &now);

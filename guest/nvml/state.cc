@@ -121,4 +121,11 @@ nvmlReturn_t NotSupported(const char* function) {
   return NVML_ERROR_NOT_SUPPORTED;
 }
 
+nvmlReturn_t CopyText(const char* text, char* out, uint32_t length) {
+  if (out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (strlen(text) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
+  strcpy(out, text);
+  return NVML_SUCCESS;
+}
+
 }  // namespace consort::nvml

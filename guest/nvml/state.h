@@ -56,6 +56,10 @@ bool IndexOf(nvmlDevice_t device, uint32_t* index);
 // the first function: programs ask a vGPU for dozens of things that it does not have.
 nvmlReturn_t NotSupported(const char* function);
 
+// An answer that is text, into its caller's `length` bytes, with its terminating zero.
+// NVML_ERROR_INSUFFICIENT_SIZE: it does not fit, nothing is written.
+nvmlReturn_t CopyText(const char* text, char* out, uint32_t length);
+
 }  // namespace consort::nvml
 
 #endif  // CONSORT_GUEST_NVML_STATE_H_

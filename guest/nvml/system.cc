@@ -18,13 +18,6 @@ using Wanted = StatusScope::Wanted;
 // Of NVML's interface as it is here.
 constexpr int kNvmlMajor = 13;
 
-nvmlReturn_t CopyText(const char* text, char* out, uint32_t length) {
-  if (out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  if (strlen(text) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
-  strcpy(out, text);
-  return NVML_SUCCESS;
-}
-
 nvmlReturn_t NoneOf(uint32_t* count) {
   if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const StatusScope scope(Wanted::kAny);
@@ -91,7 +84,8 @@ NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char* version, uint32_t length)
 NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion(char* version, uint32_t length) {
   char text[80];
   const StatusScope scope(Wanted::kAny);
-  snprintf(text, sizeof(text), "%d.%s", kNvmlMajor,
+  snprintf(text, sizeof(text), "%d.%.*s", kNvmlMajor,
+           static_cast<int>(sizeof(Status::driver_release)),
            scope.status != nullptr ? scope.status->driver_release : "0");
   return CopyText(text, version, length);
 }

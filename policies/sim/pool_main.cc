@@ -126,7 +126,7 @@ void PrintSummary(const PoolScenario& scenario, const PoolResult& result) {
   printf(" s by tenant\n");
 }
 
-int Usage() {
+int PoolUsage() {
   fputs(kPoolUsage, stderr);
   return 2;
 }
@@ -135,7 +135,7 @@ int Usage() {
 
 int PoolMain(int argc, char** argv) {
   PoolOptions options;
-  if (!ParseOptions(argc, argv, &options)) return Usage();
+  if (!ParseOptions(argc, argv, &options)) return PoolUsage();
   std::ifstream in(options.scenario);
   if (!in.good()) {
     fprintf(stderr, "cannot read %s\n", options.scenario.c_str());
@@ -179,7 +179,7 @@ int PoolMain(int argc, char** argv) {
 }
 
 int ReplayMain(int argc, char** argv) {
-  if (argc != 1) return Usage();
+  if (argc != 1) return PoolUsage();
   std::ifstream in(argv[0]);
   if (!in.good()) {
     fprintf(stderr, "cannot read %s\n", argv[0]);

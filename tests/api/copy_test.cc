@@ -259,15 +259,15 @@ API_TEST_ALONE(CopyTest, AsyncRefusesUnknownPointers) {
 
 // A rectangle inside a picture of `rows` rows of `pitch` bytes, beginning `x` bytes and `y` rows
 // in.
-struct Place {
+struct Area {
   size_t pitch;
   size_t rows;
   size_t x;
   size_t y;
 };
 
-constexpr Place kFrom = {160, 12, 5, 3};
-constexpr Place kTo = {256, 10, 17, 1};
+constexpr Area kFrom = {160, 12, 5, 3};
+constexpr Area kTo = {256, 10, 17, 1};
 constexpr size_t kWidth = 71;
 constexpr size_t kHeight = 7;
 

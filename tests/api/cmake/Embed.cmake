@@ -12,9 +12,9 @@ file(WRITE ${OUTPUT} "// Generated from ${NAME} by Embed.cmake; do not edit.
 #include \"tests/api/images.h\"
 namespace consort::tests::api {
 namespace {
-alignas(64) constexpr unsigned char kBytes[] = {
+alignas(64) constexpr unsigned char ${NAME}Bytes[] = {
 ${list}0x00};
 }  // namespace
-const Image ${NAME} = {kBytes, ${bytes}};
+const Image ${NAME} = {${NAME}Bytes, ${bytes}};
 }  // namespace consort::tests::api
 ")
