@@ -77,10 +77,8 @@ std::string HumanBytes(uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return absl::StrFormat(unit == 0 || value >= 100 ? "%.0f %s"
-                         : value >= 10             ? "%.1f %s"
-                                                   : "%.2f %s",
-                         value, units[unit]);
+  const int decimals = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return absl::StrFormat("%.*f %s", decimals, value, units[unit]);
 }
 
 std::string StatusTables(const Json& status, uint64_t now) {
