@@ -62,7 +62,7 @@ Period PeriodAt(const std::string& kind, int64_t at) {
   return {name, timegm(&parts)};
 }
 
-double FigureOf(const OrderedJson& line, const char* key) {
+double DoubleOf(const OrderedJson& line, const char* key) {
   const auto it = line.find(key);
   return it != line.end() && it->is_number() ? it->get<double>() : 0;
 }
@@ -98,9 +98,9 @@ void Report::AddLine(std::string_view text) {
   if (!options_.tenant.empty() && TextOf(line, "tenant") != options_.tenant) return;
   std::string who = TextOf(line, options_.by);
   if (options_.by == "device") {
-    who = absl::StrCat(static_cast<int64_t>(FigureOf(line, "device_index")), " ", who);
+    who = absl::StrCat(static_cast<int64_t>(DoubleOf(line, "device_index")), " ", who);
   }
-  const double length = std::max(FigureOf(line, "seconds"), 1e-6);
+  const double length = std::max(DoubleOf(line, "seconds"), 1e-6);
   const double end = static_cast<double>(*started) + length;
   double at = static_cast<double>(*started);
   while (at < end) {
@@ -114,7 +114,7 @@ void Report::AddLine(std::string_view text) {
       const double part = whole ? 1 : (to - from) / length;
       ReportRow& row = rows_[{period.name, who}];
       for (const Column& column : kColumns) {
-        row.*column.number += FigureOf(line, column.key) * part;
+        row.*column.number += DoubleOf(line, column.key) * part;
       }
       if (to == end && TextOf(line, "end") != "open") ++row.sessions;
     }

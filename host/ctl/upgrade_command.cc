@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kPath[] = "/api/v1/upgrade";
 // Between two questions how it goes.
-constexpr timespec kAskAgainAfter = {0, 20'000'000};
+constexpr timespec kUpgradeAskEvery = {0, 20'000'000};
 // The rehearsal's bound, and as long again for what comes before and after it.
 constexpr int kAsksMax = static_cast<int>(2 * kRehearsalMax / (20 * kMillisecond));
 
@@ -30,7 +30,7 @@ absl::Status UpgradeDaemon(const std::string& admin_socket, std::ostream& out) {
   RETURN_IF_ERROR(AdminPut(admin_socket, kPath, Json::object()));
   absl::Status last = absl::UnavailableError("consortd does not say how it went");
   for (int i = 0; i < kAsksMax; ++i) {
-    nanosleep(&kAskAgainAfter, nullptr);
+    nanosleep(&kUpgradeAskEvery, nullptr);
     // One of them may be asked while the one that it is asked of goes.
     const auto upgrade = AdminGetJson(admin_socket, kPath);
     if (!upgrade.ok()) {

@@ -27,6 +27,7 @@ using TenantId = uint32_t;
 using Ppm = int64_t;
 inline constexpr Ppm kWhole = 1'000'000;
 
+// The same as a part of 1.
 inline double Part(Ppm part) { return static_cast<double>(part) / kWhole; }
 
 inline constexpr Gid kNoGid = UINT32_MAX;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "policies/schedule/policy.h"
 
@@ -67,19 +68,14 @@ void Decision(benchmark::State& state, std::string_view policy) {
 }
 
 const int registered = [] {
+  const std::vector<std::vector<int64_t>> applications = {{2, 64, 512, 4096}};
   for (const std::string_view name : PolicyNames()) {
     benchmark::RegisterBenchmark(("turn_of_applications/" + std::string(name)).c_str(),
                                  [name](benchmark::State& state) { Turn(state, name); })
-        ->Arg(2)
-        ->Arg(64)
-        ->Arg(512)
-        ->Arg(4096);
+        ->ArgsProduct(applications);
     benchmark::RegisterBenchmark(("decision_among/" + std::string(name)).c_str(),
                                  [name](benchmark::State& state) { Decision(state, name); })
-        ->Arg(2)
-        ->Arg(64)
-        ->Arg(512)
-        ->Arg(4096)
+        ->ArgsProduct(applications)
         ->UseManualTime();
   }
   return 0;

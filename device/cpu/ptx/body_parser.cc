@@ -11,6 +11,7 @@
 #include "device/cpu/ptx/parser.h"
 
 namespace consort::cpu::ptx {
+
 absl::Status BodyParser::Parse() {
   scopes_.emplace_back();
   for (uint32_t i = 0; i < function_.symbols.size(); ++i) {

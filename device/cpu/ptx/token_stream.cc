@@ -13,7 +13,6 @@
 namespace consort::cpu::ptx {
 namespace {
 
-// absl::string_view is a type of its own here.
 // Longest piece of foreign text that an error message repeats.
 constexpr size_t kQuotedBytesMax = 64;
 
