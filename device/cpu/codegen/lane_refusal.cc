@@ -110,6 +110,12 @@ std::string LaneEmitter::Refusal() const {
         case Instruction::Fence:
         case Instruction::Alloca:
           break;
+        case Instruction::Load:
+          if (!IsSimpleType(instruction.getType())) return "a load";
+          if (ReadsLaneField(llvm::cast<llvm::LoadInst>(instruction)) &&
+              !instruction.getType()->isIntegerTy(32)) {
+            return "a part of where a thread is";
+          }
           break;
         case Instruction::Store:
           if (!IsSimpleType(instruction.getOperand(0)->getType())) return "a store";
@@ -151,7 +157,7 @@ std::string LaneEmitter::Refusal() const {
         default:
           if (!IsSimpleType(instruction.getType())) return instruction.getOpcodeName();
           if (llvm::isa<llvm::GetElementPtrInst>(instruction) ||
-              llvm::isa<llvm::PHINode>(instruction) || llvm::isa<llvm::LoadInst>(instruction) ||
+              llvm::isa<llvm::PHINode>(instruction) ||
               llvm::isa<llvm::AtomicRMWInst>(instruction) ||
               llvm::isa<llvm::BinaryOperator>(instruction) ||
               llvm::isa<llvm::CastInst>(instruction) || llvm::isa<llvm::CmpInst>(instruction) ||

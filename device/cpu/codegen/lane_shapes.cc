@@ -11,6 +11,8 @@
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/CFG.h"
 #include "llvm/IR/GetElementPtrTypeIterator.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
@@ -26,6 +28,16 @@ using llvm::Value;
 constexpr uint64_t kAlignMax = uint64_t{1} << 32;
 // Larger strides are of no use, and smaller ones cannot overflow over a group's lanes.
 constexpr int64_t kStrideMax = int64_t{1} << 24;
+
+// What differs between the lanes of a group, in ThreadContext.
+constexpr struct {
+  size_t begin;
+  size_t bytes;
+} kLaneFields[] = {
+    {offsetof(ThreadContext, tid), sizeof(ThreadContext::tid)},
+    {offsetof(ThreadContext, lane), sizeof(ThreadContext::lane)},
+    {offsetof(ThreadContext, thread_index), sizeof(ThreadContext::thread_index)},
+};
 
 uint64_t AlignOf(uint64_t value) {
   return value == 0 ? kAlignMax : std::min(kAlignMax, value & (~value + 1));
@@ -66,6 +78,32 @@ int64_t ContextOffset(const llvm::LoadInst& load) {
   const Value* base =
       load.getPointerOperand()->stripAndAccumulateConstantOffsets(layout, offset, true);
   return base == load.getFunction()->getArg(0) ? offset.getSExtValue() : -1;
+}
+
+bool ReadsLaneField(const llvm::LoadInst& load) {
+  const int64_t offset = ContextOffset(load);
+  if (offset < 0) return false;
+  const auto begin = static_cast<size_t>(offset);
+  const size_t end =
+      begin + load.getModule()->getDataLayout().getTypeStoreSize(load.getType()).getFixedValue();
+  return std::ranges::any_of(kLaneFields, [&](const auto& field) {
+    return begin < field.begin + field.bytes && field.begin < end;
+  });
+}
+
+void LoadLaneFieldsAsIntegers(llvm::Function& function) {
+  for (Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
+    auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction);
+    if (load == nullptr || load->getType()->isIntegerTy() || !ReadsLaneField(*load) ||
+        load->getType()->getPrimitiveSizeInBits() != 32) {
+      continue;
+    }
+    llvm::IRBuilder<> ir(load);
+    Value* word =
+        ir.CreateAlignedLoad(ir.getInt32Ty(), load->getPointerOperand(), load->getAlign());
+    load->replaceAllUsesWith(ir.CreateBitCast(word, load->getType()));
+    load->eraseFromParent();
+  }
 }
 
 LaneShapes::LaneShapes(llvm::Function& function, const LaneGroup& group)

@@ -107,6 +107,14 @@ class LaneShapes {
 // The offset in ThreadContext that `load` reads, or -1.
 int64_t ContextOffset(const llvm::LoadInst& load);
 
+// It reads something of ThreadContext that differs between lanes. LaneShapes knows such loads of 32
+// bit integers only.
+bool ReadsLaneField(const llvm::LoadInst& load);
+
+// Makes such loads of another type of 32 bits, which LLVM's InstCombine makes where a register goes
+// into one of float, loads of integers.
+void LoadLaneFieldsAsIntegers(llvm::Function& function);
+
 }  // namespace consort::cpu
 
 #endif  // CONSORT_DEVICE_CPU_CODEGEN_LANE_SHAPES_H_

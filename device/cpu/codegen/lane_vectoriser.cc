@@ -22,6 +22,7 @@ std::string VectoriseLanes(llvm::Function& scalar, const LaneGroup& group, Threa
   llvm::Function* out =
       llvm::Function::Create(scalar.getFunctionType(), scalar.getLinkage(), "", scalar.getParent());
   out->copyAttributesFrom(&scalar);
+  LoadLaneFieldsAsIntegers(scalar);
   LaneEmitter emitter(scalar, *out, group, mode);
   std::string refusal = emitter.Refusal();
   if (!refusal.empty()) {

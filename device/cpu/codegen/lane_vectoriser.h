@@ -21,7 +21,7 @@
 namespace consort::cpu {
 
 // Gives `scalar`, which must be as LaneShapes asks, the body of a group. Empty on success; else the
-// reason why it has to run thread by thread, and `scalar` is as before.
+// reason why it has to run thread by thread, and `scalar` does what it did.
 // `mode`: kCoroutines, kFibers or kLoop, how the groups of a block wait for each other.
 std::string VectoriseLanes(llvm::Function& scalar, const LaneGroup& group, ThreadsMode mode);
 

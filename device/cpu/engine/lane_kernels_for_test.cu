@@ -207,3 +207,27 @@ extern "C" __global__ void PassedBy(uint32_t* out, unsigned rounds, unsigned ent
     __syncthreads();
   }
 }
+
+// Where a thread is, as bits of other types and for nothing else; 3 words a thread.
+extern "C" __global__ void PlacesAsFloats(float* out) {
+  unsigned warp, lane;
+  float x, y, z;
+  asm("mov.u32 %0, %%warpid; mov.u32 %1, %%laneid;" : "=r"(warp), "=r"(lane));
+  asm("mov.b32 %0, %%tid.x; mov.b32 %1, %%tid.y; mov.b32 %2, %%tid.z;" : "=f"(x), "=f"(y), "=f"(z));
+  float* const at = &out[3 * (32 * warp + lane)];
+  at[0] = -x;
+  at[1] = -y;
+  at[2] = -z;
+}
+
+extern "C" __global__ void PlacesAsHalves(unsigned* out) {
+  unsigned warp, lane, x, y, z;
+  asm("mov.u32 %0, %%warpid; mov.u32 %1, %%laneid;" : "=r"(warp), "=r"(lane));
+  asm("neg.f16x2 %0, %1;" : "=r"(x) : "r"(threadIdx.x));
+  asm("neg.f16x2 %0, %1;" : "=r"(y) : "r"(threadIdx.y));
+  asm("neg.f16x2 %0, %1;" : "=r"(z) : "r"(threadIdx.z));
+  unsigned* const at = &out[3 * (32 * warp + lane)];
+  at[0] = x;
+  at[1] = y;
+  at[2] = z;
+}

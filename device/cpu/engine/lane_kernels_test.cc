@@ -333,6 +333,24 @@ TEST_P(LaneKernels, AtomicsToFewPlacesLoseNothing) {
   }
 }
 
+TEST_P(LaneKernels, WhereAThreadIsAsBitsOfOtherTypes) {
+  for (const auto& block : kBlocks) {
+    const uint32_t threads = block[0] * block[1] * block[2];
+    std::vector<std::array<uint32_t, 3>> floats(threads);
+    std::vector<std::array<uint32_t, 3>> halves(threads);
+    Run("PlacesAsFloats", Shape(1, block), floats.data());
+    Run("PlacesAsHalves", Shape(1, block), halves.data());
+    for (uint32_t i = 0; i < threads; ++i) {
+      const uint32_t place[3] = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
+      for (size_t k = 0; k < 3; ++k) {
+        ASSERT_EQ(floats[i][k], place[k] ^ 0x80000000u)
+            << i << " in blocks of " << block[0] << " x " << block[1] << " x " << block[2];
+        ASSERT_EQ(halves[i][k], place[k] ^ 0x80008000u);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, LaneKernels,
                          testing::Values(CONSORT_TEST_PTX_75, CONSORT_TEST_PTX_90),
                          [](const auto& info) { return info.index == 0 ? "sm_75" : "sm_90"; });
