@@ -14,8 +14,8 @@
 // again, is *controlled*: entered with a part of the lanes. A loop that lanes leave in different
 // turns *diverges*. The analysis runs to a fixed point, from the best shapes down.
 //
-// Works on reducible code with simplified loops, in LCSSA form, without switches, and changes
-// nothing. Thread compatible.
+// Works on reducible code with simplified loops, in LCSSA form, without switches, after
+// LoadLaneFieldsAsIntegers, and changes nothing. Thread compatible.
 // Source: Moll and Hack, "Partial Control-Flow Linearization", PLDI 2018, for the words.
 #ifndef CONSORT_DEVICE_CPU_CODEGEN_LANE_SHAPES_H_
 #define CONSORT_DEVICE_CPU_CODEGEN_LANE_SHAPES_H_
@@ -107,12 +107,12 @@ class LaneShapes {
 // The offset in ThreadContext that `load` reads, or -1.
 int64_t ContextOffset(const llvm::LoadInst& load);
 
-// It reads something of ThreadContext that differs between lanes. LaneShapes knows such loads of 32
-// bit integers only.
+// It reads something of ThreadContext that differs between lanes: `tid`, `lane`, `thread_index`, or
+// a part of them. LaneShapes knows only such loads of i32.
 bool ReadsLaneField(const llvm::LoadInst& load);
 
-// Makes such loads of another type of 32 bits, which LLVM's InstCombine makes where a register goes
-// into one of float, loads of integers.
+// Turns such loads of other types of 32 bits into loads of i32 with a bitcast: LLVM's InstCombine
+// makes them of `mov.b32 %f, %tid.x`.
 void LoadLaneFieldsAsIntegers(llvm::Function& function);
 
 }  // namespace consort::cpu

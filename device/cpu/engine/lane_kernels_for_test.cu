@@ -208,7 +208,7 @@ extern "C" __global__ void PassedBy(uint32_t* out, unsigned rounds, unsigned ent
   }
 }
 
-// Where a thread is, as bits of other types and for nothing else; 3 words a thread.
+// Where a thread is, as bits of other types and for nothing else; 3 words a thread, then one.
 extern "C" __global__ void PlacesAsFloats(float* out) {
   unsigned warp, lane;
   float x, y, z;
@@ -230,4 +230,10 @@ extern "C" __global__ void PlacesAsHalves(unsigned* out) {
   at[0] = x;
   at[1] = y;
   at[2] = z;
+}
+
+extern "C" __global__ void LanesAsFloats(float* out) {
+  float lane;
+  asm("mov.b32 %0, %%laneid;" : "=f"(lane));
+  out[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)] = -lane;
 }

@@ -339,7 +339,9 @@ TEST_P(LaneKernels, WhereAThreadIsAsBitsOfOtherTypes) {
     std::vector<std::array<uint32_t, 3>> floats(threads);
     std::vector<std::array<uint32_t, 3>> halves(threads);
     Run("PlacesAsFloats", Shape(1, block), floats.data());
+    std::vector<uint32_t> lanes(threads);
     Run("PlacesAsHalves", Shape(1, block), halves.data());
+    Run("LanesAsFloats", Shape(1, block), lanes.data());
     for (uint32_t i = 0; i < threads; ++i) {
       const uint32_t place[3] = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
       for (size_t k = 0; k < 3; ++k) {
@@ -347,6 +349,7 @@ TEST_P(LaneKernels, WhereAThreadIsAsBitsOfOtherTypes) {
             << i << " in blocks of " << block[0] << " x " << block[1] << " x " << block[2];
         ASSERT_EQ(halves[i][k], place[k] ^ 0x80008000u);
       }
+      ASSERT_EQ(lanes[i], i % kWarp ^ 0x80000000u);
     }
   }
 }
