@@ -18,6 +18,7 @@
 #include "base/log_descriptor.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "device/driver/board_links.h"
 #include "device/driver/driver_loader.h"
 #include "host/control/control_socket.h"
 #include "host/limits.h"
@@ -222,6 +223,10 @@ int Run(const WorkerMainOptions& options) {
   if (store == nullptr && AskedFor(options.peer_access, true)) {
     ready.reaches = (*device)->reaches();
     ready.reaches_atomically = (*device)->reaches_atomically();
+  }
+  ready.slot = (*device)->slot();
+  if (ready.reaches != 0) {
+    ready.links = device::ReadBoardLinks(*driver, (*device)->device(), ready.slot);
   }
   ready.driver_version = driver->version;
   SetText(ready.release, driver->release);

@@ -81,7 +81,7 @@ class LayerTest(unittest.TestCase):
 
     def test_vendor_library_is_opened_in_one_place(self):
         opens = 'void* p = dlopen("libcuda.so.1", 0);\n'
-        self.assert_refused("host/main.cc", "\n" + opens, "host/main.cc:2: dlopen( only in device/driver/driver_loader")
+        self.assert_refused("host/main.cc", "\n" + opens, "host/main.cc:2: dlopen( only in device/driver/*")
         self.assert_allowed("device/driver/driver_loader.cc", opens)
         self.assert_allowed("host/main.cc", "// dlopen(3) is elsewhere, see dlopen().\n")
 

@@ -28,6 +28,7 @@ constexpr char kPlaced[] = "consort_cpu_allocation_placed";
 constexpr char kGone[] = "consort_cpu_allocation_gone";
 constexpr char kStreamOutput[] = "consort_cpu_stream_output";
 constexpr char kManagedMemory[] = "consort_cpu_managed_memory";
+constexpr char kLinks[] = "consort_cpu_links";
 
 // The version in the name of the library's file, libcuda.so.VERSION, which NVIDIA's packages and
 // installer give it; libcuda.so.1 is a link to it.
@@ -75,6 +76,7 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
   driver.notes.gone = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, kGone));
   driver.set_stream_output = reinterpret_cast<SetStreamOutput*>(dlsym(library, kStreamOutput));
   driver.set_managed_memory = reinterpret_cast<SetManagedMemory*>(dlsym(library, kManagedMemory));
+  driver.links = reinterpret_cast<CountLinks*>(dlsym(library, kLinks));
   return driver;
 }
 

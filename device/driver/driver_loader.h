@@ -2,8 +2,8 @@
 // device/driver/driver_loader.h: finds a driver library and fills the table of its functions.
 //
 // The only file that opens a driver library: NVIDIA's libcuda.so.1, or libconsort-cpu.so, which has
-// the same interface and runs on the CPU. A loaded driver is never unloaded: it has threads of its
-// own.
+// the same interface and runs on the CPU. (board_links.cc opens the library that manages the
+// first.) A loaded driver is never unloaded: it has threads of its own.
 #ifndef CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 #define CONSORT_DEVICE_DRIVER_DRIVER_LOADER_H_
 
@@ -51,11 +51,15 @@ using SetStreamOutput = void(CUstream stream,
 // of no memory.
 using SetManagedMemory = void(void* (*take)(void* owner, uint64_t bytes, int* fresh), void* owner);
 
+// How many links to a switch the CPU driver's device has.
+using CountLinks = uint32_t(int index);
+
 struct LoadedDriver {
   DriverTable table;
   AllocationNotes notes;
   SetStreamOutput* set_stream_output = nullptr;  // null: the driver prints to this process's output
   SetManagedMemory* set_managed_memory = nullptr;  // null: the driver has its own
+  CountLinks* links = nullptr;                     // null: not the CPU driver's
   bool cpu = false;                                // it is the CPU driver
   std::string library;                             // as it was opened, for people
   // "580.159.04": what the file of NVIDIA's library is named after. Empty: it is not named so.

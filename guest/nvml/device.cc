@@ -1,54 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/nvml/device.cc: what NVML says of one device: names, memory, use, processes, topology.
+// guest/nvml/device.cc: what NVML says of one device: names, memory, use, processes. How they are
+// connected: links.cc.
 //
 // A vGPU is the board as CUDA sees it, with the memory and the processes of this tenant. What
-// belongs to the physical board (temperature, power, clocks, links, counters) is not answered:
-// stubs.cc.
+// belongs to the physical board (temperature, power, clocks, counters) is not answered: stubs.cc.
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
+#include "guest/nvml/pci_address.h"
 #include "guest/nvml/state.h"
-
-#define NVML_API extern "C" __attribute__((visibility("default")))
 
 namespace consort::nvml {
 namespace {
 
-// Source: NVML API Reference, constants. Names of P2P states, topology levels and the like.
+// Source: NVML API Reference, constants.
 constexpr uint32_t kNotApplicable = 0xFFFFFFFF;  // gpuInstanceId of what is no MIG instance
-constexpr uint32_t kP2pOk = 0;                   // NVML_P2P_STATUS_OK
-constexpr uint32_t kP2pNotSupported = 5;         // NVML_P2P_STATUS_NOT_SUPPORTED
-constexpr uint32_t kP2pCapsNvlink = 2;           // NVML_P2P_CAPS_INDEX_NVLINK
-constexpr uint32_t kP2pCapsAtomics = 3;          // NVML_P2P_CAPS_INDEX_ATOMICS
-constexpr uint32_t kP2pCapsMax = 5;              // NVML_P2P_CAPS_INDEX_UNKNOWN
-constexpr uint32_t kTopologyInternal = 0;
-constexpr uint32_t kTopologySystem = 50;
 constexpr uint32_t kComputeModeDefault = 0;
 constexpr uint32_t kUuidTypeAscii = 1;
 constexpr uint32_t kUuidTypeBinary = 2;
 
 using Wanted = StatusScope::Wanted;
-
-// Calls `then` with the status and the device's index.
-template <typename Then>
-nvmlReturn_t WithDevice(nvmlDevice_t device, Wanted wanted, Then then) {
-  const StatusScope scope(wanted);
-  if (scope.status == nullptr) return scope.result;
-  uint32_t index = 0;
-  if (!IndexOf(device, &index) || index >= scope.status->device_count) {
-    return NVML_ERROR_INVALID_ARGUMENT;
-  }
-  return then(*scope.status, index);
-}
-
-uint64_t WallClockMicroseconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
-}
 
 constexpr int kUuidTextBytes = 41;
 
@@ -59,45 +32,6 @@ void FormatUuid(const wire::DeviceSnapshot& snapshot, char (&text)[kUuidTextByte
     if (i == 3 || i == 5 || i == 7 || i == 9) *at++ = '-';
   }
   *at = '\0';
-}
-
-struct PciAddress {
-  uint32_t domain = 0;
-  uint32_t bus = 0;
-  uint32_t device = 0;
-  uint32_t function = 0;
-
-  friend bool operator==(const PciAddress&, const PciAddress&) = default;
-};
-
-// "0000:1B:00.0", and the same without domain or function, as cuDeviceGetByPCIBusId takes it.
-bool ParsePciAddress(const char* text, PciAddress* address) {
-  *address = PciAddress();
-  int end = 0;
-  if (sscanf(text, "%x:%x:%x.%x%n", &address->domain, &address->bus, &address->device,
-             &address->function, &end) == 4 ||
-      sscanf(text, "%x:%x:%x%n", &address->domain, &address->bus, &address->device, &end) == 3) {
-    return text[end] == '\0';
-  }
-  *address = PciAddress();
-  return sscanf(text, "%x:%x.%x%n", &address->bus, &address->device, &address->function, &end) ==
-             3 &&
-         text[end] == '\0';
-}
-
-template <typename Info>
-nvmlReturn_t FillPciInfo(const wire::DeviceSnapshot& snapshot, Info* info) {
-  PciAddress address;
-  if (!ParsePciAddress(snapshot.pci_bus_id, &address)) return NVML_ERROR_UNKNOWN;
-  info->domain = address.domain;
-  info->bus = address.bus;
-  info->device = address.device;
-  // Not known here; the driver API has no word for it.
-  info->pciDeviceId = 0;
-  info->pciSubSystemId = 0;
-  snprintf(info->busId, sizeof(info->busId), "%08X:%02X:%02X.0", address.domain, address.bus,
-           address.device);
-  return NVML_SUCCESS;
 }
 
 nvmlReturn_t Attribute(nvmlDevice_t device, int attribute, uint32_t* out) {
@@ -155,14 +89,6 @@ nvmlReturn_t Processes(nvmlDevice_t device, uint32_t* count, Info* infos) {
 // Of kinds that a vGPU does not have (graphics, MPS).
 nvmlReturn_t NoProcesses(nvmlDevice_t device, uint32_t* count) {
   return Constant(device, 0, count);
-}
-
-// Whether both are devices.
-nvmlReturn_t TwoDevices(nvmlDevice_t first, nvmlDevice_t second) {
-  const nvmlReturn_t result =
-      WithDevice(first, Wanted::kAny, [](const Status&, uint32_t) { return NVML_SUCCESS; });
-  if (result != NVML_SUCCESS) return result;
-  return WithDevice(second, Wanted::kAny, [](const Status&, uint32_t) { return NVML_SUCCESS; });
 }
 
 // The first device that `matches`.
@@ -278,10 +204,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid, uint32_
 NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* pci) {
   if (pci == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   return WithDevice(device, Wanted::kAny, [&](const Status& status, uint32_t index) {
-    const nvmlReturn_t result = FillPciInfo(status.devices[index], pci);
-    if (result != NVML_SUCCESS) return result;
-    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", pci->domain & 0xFFFF,
-             pci->bus & 0xFF, pci->device & 0xFF);
+    PciAddress address;
+    if (!ParsePciAddress(status.devices[index].pci_bus_id, &address)) return NVML_ERROR_UNKNOWN;
+    FillPciInfo(address, pci);
     return NVML_SUCCESS;
   });
 }
@@ -303,9 +228,12 @@ NVML_API nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoEx
   if (pci == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (pci->version != VersionOf<nvmlPciInfoExt_t>(1)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   return WithDevice(device, Wanted::kAny, [&](const Status& status, uint32_t index) {
+    PciAddress address;
+    if (!ParsePciAddress(status.devices[index].pci_bus_id, &address)) return NVML_ERROR_UNKNOWN;
     pci->baseClass = 3;  // display controller; PCI Code and ID Assignment Specification
     pci->subClass = 2;   // 3D controller
-    return FillPciInfo(status.devices[index], pci);
+    FillPciInfo(address, pci);
+    return NVML_SUCCESS;
   });
 }
 
@@ -516,73 +444,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
   });
 }
 
-// --- How devices are connected
-
-NVML_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2,
-                                             uint32_t p2pIndex, uint32_t* p2pStatus) {
-  if (p2pStatus == nullptr || p2pIndex >= kP2pCapsMax) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result = TwoDevices(device1, device2);
-  if (result != NVML_SUCCESS) return result;
-  uint32_t peer = 0;
-  IndexOf(device2, &peer);
-  return WithDevice(device1, Wanted::kAny, [&](const Status& status, uint32_t index) {
-    const wire::DeviceSnapshot& snapshot = status.devices[index];
-    uint64_t can = p2pIndex == kP2pCapsAtomics ? snapshot.peer_atomics : snapshot.peers;
-    // Whether links connect them is not told.
-    if (p2pIndex == kP2pCapsNvlink) can = 0;
-    *p2pStatus = (can >> peer & 1) != 0 ? kP2pOk : kP2pNotSupported;
-    return NVML_SUCCESS;
-  });
-}
-
-// Nothing is known of the path between two vGPUs, so it is the longest.
-NVML_API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1,
-                                                          nvmlDevice_t device2,
-                                                          uint32_t* pathInfo) {
-  if (pathInfo == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result = TwoDevices(device1, device2);
-  if (result == NVML_SUCCESS) {
-    *pathInfo = device1 == device2 ? kTopologyInternal : kTopologySystem;
-  }
-  return result;
-}
-
-// At that level, which all others are, and with no nearer one. `*count` 0: sets it to their number.
-NVML_API nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, uint32_t level,
-                                                       uint32_t* count, nvmlDevice_t* devices) {
-  if (count == nullptr || level > kTopologySystem || (*count != 0 && devices == nullptr))
-    return NVML_ERROR_INVALID_ARGUMENT;
-  return WithDevice(device, Wanted::kAny, [&](const Status& status, uint32_t index) {
-    const uint32_t others = level == kTopologySystem ? status.device_count - 1 : 0;
-    if (*count == 0) {
-      *count = others;
-      return NVML_SUCCESS;
-    }
-    if (*count > others) *count = others;
-    for (uint32_t i = 0; i < *count; ++i) devices[i] = HandleOf(i < index ? i : i + 1);
-    return NVML_SUCCESS;
-  });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2,
-                                            int* onSameBoard) {
-  if (onSameBoard == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result = TwoDevices(device1, device2);
-  if (result == NVML_SUCCESS) *onSameBoard = device1 == device2 ? 1 : 0;
-  return result;
-}
-
-// --- What is asked in bulk
-
-// Every field says for itself that it is not there.
-NVML_API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount,
-                                               nvmlFieldValue_t* values) {
-  if (values == nullptr || valuesCount <= 0) return NVML_ERROR_INVALID_ARGUMENT;
-  return WithDevice(device, Wanted::kAny, [&](const Status&, uint32_t) {
-    for (int i = 0; i < valuesCount; ++i) values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-    return NVML_SUCCESS;
-  });
-}
+// --- What a vGPU has none of
 
 NVML_API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
                                                        unsigned long long* eventTypes) {

@@ -109,6 +109,12 @@ bool IndexOf(nvmlDevice_t device, uint32_t* index) {
   return true;
 }
 
+uint64_t WallClockMicroseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
+
 nvmlReturn_t NotSupported(const char* function) {
   {
     guest::MutexLock lock(&mutex);

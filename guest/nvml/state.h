@@ -52,6 +52,21 @@ nvmlDevice_t HandleOf(uint32_t index);
 // False for what is no handle of ours. Whether there is such a device, Status says.
 bool IndexOf(nvmlDevice_t device, uint32_t* index);
 
+// Calls `then` with the status and the device's index, and returns its answer.
+template <typename Then>
+nvmlReturn_t WithDevice(nvmlDevice_t device, StatusScope::Wanted wanted, Then then) {
+  const StatusScope scope(wanted);
+  if (scope.status == nullptr) return scope.result;
+  uint32_t index = 0;
+  if (!IndexOf(device, &index) || index >= scope.status->device_count) {
+    return NVML_ERROR_INVALID_ARGUMENT;
+  }
+  return then(*scope.status, index);
+}
+
+// Microseconds since 1970, as NVML counts.
+uint64_t WallClockMicroseconds();
+
 // NVML_ERROR_NOT_SUPPORTED, or NVML_ERROR_UNINITIALIZED. Says so once a process, with the name of
 // the first function: programs ask a vGPU for dozens of things that it does not have.
 nvmlReturn_t NotSupported(const char* function);

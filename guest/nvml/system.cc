@@ -8,8 +8,6 @@
 
 #include "guest/nvml/state.h"
 
-#define NVML_API extern "C" __attribute__((visibility("default")))
-
 namespace consort::nvml {
 namespace {
 

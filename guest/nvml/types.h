@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#define NVML_API extern "C" __attribute__((visibility("default")))
+
 extern "C" {
 
 enum nvmlReturn_t : int32_t {

@@ -53,6 +53,7 @@
 
 #include <cstdint>
 
+#include "device/driver/board_links.h"
 #include "host/limits.h"
 #include "vmsock/wire/frame.h"
 #include "vmsock/wire/handshake.h"
@@ -139,6 +140,9 @@ struct Ready {
   // Bit N: sessions here can reach memory of device N; and atomics on that are atomic.
   uint64_t reaches = 0;
   uint64_t reaches_atomically = 0;
+  // Of its board.
+  device::PciSlot slot;
+  device::BoardLinks links;
 };
 
 // Which part of a device's multiprocessors is a tenant's, of kPartitionWhole

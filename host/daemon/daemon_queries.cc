@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "host/daemon/daemon.h"
 #include "host/daemon/device_choice.h"
+#include "host/daemon/shown_links.h"
 #include "host/limits.h"
 
 namespace consort::host {
@@ -47,18 +48,21 @@ void Daemon::AnswerQuery(Connection connection, const wire::Hello& hello) {
   };
   append(welcome);
   const Bytes quota = settings_.tenants().Find(connection.tenant).memory_hard;
-  for (const uint32_t index : shown) {
-    wire::DeviceSnapshot snapshot = devices_[index]->info->snapshot;
+  std::vector<const Ready*> boards;
+  for (const uint32_t index : shown) boards.push_back(&*devices_[index]->info);
+  for (size_t place = 0; place < shown.size(); ++place) {
+    const Ready& ready = *boards[place];
+    wire::DeviceSnapshot snapshot = ready.snapshot;
     if (quota != 0) snapshot.total_bytes = quota;
     // Behind a guest's proxy, a program sees a UNIX socket and cannot know.
     if (!connection.shares_memory && !vm_memory) {
       snapshot.attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
     }
-    const Ready& ready = *devices_[index]->info;
     for (size_t peer = 0; pool_ == nullptr && peer < shown.size(); ++peer) {
       snapshot.peers |= (ready.reaches >> shown[peer] & 1) << peer;
       snapshot.peer_atomics |= (ready.reaches_atomically >> shown[peer] & 1) << peer;
     }
+    ShowLinks(boards, place, &snapshot);
     append(snapshot);
   }
   for (const wire::DeviceUse& use : uses) append(use);

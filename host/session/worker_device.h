@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "device/driver/board_links.h"
 #include "device/driver/driver_loader.h"
 #include "host/limits.h"
 #include "host/session/exports.h"
@@ -74,6 +75,13 @@ class WorkerDevice {
   CUdevice device() const { return device_; }
   CUcontext context() const { return context_; }
   const wire::DeviceSnapshot& snapshot() const { return snapshot_; }
+  device::PciSlot slot() const {
+    const auto attribute = [this](CUdevice_attribute which) {
+      return static_cast<uint32_t>(snapshot_.attributes[which]);
+    };
+    return {attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID), attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+            attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)};
+  }
   // Compute capability: major * 10 + minor.
   uint32_t capability() const {
     return static_cast<uint32_t>(

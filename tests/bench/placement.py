@@ -223,7 +223,7 @@ def plot(rows, out):
         return
     table = speedups(rows, BASE, lambda row: row.seconds)
     pairs = list(table[BASE])
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.5), constrained_layout=True, width_ratios=(2, 3))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(16, 4.5), constrained_layout=True, width_ratios=(1, 3))
     means = [statistics.fmean(by_pair.values()) for by_pair in table.values()]
     left.bar(range(len(table)), means, yerr=[
         [mean - min(by_pair.values()) for mean, by_pair in zip(means, table.values())],
@@ -234,7 +234,8 @@ def plot(rows, out):
     shown = [variant for variant in table if variant != BASE and variant.endswith("-packed")]
     plots.grouped_bars(right, pairs, {variant: [table[variant][pair] for pair in pairs] for variant in shown})
     right.set_title("each pair")
-    right.legend(fontsize="small", ncols=2)
+    right.set_ylim(top=1.2 * right.get_ylim()[1])
+    right.legend(fontsize="small", ncols=len(shown), loc="upper center")
     figure.savefig(out / "placement.png", dpi=80)
     pyplot.close(figure)
 

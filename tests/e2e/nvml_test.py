@@ -23,6 +23,8 @@ TIMEOUT = 10
 VERSION_MISMATCH = 25
 P2P_NOT_SUPPORTED = 5
 P2P_NVLINK = 2
+LINK_TO_SWITCH = 2
+FIELD_LINK_COUNT, FIELD_LINK_SPEED, FIELD_LINK_STATE = 91, 164, 165
 NOT_APPLICABLE = 0xFFFFFFFF
 MEMORY_BYTES = 64 << 20
 
@@ -257,6 +259,64 @@ class Nvml(unittest.TestCase):
         wait_for(percent, "some load")
         busy.kill()
         wait_for(lambda: percent() == 0, "none")
+
+    def test_has_links_to_the_devices_that_it_reaches(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "devices").write_text("links=4 count=2\nname=unlinked\n")
+            (folder / "tenants.toml").write_text(f'[[tenant]]\nname = "one"\nsocket = "{folder}/one.sock"\ngpus = [0]\n')
+            with stack.Daemon(folder, device="cpu", arguments=["--devices", folder / "devices", "--tenants",
+                                                               folder / "tenants.toml"]) as daemon:
+                nvml = load(daemon.socket)
+                self.assertEqual(nvml.nvmlInit_v2(), 0)
+                devices = [self.handle(nvml, index=index) for index in range(3)]
+                pairs = [[self.number(nvml.nvmlDeviceGetP2PStatus, one, other, P2P_NVLINK) for other in devices]
+                         for one in devices]
+                no = P2P_NOT_SUPPORTED
+                self.assertEqual(pairs, [[no, 0, no], [0, no, no], [no, no, no]])
+                self.check_links(nvml, devices[1], 4)
+                self.check_no_links(nvml, devices[2])
+                self.assertEqual(nvml.nvmlShutdown(), 0)
+                # Who has but one of them has nothing that links lead to.
+                alone = load(folder / "one.sock")
+                self.assertEqual(alone.nvmlInit_v2(), 0)
+                self.check_no_links(alone, self.handle(alone))
+                self.assertEqual(alone.nvmlShutdown(), 0)
+
+    def check_links(self, nvml, device, count):
+        """As NCCL asks (src/graph/xml.cc), and others: as many to a switch that is on no bus of this machine."""
+        for link in (0, count - 1):
+            self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkCapability, device, link, 0), 1)
+            self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkCapability, device, link, 1), 0)
+            self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkState, device, link), 1)
+            self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, device, link), LINK_TO_SWITCH)
+            for function in (nvml.nvmlDeviceGetNvLinkRemotePciInfo, nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2):
+                remote = Pci()
+                self.assertEqual(function(device, link, ctypes.byref(remote)), 0)
+                self.assertEqual((remote.bus_id, remote.legacy), (b"FFFFFFFF:FF:FF.0", b"FFFF:FF:FF.0"))
+                self.assertFalse(os.path.exists(f"/sys/class/pci_bus/{remote.bus_id[:7].decode().lower()}"))
+        out = ctypes.c_uint32()
+        self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkState, device, count), 0)
+        self.assertEqual(self.number(nvml.nvmlDeviceGetNvLinkCapability, device, count, 0), 0)
+        self.assertEqual(nvml.nvmlDeviceGetNvLinkRemotePciInfo(device, count, ctypes.byref(Pci())), NOT_SUPPORTED)
+        self.assertEqual(nvml.nvmlDeviceGetNvLinkState(device, 36, ctypes.byref(out)), INVALID_ARGUMENT)
+        self.assertEqual(nvml.nvmlDeviceGetNvLinkCapability(device, 0, 6, ctypes.byref(out)), INVALID_ARGUMENT)
+        # The CPU device does not say how fast they are.
+        self.assertEqual(nvml.nvmlDeviceGetNvLinkVersion(device, 0, ctypes.byref(out)), NOT_SUPPORTED)
+        fields = (Field * 6)(Field(FIELD_LINK_STATE, 0), Field(FIELD_LINK_STATE, count), Field(FIELD_LINK_STATE, 36),
+                             Field(FIELD_LINK_COUNT), Field(FIELD_LINK_SPEED, 0), Field(1))
+        self.assertEqual(nvml.nvmlDeviceGetFieldValues(device, len(fields), fields), 0)
+        self.assertEqual([field.result for field in fields], [0, 0, INVALID_ARGUMENT, 0, NOT_SUPPORTED, NOT_SUPPORTED])
+        self.assertEqual([fields[i].value for i in (0, 1, 3)], [1, 0, count])
+
+    def check_no_links(self, nvml, device):
+        out = ctypes.c_uint32()
+        for function in (nvml.nvmlDeviceGetNvLinkState, nvml.nvmlDeviceGetNvLinkVersion, nvml.nvmlDeviceGetNvLinkRemoteDeviceType):
+            self.assertEqual(function(device, 0, ctypes.byref(out)), NOT_SUPPORTED)
+        self.assertEqual(nvml.nvmlDeviceGetNvLinkCapability(device, 0, 0, ctypes.byref(out)), NOT_SUPPORTED)
+        fields = (Field * 2)(Field(FIELD_LINK_STATE, 0), Field(FIELD_LINK_COUNT))
+        self.assertEqual(nvml.nvmlDeviceGetFieldValues(device, 2, fields), 0)
+        self.assertEqual([field.result for field in fields], [NOT_SUPPORTED] * 2)
 
     def test_has_peers_but_no_links_and_nothing_of_the_board(self):
         nvml, first, second = self.nvml, self.handle(), self.handle(index=1)

@@ -78,18 +78,19 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes, CUmemAccess_flags of_0,
 constexpr CUmemAccess_flags kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 constexpr CUmemAccess_flags kAll = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
-// Memory at an address, for both devices.
+// Memory at an address, for device 1 and mostly for device 0.
 class Mapping {
  public:
   // `handles`, each of a granule, in a row; they are let go of at once.
-  explicit Mapping(const std::vector<CUmemGenericAllocationHandle>& handles)
+  explicit Mapping(const std::vector<CUmemGenericAllocationHandle>& handles,
+                   CUmemAccess_flags of_0 = kAll)
       : granule_(Granule()), bytes_(handles.size() * granule_) {
     DRIVER_OK(cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
     for (size_t i = 0; i < handles.size(); ++i) {
       DRIVER_OK(cuMemMap(address_ + i * granule_, granule_, 0, handles[i], 0));
       DRIVER_OK(cuMemRelease(handles[i]));
     }
-    DRIVER_OK(SetAccess(address_, bytes_, kAll, kAll));
+    DRIVER_OK(SetAccess(address_, bytes_, of_0, kAll));
   }
   ~Mapping() {
     DRIVER_OK(cuMemUnmap(address_, bytes_));
@@ -243,7 +244,8 @@ void PassOn(int line, unsigned seed) {
   Tell(line, told, -1);
 }
 
-// Device 1's half, in a process of its own.
+// Device 1's half, in a process of its own. Where the seed is odd the memory is for device 1 alone
+// there, although it is device 0's: so NCCL has it.
 int Answer(int line) {
   Told told = {};
   int descriptor = -1;
@@ -255,7 +257,7 @@ int Answer(int line) {
         &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(descriptor);
-    const Mapping mapping({memory});
+    const Mapping mapping({memory}, told.seed % 2 == 0 ? kAll : kNone);
     WaitFor(recorder.stream, told.event);
     Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 3);
     CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
@@ -301,7 +303,7 @@ int main(int argc, char** argv) {
     unsigned seed = 1;
     do {
       for (int device = 0; device < 2; ++device) WorkInOnePlace(device, seed++);
-      PassOn(ends[0], seed++);
+      for (int i = 0; i < 2; ++i) PassOn(ends[0], seed++);
     } while (hold && !programs::InputEnded());
   }
   close(ends[0]);

@@ -126,6 +126,12 @@ static_assert(sizeof(Welcome) == 4096);
 // Every attribute number of CUDA 13.0 is below this (CU_DEVICE_ATTRIBUTE_MAX is 145 there).
 inline constexpr uint32_t kDeviceAttributesMax = 256;
 
+// Where a link (NVLink) of a device's board leads. All that lead to a switch lead to the same one.
+inline constexpr uint32_t kDeviceLinksMax = 36;  // NVML_NVLINK_MAX_LINKS
+inline constexpr uint8_t kLinkToNothing = 0;
+inline constexpr uint8_t kLinkToDevice = 1;  // plus the device's place in the answer
+inline constexpr uint8_t kLinkToSwitch = 255;
+
 // All that the guest answers about a device without asking again.
 struct DeviceSnapshot {
   char name[256] = {};
@@ -139,7 +145,11 @@ struct DeviceSnapshot {
   // Bit N: it can reach memory of device N of the same answer; and atomics on that are atomic.
   uint64_t peers = 0;
   uint64_t peer_atomics = 0;
-  char reserved[432] = {};
+  // Links by which it reaches those; by NVML's number. kLinkToNothing: it is down, or for others.
+  uint8_t links[kDeviceLinksMax] = {};
+  uint32_t link_version = 0;  // nvmlDeviceGetNvLinkVersion's; 0: not told
+  uint32_t link_speed = 0;    // NVML_FI_DEV_NVLINK_GET_SPEED; 0: not told
+  char reserved[388] = {};
 };
 static_assert(sizeof(DeviceSnapshot) == 2048);
 

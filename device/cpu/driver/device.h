@@ -29,6 +29,7 @@ class Device {
   int index() const { return index_; }
   const std::string& name() const { return options_.name; }
   Bytes memory_bytes() const { return options_.memory; }
+  uint32_t links() const { return options_.links; }
   // CPUs that its kernels run on.
   int MultiprocessorCount() const;
   DevicePace& pace() { return pace_; }

@@ -176,7 +176,7 @@ TEST(DriverOptionsTest, BoundsAndNonsense) {
 TEST(DriverOptionsTest, AListDescribesEachDevice) {
   const auto options = ParseOptions(R"(
       # two kinds
-      name="Big; one" memory=8GiB uuid=00112233-4455-6677-8899-aabbccddeeff
+      name="Big; one" links=18 memory=8GiB uuid=00112233-4455-6677-8899-aabbccddeeff
       speed=0.5 launch=5us copy=2GiB cores=2 host_atomics=no count=2 # like each other
       name=Plain; memory=2MiB)",
                                     "64MiB,32MiB");
@@ -188,6 +188,7 @@ TEST(DriverOptionsTest, AListDescribesEachDevice) {
   EXPECT_EQ(options->devices[0].uuid->at(1), 0x11);
   EXPECT_EQ(options->devices[0].pace.speed, 1);
   EXPECT_TRUE(options->devices[0].host_atomics);
+  EXPECT_EQ(options->devices[0].links, 18u);
   for (const int i : {1, 2}) {
     EXPECT_EQ(options->devices[i].name, "Consort CPU device");
     EXPECT_EQ(options->devices[i].memory, 32 * kMiB) << "CONSORT_CPU_MEMORY holds where none is";
@@ -196,6 +197,7 @@ TEST(DriverOptionsTest, AListDescribesEachDevice) {
     EXPECT_EQ(options->devices[i].pace.copy_bytes_per_second, 2 * kGiB);
     EXPECT_EQ(options->devices[i].cores, 2u);
     EXPECT_FALSE(options->devices[i].host_atomics);
+    EXPECT_EQ(options->devices[i].links, 0u);
     EXPECT_FALSE(options->devices[i].uuid.has_value());
   }
   EXPECT_EQ(options->devices[3].name, "Plain");
@@ -214,6 +216,7 @@ TEST(DriverOptionsTest, WhatAListMayNotSay) {
         "cores=0",
         "cores=1025",
         "host_atomics=maybe",
+        "links=19",
         "copy=0",
         "copy=1GB",
         "launch=5",

@@ -109,6 +109,10 @@ bool ParseKey(std::string_view key, std::string_view value, DeviceOptions* devic
     device->host_atomics = value == "yes";
     return value == "yes" || value == "no";
   }
+  if (key == "links") {
+    return ParseNumber(value, &device->links, &rest) && rest.empty() &&
+           device->links <= kDeviceLinksMax;
+  }
   if (key == "count") {
     return ParseNumber(value, count, &rest) && rest.empty() && *count > 0 &&
            *count <= kDeviceCountMax;

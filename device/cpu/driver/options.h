@@ -19,10 +19,11 @@
 //   uuid=HEX         32 hexadecimal digits, with or without dashes; default made of the index
 //   memory=8GiB
 //   speed=0.5        of compute, in (0, 1]: 1 is as fast as this machine; also scales the clock
-//   rate cores=2          CPUs that its kernels run on, which are its multiprocessors; default all
+//   cores=2          CPUs that its kernels run on, which are its multiprocessors; default all
 //   copy=12GiB       bytes a second between host and device, each way; default as fast as it goes
 //   launch=5us       from when a stream gets to a kernel until it begins (ns, us, ms, s); default 0
 //   host_atomics=no  says that its atomics are none for the host's, as GPUs on PCIe do; default yes
+//   links=18         links (NVLink) to a switch that devices with links share, for NVML; default 0
 //   count=4          so many devices like this one; those after the first get UUIDs of their index
 // Pure; thread safe.
 #ifndef CONSORT_DEVICE_CPU_DRIVER_OPTIONS_H_
@@ -48,6 +49,7 @@ struct DeviceOptions {
   Bytes memory = kDeviceMemoryDefault;  // a multiple of kGranularity
   uint32_t cores = 0;                   // 0: all of this machine's
   bool host_atomics = true;
+  uint32_t links = 0;
   PaceOptions pace;
 };
 

@@ -2,7 +2,8 @@
 // device/cpu/driver/worker_calls.cc: what a worker tells this driver beside CUDA's calls: where in
 // the mapped parts of a reservation the allocations of its tenants are, so that checked kernels
 // keep to them; who gets what kernels of a stream print; and where managed variables lie, which
-// programs have, too. device/driver/driver_loader.h looks for these functions by name. Any thread.
+// programs have, too; and how boards are connected. device/driver/driver_loader.h looks for these
+// functions by name. Any thread.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,7 @@ extern "C" {
     void* owner);
 [[gnu::visibility("default")]] void consort_cpu_managed_memory(
     void* (*take)(void* owner, uint64_t bytes, int* fresh), void* owner);
+[[gnu::visibility("default")]] uint32_t consort_cpu_links(int index);
 
 void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes) {
   State* const state = GetState();
@@ -45,6 +47,13 @@ void consort_cpu_stream_output(CUstream stream,
 void consort_cpu_managed_memory(void* (*take)(void* owner, uint64_t bytes, int* fresh),
                                 void* owner) {
   ThisThread().managed = {take, owner};
+}
+
+uint32_t consort_cpu_links(int index) {
+  const State* const state = GetState();
+  if (state == nullptr || index < 0 || static_cast<size_t>(index) >= state->devices.size())
+    return 0;
+  return state->devices[static_cast<size_t>(index)]->links();
 }
 
 }  // extern "C"
