@@ -124,7 +124,10 @@ void DeviceTime::Poll(bool alone) {
       const auto gap =
           sample.before != nullptr ? NanosBetween(sample.before, sample.begin) : std::nullopt;
       if (gap.has_value()) gap_nanos_ = gaps_++ == 0 ? *gap : std::min(gap_nanos_, *gap);
-      const uint64_t nanos = (*took - std::min(gap_nanos_, *took)) / sample.launches;
+      // With launches between them events are farther apart than with nothing. Where they are not,
+      // the device stood still in every gap so far, and none of them tells anything.
+      const uint64_t added = gap_nanos_ < *took ? gap_nanos_ : 0;
+      const uint64_t nanos = (*took - added) / sample.launches;
       sample.kernel->latest_nanos = nanos;
       nanos_ += nanos * sample.launches;
       if (alone && sample.beside != 0) {

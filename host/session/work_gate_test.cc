@@ -84,23 +84,26 @@ class WorkGateTest : public ::testing::Test {
     scheduler_.StartTrace("tfs", std::move(policy), MonotonicNow());
     const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
     scheduler_.SetActive(other, true);
-    std::string trace;
-    // The second time it is known what work was of late, however late its end is told.
-    for (int round = 0; round < 2; ++round) {
-      bool full = false;
-      scheduler_.TakeTrace(&full);
-      *over_ = 0;
-      const auto theirs = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
-      for (const bool fills : {true, second_fills}) {
-        Work({.estimate = 1, .alone = 5 * kMillisecond, .fills = fills});
-      }
-      const Nanos until = MonotonicNow() + 10 * kMillisecond;
-      TurnUntil([&] { return MonotonicNow() > until; });
-      EndWork();
-      scheduler_.Ended(theirs, MonotonicNow(), {.alone = kSecond, .room = Room::kNone});
-      TurnUntil([&] { return State().in_flight == 0; });
-      trace = scheduler_.TakeTrace(&full);
+    // More than anything here takes, so that all of it goes on at full speed.
+    constexpr Nanos kAlone = 1000 * kSecond;
+    // So that it is known what the other's work was of late, however late its end is told.
+    const auto before = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
+    scheduler_.Ended(before, MonotonicNow(), {.alone = kAlone, .room = Room::kNone});
+    const auto theirs = scheduler_.Began(other, 0, schedule::Phase::kKernel, MonotonicNow());
+    // The second one closes the batch.
+    for (const bool fills : {true, second_fills}) {
+      Work({.estimate = kBatchTime / 2, .alone = kAlone, .fills = fills});
     }
+    EXPECT_FALSE(gate_.measures());
+    // Nobody looks before it has ended: at the first look all is known of it.
+    absl::SleepFor(absl::Milliseconds(10));
+    EndWork();
+    TurnUntil([&] { return State().in_flight == 0; });
+    scheduler_.Ended(theirs, MonotonicNow(), {.alone = kAlone, .room = Room::kNone});
+    scheduler_.Poll(other, MonotonicNow(), MonotonicNow());
+    bool full = false;
+    const std::string trace = scheduler_.TakeTrace(&full);
+    EXPECT_EQ(State().usage.batches, 1u);
     scheduler_.Leave(other, MonotonicNow());
     return ChargedIn(trace, other);
   }
