@@ -64,16 +64,24 @@ class WorkGateTest : public ::testing::Test {
       absl::SleepFor(absl::Microseconds(100));
     }
   }
-  // Puts work on the device while another application is active; it takes 10 ms.
-  void BesideAnother(const std::function<void()>& put) {
+  struct Beside {
+    int event_records = 0;  // until its work was let go; what has ended may go idle, by one more
+    Nanos after = 0;        // from then until all of it was seen to have ended
+  };
+  // Puts work on the device while another application is active, and lets it go after 10 ms.
+  Beside BesideAnother(const std::function<void()>& put) {
     const Scheduler::Id other = scheduler_.Join("other", 1, MonotonicNow(), kSession + 1);
     scheduler_.SetActive(other, true);
     put();
     const Nanos until = MonotonicNow() + 10 * kMillisecond;
-    TurnUntil([&] { return MonotonicNow() > until; });
+    TurnUntil([&] { return !gate_.measures() && MonotonicNow() > until; });
+    Beside seen = {.event_records = event_records};
+    const Nanos let_go = MonotonicNow();
     EndWork();
     TurnUntil([&] { return State().in_flight == 0; });
+    seen.after = MonotonicNow() - let_go;
     scheduler_.Leave(other, MonotonicNow());
+    return seen;
   }
   // What the policy is charged of this session for a batch of two requests, the first of which
   // fills the device, beside another's work that does, too: its part of device time, and time
@@ -214,23 +222,23 @@ TEST_F(WorkGateTest, AKernelThatWasLetThroughDoesNotLeaveRoomForACopyAfterIt) {
 
 // A part has no event in front of it where the one before it says when it begins.
 TEST_F(WorkGateTest, APartBeginsWhereTheOneBeforeItOnItsStreamEnds) {
-  BesideAnother([&] {
+  const Beside seen = BesideAnother([&] {
     Work();  // until over_
     Work({.estimate = 1}, RequestCost::kToDevice);
   });
-  EXPECT_EQ(event_records, 2) << "one behind each";
+  EXPECT_EQ(seen.event_records, 2) << "one behind each";
   EXPECT_GT(DeviceTime(schedule::Phase::kKernel), 9 * kMillisecond);
-  EXPECT_LT(DeviceTime(schedule::Phase::kToDevice), 3 * kMillisecond);
+  EXPECT_LE(DeviceTime(schedule::Phase::kToDevice), seen.after);
 }
 
 // What the guest lets a stream wait for takes no time of the device.
 TEST_F(WorkGateTest, APartBehindSomethingElseBeginsWhenThatHasPassed) {
-  BesideAnother([&] {
+  const Beside seen = BesideAnother([&] {
     PutWait();
     Work();
   });
-  EXPECT_EQ(event_records, 2) << "one in front, one behind";
-  EXPECT_LT(DeviceTime(schedule::Phase::kKernel), 3 * kMillisecond);
+  EXPECT_EQ(seen.event_records, 2) << "one in front, one behind";
+  EXPECT_LE(DeviceTime(schedule::Phase::kKernel), seen.after);
 }
 
 // Nobody looks any more at what was in flight.
