@@ -21,6 +21,7 @@ and what Consort's library said that it does not support. Exit status 0: no DIFF
 
 import argparse
 import concurrent.futures
+import glob
 import os
 import pathlib
 import re
@@ -39,8 +40,11 @@ FEATURES = ("conv", "graph", "async", "segments", "compile", "streams", "pinned"
 
 def own_programs(python):
     programs = {}
-    for script in ("pytorch_mlp", "pytorch_gpt2", "pytorch_llama", "pytorch_nccl", "cupy_check", "triton_check", "jax_check"):
+    for script in ("pytorch_mlp", "pytorch_gpt2", "pytorch_llama", "cupy_check", "triton_check", "jax_check"):
         programs[script] = [python, str(HERE / f"{script}.py")]
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    for ranks in [1] + [ranks for ranks in (2, 4, 8) if ranks <= gpus]:
+        programs[f"pytorch_nccl_{ranks}"] = [python, str(HERE / "pytorch_nccl.py"), str(ranks)]
     for feature in FEATURES:
         programs[f"pytorch_{feature}"] = [python, str(HERE / "pytorch_features.py"), feature]
     return programs

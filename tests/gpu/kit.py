@@ -54,6 +54,7 @@ STEPS = {
     "also": "tests/compat/compat.py commands {kit}/also/commands.txt --build {kit} --device {device}",
     "real": "tests/gpu/compare_real.py --build {kit} --device {device} --jobs 4 --logs {out}/real",
     "real-fast": "tests/gpu/compare_real.py --build {kit} --device {device} --logs {out}/real --only mlp,gpt2,cupy,jax,graph,conv",
+    "nccl": "tests/gpu/compare_real.py --build {kit} --device {device} --jobs 4 --logs {out}/nccl --only nccl",
     "held": "tests/gpu/hold_real.py --build {kit} --device {device}",
     "migrate": "tests/e2e/migrate_test.py",
     "chains": "tests/e2e/chains_test.py",

@@ -3,13 +3,18 @@
 """tests/gpu/pytorch_nccl.py [RANKS]: NCCL's collectives, and a step of data-parallel training, a process a device.
 
 RANKS: processes and devices (all that there are). Prints of each collective the digest of what every rank got, in the
-order of ranks, and the losses of DistributedDataParallel.
+order of ranks, the losses of DistributedDataParallel, and by what NCCL's channels went, as its log says: the order of a
+sum depends on how many there are.
 """
 
+import collections
 import hashlib
 import os
+import pathlib
+import re
 import socket
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -20,8 +25,16 @@ def digest(tensor):
     return hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest()[:16]
 
 
-def rank_main(rank, ranks, port, answers):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def channels(log):
+    """'P2P/CUMEM 24': how many channels to others went by what."""
+    ways = collections.Counter(re.findall(r"Channel \d+\S* : .* via (\S+)", log.read_text(errors="replace")))
+    return ", ".join(f"{way} {count}" for way, count in sorted(ways.items())) or "none"
+
+
+def rank_main(rank, ranks, port, folder, answers):
+    log = pathlib.Path(folder) / f"rank{rank}"
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,P2P,SHM",
+                      NCCL_DEBUG_FILE=str(log))
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=ranks, device_id=torch.device("cuda", rank))
     torch.manual_seed(97 + rank)
@@ -50,6 +63,7 @@ def rank_main(rank, ranks, port, answers):
         optimiser.step()
         said.append(f"step {step} loss {loss.item():.9g}")
     dist.destroy_process_group()
+    said.append(f"channels: {channels(log)}")
     answers.put((rank, said))
 
 
@@ -59,7 +73,8 @@ def main():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     answers = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(rank_main, args=(ranks, port, answers), nprocs=ranks)
+    with tempfile.TemporaryDirectory(prefix="nccl-") as folder:
+        mp.spawn(rank_main, args=(ranks, port, folder, answers), nprocs=ranks)
     for rank, said in sorted(answers.get() for _ in range(ranks)):
         for line in said:
             print(f"rank {rank}: {line}")
