@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/peer_test.py: unmodified programs whose two devices work on each other's memory, and what that means for
+"""tests/e2e/peer_test.py: unmodified programs whose devices work on each other's memory, and what that means for
 operators: they stay where they are, and a worker that dies takes no other one with it."""
 
 import itertools
@@ -54,6 +54,24 @@ class Peers(wanderers.TestCase):
         self.start()
         for _ in range(3):
             self.passes_now("peer_mappings")
+
+    def test_processes_add_up_in_a_ring_of_their_devices(self):
+        self.start(devices=4)
+        said = self.passes_now("peer_ring").splitlines()[0]
+        print(f"\n    {said}", end="")
+        ranks = min(4, len(self.status()["devices"]))
+        self.assertEqual(said, f"{ranks} ranks")
+        # Two such at a time: kernels that wait for those of other devices, and have to share theirs.
+        programs = [subprocess.Popen([stack.PROGRAMS / "peer_ring", "hold"], env=self.daemon.local_environment(),
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                    for _ in range(2)]
+        for program in programs:
+            self.addCleanup(program.communicate)
+            self.addCleanup(program.kill)
+        stack.wait_for(lambda: sum(session["kernel_launches"] > 3 for session in self.sessions()) == 2 * ranks,
+                       "rounds of both")
+        for program in programs:
+            self.passes(program)
 
     def test_several_programs_do_so_at_once(self):
         self.start()

@@ -23,7 +23,7 @@ ONLY_ON_A_GPU = {"cublas_sgemm"}
 HAS_GPU = pathlib.Path("/dev/nvidia0").exists()
 
 # Need two devices: peer_test.py.
-ELSEWHERE = {"peer_access", "peer_mappings"}
+ELSEWHERE = {"peer_access", "peer_mappings", "peer_ring"}
 
 
 class Programs(unittest.TestCase):

@@ -15,14 +15,14 @@ import stack
 
 
 class TestCase(unittest.TestCase):
-    def start(self, *arguments):
-        """A consortd with two devices, in self.folder."""
+    def start(self, *arguments, devices=2):
+        """A consortd with so many devices (of a machine with GPUs: all that it has), in self.folder."""
         folder = tempfile.TemporaryDirectory(prefix="wanderers-")
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         device = os.environ.get("CONSORT_TEST_DEVICE", "cpu")
-        two = () if device == "nvidia" else ("--devices", "2")
-        self.daemon = self.enterContext(stack.Daemon(folder.name, device=device, arguments=(*two, *arguments)))
+        count = () if device == "nvidia" else ("--devices", str(devices))
+        self.daemon = self.enterContext(stack.Daemon(folder.name, device=device, arguments=(*count, *arguments)))
         seed = int(os.environ.get("CONSORT_TEST_SEED") or time.time_ns() % 2**32)
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
         self.random = random.Random(seed)

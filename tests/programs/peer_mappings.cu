@@ -17,18 +17,17 @@
 
 #include "check.h"
 #include "hold.h"
+#include "line.h"
+#include "mapped_memory.h"
 #include "two_gpus.h"
-
-#define DRIVER_OK(call) DriverOk((call), #call, __LINE__)
 
 namespace {
 
-void DriverOk(CUresult result, const char* call, int line) {
-  const char* name = "?";
-  if (result == CUDA_SUCCESS) return;
-  cuGetErrorName(result, &name);
-  programs::Fail(__FILE__, line, "%s returned %s", call, name);
-}
+using programs::Create;
+using programs::Granule;
+using programs::Hear;
+using programs::Location;
+using programs::Tell;
 
 __global__ void Fill(unsigned* out, unsigned seed) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,36 +36,6 @@ __global__ void Fill(unsigned* out, unsigned seed) {
 
 __global__ void Add(unsigned* out, unsigned term) {
   out[blockIdx.x * blockDim.x + threadIdx.x] += term;
-}
-
-CUmemLocation Location(int device) {
-  CUmemLocation location = {};
-  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  location.id = device;
-  return location;
-}
-
-CUmemAllocationProp Properties(int device) {
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = Location(device);
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  return properties;
-}
-
-size_t Granule() {
-  const CUmemAllocationProp properties = Properties(0);
-  size_t bytes = 0;
-  DRIVER_OK(
-      cuMemGetAllocationGranularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
-  return bytes;
-}
-
-CUmemGenericAllocationHandle Create(int device, size_t bytes) {
-  const CUmemAllocationProp properties = Properties(device);
-  CUmemGenericAllocationHandle memory = 0;
-  DRIVER_OK(cuMemCreate(&memory, bytes, &properties, 0));
-  return memory;
 }
 
 CUresult SetAccess(CUdeviceptr address, size_t bytes, CUmemAccess_flags of_0,
@@ -160,40 +129,6 @@ struct Told {
   cudaIpcEventHandle_t event;
 };
 
-void Tell(int line, const Told& told, int descriptor) {
-  iovec data = {const_cast<Told*>(&told), sizeof(told)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  }
-  EXPECT(sendmsg(line, &message, MSG_NOSIGNAL) == sizeof(told), "the other process has gone");
-}
-
-// False: the other one has ended.
-bool Hear(int line, Told* told, int* descriptor) {
-  iovec data = {told, sizeof(*told)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  if (recvmsg(line, &message, 0) != sizeof(*told)) return false;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  *descriptor = -1;
-  if (header != nullptr) std::memcpy(descriptor, CMSG_DATA(header), sizeof(int));
-  return true;
-}
-
 struct Recorder {
   Recorder() {
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -227,13 +162,11 @@ void PassOn(int line, unsigned seed) {
   CUDA_OK(cudaSetDevice(0));
   const Recorder recorder;
   const CUmemGenericAllocationHandle memory = Create(0, Granule());
-  int descriptor = -1;
-  DRIVER_OK(cuMemExportToShareableHandle(&descriptor, memory,
-                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  int descriptor = programs::Export(memory);
   const Mapping mapping({memory});
   Fill<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), seed);
   CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
-  Tell(line, {seed, recorder.handle}, descriptor);
+  Tell(line, Told{seed, recorder.handle}, descriptor);
   close(descriptor);
   Told told = {};
   EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
@@ -241,7 +174,7 @@ void PassOn(int line, unsigned seed) {
   Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 5);
   CUDA_OK(cudaStreamSynchronize(recorder.stream));
   mapping.Expect(seed, 8, "what was passed on and came back");
-  Tell(line, told, -1);
+  Tell(line, told);
 }
 
 // Device 1's half, in a process of its own. Where the seed is odd the memory is for device 1 alone
@@ -252,16 +185,13 @@ int Answer(int line) {
   while (Hear(line, &told, &descriptor)) {
     CUDA_OK(cudaSetDevice(1));
     const Recorder recorder;
-    CUmemGenericAllocationHandle memory = 0;
-    DRIVER_OK(cuMemImportFromShareableHandle(
-        &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    const CUmemGenericAllocationHandle memory = programs::Import(descriptor);
     close(descriptor);
     const Mapping mapping({memory}, told.seed % 2 == 0 ? kAll : kNone);
     WaitFor(recorder.stream, told.event);
     Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 3);
     CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
-    Tell(line, {told.seed, recorder.handle}, -1);
+    Tell(line, Told{told.seed, recorder.handle});
     EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
     mapping.Expect(told.seed, 8, "what the other process has finished");
   }
