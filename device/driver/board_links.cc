@@ -42,7 +42,8 @@ static_assert(sizeof(NvmlPciInfo) == 68 && sizeof(NvmlFieldValue) == 40);
 constexpr int kSuccess = 0;
 constexpr uint32_t kCarriesPeers = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
 constexpr uint32_t kToGpu = 0;         // NVML_NVLINK_DEVICE_TYPE_GPU
-constexpr uint32_t kToSwitch = 2;      // NVML_NVLINK_DEVICE_TYPE_SWITCH
+constexpr uint32_t kToProcessor = 1;   // NVML_NVLINK_DEVICE_TYPE_IBMNPU
+constexpr uint32_t kToUnknown = 255;   // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
 constexpr uint32_t kFieldSpeed = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED
 constexpr uint32_t kFieldState = 165;  // NVML_FI_DEV_NVLINK_GET_STATE
 
@@ -117,15 +118,19 @@ BoardLink ReadLink(const Nvml& nvml, NvmlDevice* device, uint32_t link) {
       !IsUp(nvml, device, link)) {
     return read;
   }
-  // Who does not know what is there has a switch that this machine does not see.
-  uint32_t type = kToSwitch;
-  if (nvml.remote_type != nullptr && nvml.remote_type(device, link, &type) == kSuccess &&
-      type == kToGpu) {
+  uint32_t type = kToUnknown;
+  if (nvml.remote_type != nullptr && nvml.remote_type(device, link, &type) != kSuccess) {
+    type = kToUnknown;
+  }
+  if (type == kToProcessor) return read;
+  if (type == kToGpu) {
     NvmlPciInfo slot = {};
     if (nvml.remote(device, link, &slot) != kSuccess) return read;
     read.to = BoardLink::To::kSlot;
     read.slot = {slot.domain, slot.bus, slot.device};
-  } else if (type == kToSwitch) {
+  } else {
+    // What is unknown is a switch that a machine with passed-through GPUs does not see. NCCL takes
+    // it for one, too (src/graph/xml.cc).
     read.to = BoardLink::To::kSwitch;
   }
   return read;

@@ -277,6 +277,12 @@ class Nvml(unittest.TestCase):
                 self.check_links(nvml, devices[1], 4)
                 self.check_no_links(nvml, devices[2])
                 self.assertEqual(nvml.nvmlShutdown(), 0)
+                # A worker reads of NVIDIA's library what this one says here.
+                read = subprocess.run([stack.BUILD / "bin" / "board_links", "0:c0:0", "0:c1:0", "0:c2:0", "0:c3:0"],
+                                      env=daemon.local_environment(), capture_output=True, text=True, check=True)
+                linked = "version 0 speed 0: 0 switch 1 switch 2 switch 3 switch"
+                self.assertEqual(read.stdout.splitlines(), [f"0:c0:0 {linked}", f"0:c1:0 {linked}",
+                                                            "0:c2:0 version 0 speed 0:", "0:c3:0 version 0 speed 0:"])
                 # Who has but one of them has nothing that links lead to.
                 alone = load(folder / "one.sock")
                 self.assertEqual(alone.nvmlInit_v2(), 0)

@@ -38,7 +38,7 @@ KIT = TESTS.parent  # where it is unpacked
 # Everywhere, or the driver's.
 NOT_CARRIED = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libstdc++.so",
                "libgcc_s.so", "libresolv.so", "libcuda.so")
-PROGRAMS = ("consortd", "consort-worker", "consortctl", "api_test", "delaying_proxy", "vm_front_bench")
+PROGRAMS = ("consortd", "consort-worker", "consortctl", "api_test", "board_links", "delaying_proxy", "vm_front_bench")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 FUZZ_TOOLS = ("fuzz_long.py", "run_fuzz.py")
 WRAPPER = """#!/bin/sh
