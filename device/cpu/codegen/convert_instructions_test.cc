@@ -105,6 +105,8 @@ TEST(ConvertInstructions, MovesPackAndUnpack) {
       {"mov.b64 {_, %d}, %ad;", 0x2222222211111111, 0, 0, 0x22222222},
       {"mov.b32 %d, {%ah, %bh};", 0x1111, 0x2222, 0, 0x22221111},
       {"mov.b32 {%dh, %ah}, %a;", 0x22221111, 0, 0, 0x1111},
+      {"mov.b32 {%d}, %a;", 0x11111111, 0, 0, 0x11111111},
+      {"mov.b32 %d, {%a};", 0x11111111, 0, 0, 0x11111111},
       {"mov.f32 %d, 0f7FFFFFFF;", 0, 0, 0, 0x7FFFFFFF},
       {"mov.f64 %dd, 0d3FF8000000000000;", 0, 0, 0, D(1.5)},
       {"mov.b32 %d, 0f3F800000;", 0, 0, 0, F(1.0f)},
@@ -124,6 +126,8 @@ TEST(ConvertInstructions, RefusesWhatTheIsaDoesNotAllow) {
   EXPECT_EQ(LoadError(".reg .pred %p; .reg .b32 %r;\nadd.u32 %r, %r, %p;").message(),
             "line 7: a predicate where a value is expected");
   EXPECT_EQ(LoadError(".reg .b32 %r;\nmov.b32 3, %r;").message(),
+            "line 7: the destination is no register");
+  EXPECT_EQ(LoadError(".reg .b32 %r;\nadd.u32 {%r}, %r, %r;").message(),
             "line 7: the destination is no register");
 }
 

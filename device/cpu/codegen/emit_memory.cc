@@ -192,6 +192,8 @@ void EmitLoad(Step& step) {
   }
   if (type == Type::kB128) {
     step.f.WritePacked(to, type, load);
+  } else if (to.kind == ptx::OperandKind::kVector && to.elements.size() == 1) {
+    finish(to.elements[0], load);  // `ld.u64 {%rd}, [%a]`, as NCCL's inline PTX has it
   } else {
     finish(to, load);
   }

@@ -84,7 +84,7 @@ class FunctionEmitter {
   // takes anything.
   void Write(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
   // Reads or writes an operand that may be a vector {a, b}: the elements' bits joined, the first
-  // one lowest.
+  // one lowest. A vector of one is its element, to ptxas, too.
   llvm::Value* ReadPacked(const ptx::Operand& operand, ptx::Type type);
   void WritePacked(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
 

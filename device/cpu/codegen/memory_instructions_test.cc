@@ -51,12 +51,14 @@ TEST(MemoryInstructions, VectorsMoveInOrder) {
              "st.global.v4.b32 [%rd1+16], {%r4, %r3, %r2, %r1};"
              "ld.global.nc.L1::no_allocate.v2.u64 {%rd2, %rd3}, [%rd1];"
              "st.global.v2.u64 [%rd1+32], {%rd3, %rd2};"
-             "ld.volatile.global.v2.f32 {%f1, _}, [%rd1+8]; st.global.f32 [%rd1+48], %f1;"));
+             "ld.volatile.global.v2.f32 {%f1, _}, [%rd1+8]; st.global.f32 [%rd1+48], %f1;"
+             "ld.relaxed.gpu.u64 {%rd4}, [%rd1+16]; st.global.u64 [%rd1+56], {%rd4};"));
   ASSERT_TRUE(program.ok()) << program.status();
   void* pointer = aligned;
   ASSERT_EQ((*program)->Run(0, {}, &pointer, 1), LaunchFault::kNone);
   EXPECT_THAT(std::vector<uint32_t>(aligned, aligned + 13),
               testing::ElementsAre(1, 2, 3, 4, 4, 3, 2, 1, 3, 4, 1, 2, 3));
+  EXPECT_THAT(std::vector<uint32_t>(aligned + 14, aligned + 16), testing::ElementsAre(4, 3));
 }
 
 TEST(MemoryInstructions, LocalAndSharedAndGenericAddresses) {
