@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/nvml_types.h"
 #include "device/driver/driver_loader.h"
 
 namespace consort::device {
@@ -14,40 +15,7 @@ namespace {
 
 constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
-// Source: NVML API Reference, and the layouts in NVIDIA's public bindings for Go
-// (github.com/NVIDIA/go-nvml, pkg/nvml/types_gen.go and const.go, Apache-2.0).
-struct NvmlDevice;
-struct NvmlPciInfo {
-  char bus_id_legacy[16];
-  uint32_t domain;
-  uint32_t bus;
-  uint32_t device;
-  uint32_t device_id;
-  uint32_t subsystem_id;
-  char bus_id[32];
-};
-struct NvmlFieldValue {
-  uint32_t field;
-  uint32_t scope;
-  int64_t timestamp;
-  int64_t latency;
-  uint32_t type;
-  uint32_t result;
-  union {
-    uint32_t number;
-    uint64_t bytes;
-  };
-};
-static_assert(sizeof(NvmlPciInfo) == 68 && sizeof(NvmlFieldValue) == 40);
-constexpr int kSuccess = 0;
-constexpr uint32_t kCarriesPeers = 0;  // NVML_NVLINK_CAP_P2P_SUPPORTED
-constexpr uint32_t kToGpu = 0;         // NVML_NVLINK_DEVICE_TYPE_GPU
-constexpr uint32_t kToProcessor = 1;   // NVML_NVLINK_DEVICE_TYPE_IBMNPU
-constexpr uint32_t kToUnknown = 255;   // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-constexpr uint32_t kFieldSpeed = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED
-constexpr uint32_t kFieldState = 165;  // NVML_FI_DEV_NVLINK_GET_STATE
-
-// The functions used here, under NVML's names. Made once a process.
+// The functions used here, under NVML's names. Opened and closed with each use.
 class Nvml {
  public:
   // False: there is no such library, or it is too old, or finds no driver.
@@ -62,7 +30,7 @@ class Nvml {
                           Find("nvmlDeviceGetNvLinkVersion", &version) &&
                           Find("nvmlDeviceGetNvLinkRemotePciInfo_v2", &remote);
     Find("nvmlDeviceGetNvLinkRemoteDeviceType", &remote_type);
-    open_ = complete && init_() == kSuccess;
+    open_ = complete && init_() == NVML_SUCCESS;
     return open_;
   }
   Nvml() = default;
@@ -73,13 +41,15 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  int (*by_slot)(const char* slot, NvmlDevice** device) = nullptr;
-  int (*fields)(NvmlDevice* device, int count, NvmlFieldValue* values) = nullptr;
-  int (*capability)(NvmlDevice* device, uint32_t link, uint32_t which, uint32_t* has) = nullptr;
-  int (*state)(NvmlDevice* device, uint32_t link, uint32_t* active) = nullptr;
-  int (*version)(NvmlDevice* device, uint32_t link, uint32_t* version) = nullptr;
-  int (*remote)(NvmlDevice* device, uint32_t link, NvmlPciInfo* slot) = nullptr;
-  int (*remote_type)(NvmlDevice* device, uint32_t link, uint32_t* type) = nullptr;  // may be null
+  nvmlReturn_t (*by_slot)(const char* slot, nvmlDevice_t* device) = nullptr;
+  nvmlReturn_t (*fields)(nvmlDevice_t device, int count, nvmlFieldValue_t* values) = nullptr;
+  nvmlReturn_t (*capability)(nvmlDevice_t device, uint32_t link, uint32_t which,
+                             uint32_t* has) = nullptr;
+  nvmlReturn_t (*state)(nvmlDevice_t device, uint32_t link, uint32_t* active) = nullptr;
+  nvmlReturn_t (*version)(nvmlDevice_t device, uint32_t link, uint32_t* version) = nullptr;
+  nvmlReturn_t (*remote)(nvmlDevice_t device, uint32_t link, nvmlPciInfo_t* slot) = nullptr;
+  nvmlReturn_t (*remote_type)(nvmlDevice_t device, uint32_t link,
+                              uint32_t* type) = nullptr;  // may be null
 
  private:
   template <typename Function>
@@ -89,43 +59,43 @@ class Nvml {
   }
 
   void* library_ = nullptr;
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
+  nvmlReturn_t (*init_)() = nullptr;
+  nvmlReturn_t (*shutdown_)() = nullptr;
   bool open_ = false;
 };
 
 // The field's number for one link, or 0.
-uint32_t Field(const Nvml& nvml, NvmlDevice* device, uint32_t link, uint32_t field) {
-  NvmlFieldValue value = {};
-  value.field = field;
-  value.scope = link;
-  if (nvml.fields(device, 1, &value) != kSuccess || value.result != kSuccess) return 0;
-  return value.number;
+uint32_t Field(const Nvml& nvml, nvmlDevice_t device, uint32_t link, uint32_t field) {
+  nvmlFieldValue_t value = {};
+  value.fieldId = field;
+  value.scopeId = link;
+  if (nvml.fields(device, 1, &value) != NVML_SUCCESS || value.nvmlReturn != NVML_SUCCESS) return 0;
+  return static_cast<uint32_t>(value.value);
 }
 
 // From Hopper on NVML tells the state as a field, before that by a function. One that sleeps, state
 // 2, wakes up when it is used.
-bool IsUp(const Nvml& nvml, NvmlDevice* device, uint32_t link) {
+bool IsUp(const Nvml& nvml, nvmlDevice_t device, uint32_t link) {
   uint32_t active = 0;
-  return Field(nvml, device, link, kFieldState) != 0 ||
-         (nvml.state(device, link, &active) == kSuccess && active != 0);
+  return Field(nvml, device, link, NVML_FI_DEV_NVLINK_GET_STATE) != 0 ||
+         (nvml.state(device, link, &active) == NVML_SUCCESS && active != 0);
 }
 
-BoardLink ReadLink(const Nvml& nvml, NvmlDevice* device, uint32_t link) {
+BoardLink ReadLink(const Nvml& nvml, nvmlDevice_t device, uint32_t link) {
   BoardLink read;
   uint32_t carries = 0;
-  if (nvml.capability(device, link, kCarriesPeers, &carries) != kSuccess || carries == 0 ||
-      !IsUp(nvml, device, link)) {
+  if (nvml.capability(device, link, NVML_NVLINK_CAP_P2P_SUPPORTED, &carries) != NVML_SUCCESS ||
+      carries == 0 || !IsUp(nvml, device, link)) {
     return read;
   }
-  uint32_t type = kToUnknown;
-  if (nvml.remote_type != nullptr && nvml.remote_type(device, link, &type) != kSuccess) {
-    type = kToUnknown;
+  uint32_t type = NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
+  if (nvml.remote_type != nullptr && nvml.remote_type(device, link, &type) != NVML_SUCCESS) {
+    type = NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
   }
-  if (type == kToProcessor) return read;
-  if (type == kToGpu) {
-    NvmlPciInfo slot = {};
-    if (nvml.remote(device, link, &slot) != kSuccess) return read;
+  if (type == NVML_NVLINK_DEVICE_TYPE_IBMNPU) return read;
+  if (type == NVML_NVLINK_DEVICE_TYPE_GPU) {
+    nvmlPciInfo_t slot = {};
+    if (nvml.remote(device, link, &slot) != NVML_SUCCESS) return read;
     read.to = BoardLink::To::kSlot;
     read.slot = {slot.domain, slot.bus, slot.device};
   } else {
@@ -150,9 +120,9 @@ BoardLinks ReadBoardLinks(const LoadedDriver& driver, int index, const PciSlot& 
     return read;
   }
   Nvml nvml;
-  NvmlDevice* device = nullptr;
+  nvmlDevice_t device = nullptr;
   const std::string name = absl::StrFormat("%08X:%02X:%02X.0", slot.domain, slot.bus, slot.device);
-  if (!nvml.Open() || nvml.by_slot(name.c_str(), &device) != kSuccess) {
+  if (!nvml.Open() || nvml.by_slot(name.c_str(), &device) != NVML_SUCCESS) {
     LOG(INFO) << kLibrary << " does not tell of links of the GPU in " << name;
     return read;
   }
@@ -162,8 +132,8 @@ BoardLinks ReadBoardLinks(const LoadedDriver& driver, int index, const PciSlot& 
   const auto first = std::find_if(read.links.begin(), read.links.end(), IsThere);
   if (first == read.links.end()) return read;
   const auto link = static_cast<uint32_t>(first - read.links.begin());
-  if (nvml.version(device, link, &read.version) != kSuccess) read.version = 0;
-  read.speed = Field(nvml, device, link, kFieldSpeed);
+  if (nvml.version(device, link, &read.version) != NVML_SUCCESS) read.version = 0;
+  read.speed = Field(nvml, device, link, NVML_FI_DEV_NVLINK_GET_SPEED);
   return read;
 }
 

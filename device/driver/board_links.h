@@ -40,11 +40,12 @@ struct BoardLink {
 struct BoardLinks {
   std::array<BoardLink, kBoardLinksMax> links;  // by NVML's number
   uint32_t version = 0;                         // nvmlDeviceGetNvLinkVersion's; 0: not told
-  uint32_t speed = 0;                           // NVML_FI_DEV_NVLINK_GET_SPEED; 0: not told
+  uint32_t speed = 0;                           // MB/s, NVML_FI_DEV_NVLINK_GET_SPEED; 0: not told
 };
 
 // Of the driver's device `index`, which is in `slot`. No links where the driver has no management
-// library, or that does not know; the log says which. Any thread; takes tens of milliseconds.
+// library, or that does not know the slot, which the log says. Any thread; NVML is opened each
+// time.
 BoardLinks ReadBoardLinks(const LoadedDriver& driver, int index, const PciSlot& slot);
 
 }  // namespace consort::device

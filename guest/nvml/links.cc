@@ -20,20 +20,6 @@ constexpr uint32_t kP2pCapsAtomics = 3;   // NVML_P2P_CAPS_INDEX_ATOMICS
 constexpr uint32_t kP2pCapsMax = 5;       // NVML_P2P_CAPS_INDEX_UNKNOWN
 constexpr uint32_t kTopologyInternal = 0;
 constexpr uint32_t kTopologySystem = 50;
-constexpr uint32_t kLinkCarriesPeers = 0;    // NVML_NVLINK_CAP_P2P_SUPPORTED
-constexpr uint32_t kLinkPeerAtomics = 2;     // NVML_NVLINK_CAP_P2P_ATOMICS
-constexpr uint32_t kLinkIsValid = 5;         // NVML_NVLINK_CAP_VALID
-constexpr uint32_t kLinkCapsMax = 6;         // NVML_NVLINK_CAP_COUNT
-constexpr uint32_t kRemoteGpu = 0;           // NVML_NVLINK_DEVICE_TYPE_GPU
-constexpr uint32_t kRemoteSwitch = 2;        // NVML_NVLINK_DEVICE_TYPE_SWITCH
-constexpr uint32_t kFieldSpeedOf0 = 84;      // NVML_FI_DEV_NVLINK_SPEED_MBPS_L0, of links 0 to 5
-constexpr uint32_t kFieldSpeed = 90;         // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
-constexpr uint32_t kFieldLinks = 91;         // NVML_FI_DEV_NVLINK_LINK_COUNT
-constexpr uint32_t kFieldSpeedOf6 = 132;     // NVML_FI_DEV_NVLINK_SPEED_MBPS_L6, of links 6 to 11
-constexpr uint32_t kFieldLinkSpeed = 164;    // NVML_FI_DEV_NVLINK_GET_SPEED, of link `scopeId`
-constexpr uint32_t kFieldLinkState = 165;    // NVML_FI_DEV_NVLINK_GET_STATE, likewise
-constexpr uint32_t kFieldLinkVersion = 166;  // NVML_FI_DEV_NVLINK_GET_VERSION, likewise
-constexpr uint32_t kValueUnsigned = 1;       // NVML_VALUE_TYPE_UNSIGNED_INT
 // Where a switch is that this machine does not have on its PCI bus: nowhere. Who looks for a device
 // there finds none, and takes it for a switch (NCCL, src/graph/xml.cc).
 constexpr PciAddress kUnseen = {0xFFFFFFFF, 0xFF, 0xFF, 0};
@@ -111,22 +97,24 @@ nvmlReturn_t LinkField(const wire::DeviceSnapshot& snapshot, const nvmlFieldValu
   const uint32_t id = field.fieldId;
   const uint32_t count = LinkCount(snapshot);
   if (count == 0) return NVML_ERROR_NOT_SUPPORTED;
-  if (id >= kFieldSpeedOf0 && id < kFieldSpeedOf0 + 6) {
-    return SpeedOf(snapshot, id - kFieldSpeedOf0, value);
+  if (id >= NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 && id < NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 + 6) {
+    return SpeedOf(snapshot, id - NVML_FI_DEV_NVLINK_SPEED_MBPS_L0, value);
   }
-  if (id >= kFieldSpeedOf6 && id < kFieldSpeedOf6 + 6) {
-    return SpeedOf(snapshot, id - kFieldSpeedOf6 + 6, value);
+  if (id >= NVML_FI_DEV_NVLINK_SPEED_MBPS_L6 && id < NVML_FI_DEV_NVLINK_SPEED_MBPS_L6 + 6) {
+    return SpeedOf(snapshot, id - NVML_FI_DEV_NVLINK_SPEED_MBPS_L6 + 6, value);
   }
-  if (id == kFieldLinkSpeed) return SpeedOf(snapshot, field.scopeId, value);
-  if (id == kFieldLinks || id == kFieldSpeed) {
-    *value = id == kFieldLinks ? count : snapshot.link_speed;
+  if (id == NVML_FI_DEV_NVLINK_GET_SPEED) return SpeedOf(snapshot, field.scopeId, value);
+  if (id == NVML_FI_DEV_NVLINK_LINK_COUNT || id == NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON) {
+    *value = id == NVML_FI_DEV_NVLINK_LINK_COUNT ? count : snapshot.link_speed;
     return *value != 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
   }
-  if (id != kFieldLinkState && id != kFieldLinkVersion) return NVML_ERROR_NOT_SUPPORTED;
+  if (id != NVML_FI_DEV_NVLINK_GET_STATE && id != NVML_FI_DEV_NVLINK_GET_VERSION)
+    return NVML_ERROR_NOT_SUPPORTED;
   if (field.scopeId >= wire::kDeviceLinksMax) return NVML_ERROR_INVALID_ARGUMENT;
   const bool up = IsUp(snapshot.links[field.scopeId]);
-  *value = id == kFieldLinkState ? up : snapshot.link_version;
-  return id == kFieldLinkState || (up && *value != 0) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+  *value = id == NVML_FI_DEV_NVLINK_GET_STATE ? up : snapshot.link_version;
+  return id == NVML_FI_DEV_NVLINK_GET_STATE || (up && *value != 0) ? NVML_SUCCESS
+                                                                   : NVML_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace
@@ -211,15 +199,15 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, uint32_t l
 // Memory of the host is not reached by links, however the board is made.
 NVML_API nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, uint32_t link,
                                                     uint32_t capability, uint32_t* capResult) {
-  if (capability >= kLinkCapsMax) return NVML_ERROR_INVALID_ARGUMENT;
-  return WithLink(__func__, device, link, capResult,
-                  [&](const Status& status, uint32_t index, uint8_t end) {
-                    const bool has =
-                        capability == kLinkCarriesPeers || capability == kLinkIsValid ||
-                        (capability == kLinkPeerAtomics && status.devices[index].peer_atomics != 0);
-                    *capResult = IsUp(end) && has ? 1 : 0;
-                    return NVML_SUCCESS;
-                  });
+  if (capability >= NVML_NVLINK_CAP_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
+  return WithLink(
+      __func__, device, link, capResult, [&](const Status& status, uint32_t index, uint8_t end) {
+        const bool has =
+            capability == NVML_NVLINK_CAP_P2P_SUPPORTED || capability == NVML_NVLINK_CAP_VALID ||
+            (capability == NVML_NVLINK_CAP_P2P_ATOMICS && status.devices[index].peer_atomics != 0);
+        *capResult = IsUp(end) && has ? 1 : 0;
+        return NVML_SUCCESS;
+      });
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, uint32_t link,
@@ -239,7 +227,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, u
                                                           uint32_t* type) {
   return WithLink(__func__, device, link, type, [&](const Status&, uint32_t, uint8_t end) {
     if (!IsUp(end)) return NVML_ERROR_NOT_SUPPORTED;
-    *type = end == wire::kLinkToSwitch ? kRemoteSwitch : kRemoteGpu;
+    *type =
+        end == wire::kLinkToSwitch ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
     return NVML_SUCCESS;
   });
 }
@@ -256,7 +245,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCo
       if (field.nvmlReturn != NVML_SUCCESS) continue;
       field.timestamp = static_cast<int64_t>(WallClockMicroseconds());
       field.latencyUsec = 0;
-      field.valueType = kValueUnsigned;
+      field.valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
       field.value = value;
     }
     return NVML_SUCCESS;

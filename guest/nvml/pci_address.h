@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "guest/nvml/types.h"
+#include "base/nvml_types.h"
 
 namespace consort::nvml {
 

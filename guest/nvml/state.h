@@ -9,9 +9,11 @@
 
 #include <cstdint>
 
-#include "guest/nvml/types.h"
+#include "base/nvml_types.h"
 #include "vmsock/limits.h"
 #include "vmsock/wire/handshake.h"
+
+#define NVML_API extern "C" __attribute__((visibility("default")))
 
 namespace consort::nvml {
 

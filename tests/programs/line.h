@@ -8,13 +8,11 @@
 
 #include <cstring>
 
-#include "check.h"
-
 namespace programs {
 
-// `descriptor` -1: none goes along. It stays the caller's.
+// False: the other one has gone. `descriptor` -1: none goes along. It stays the caller's.
 template <typename Told>
-void Tell(int line, const Told& told, int descriptor = -1) {
+bool Tell(int line, const Told& told, int descriptor = -1) {
   iovec data = {const_cast<Told*>(&told), sizeof(told)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message = {};
@@ -29,10 +27,10 @@ void Tell(int line, const Told& told, int descriptor = -1) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   }
-  EXPECT(sendmsg(line, &message, MSG_NOSIGNAL) == sizeof(told), "the other process has gone");
+  return sendmsg(line, &message, MSG_NOSIGNAL) == sizeof(told);
 }
 
-// False: the other one has ended. `descriptor`, -1 where none came, is the caller's to close.
+// Waits. False: the other one has gone. `descriptor`, -1 where none came, is the caller's to close.
 template <typename Told>
 bool Hear(int line, Told* told, int* descriptor) {
   iovec data = {told, sizeof(*told)};

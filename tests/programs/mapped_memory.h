@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <vector>
 
 #include "check.h"
 
@@ -66,6 +67,41 @@ inline CUmemGenericAllocationHandle Import(int descriptor) {
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   return memory;
 }
+
+// Memory at an address of this process. To be moved from, not copied.
+class Mapped {
+ public:
+  // `handles`, each of `bytes` (a multiple of Granule()), in a row, for the GPUs `devices`. Lets go
+  // of the handles.
+  Mapped(const std::vector<CUmemGenericAllocationHandle>& handles, size_t bytes,
+         const std::vector<int>& devices)
+      : bytes_(handles.size() * bytes) {
+    DRIVER_OK(cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
+    for (size_t i = 0; i < handles.size(); ++i) {
+      DRIVER_OK(cuMemMap(address_ + i * bytes, bytes, 0, handles[i], 0));
+      DRIVER_OK(cuMemRelease(handles[i]));
+    }
+    std::vector<CUmemAccessDesc> access;
+    for (const int device : devices) {
+      access.push_back({Location(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    }
+    DRIVER_OK(cuMemSetAccess(address_, bytes_, access.data(), access.size()));
+  }
+  ~Mapped() {
+    if (address_ == 0) return;
+    DRIVER_OK(cuMemUnmap(address_, bytes_));
+    DRIVER_OK(cuMemAddressFree(address_, bytes_));
+  }
+  Mapped(Mapped&& other) : bytes_(other.bytes_), address_(other.address_) { other.address_ = 0; }
+  Mapped& operator=(Mapped&&) = delete;
+
+  CUdeviceptr address() const { return address_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const size_t bytes_;
+  CUdeviceptr address_ = 0;
+};
 
 }  // namespace programs
 

@@ -47,45 +47,25 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes, CUmemAccess_flags of_0,
 constexpr CUmemAccess_flags kNone = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 constexpr CUmemAccess_flags kAll = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
-// Memory at an address, for device 1 and mostly for device 0.
-class Mapping {
+// Words at an address, for device 1 and mostly for device 0.
+class Mapping : public programs::Mapped {
  public:
-  // `handles`, each of a granule, in a row; they are let go of at once.
+  // `handles`, each of a granule, in a row.
   explicit Mapping(const std::vector<CUmemGenericAllocationHandle>& handles,
-                   CUmemAccess_flags of_0 = kAll)
-      : granule_(Granule()), bytes_(handles.size() * granule_) {
-    DRIVER_OK(cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
-    for (size_t i = 0; i < handles.size(); ++i) {
-      DRIVER_OK(cuMemMap(address_ + i * granule_, granule_, 0, handles[i], 0));
-      DRIVER_OK(cuMemRelease(handles[i]));
-    }
-    DRIVER_OK(SetAccess(address_, bytes_, of_0, kAll));
-  }
-  ~Mapping() {
-    DRIVER_OK(cuMemUnmap(address_, bytes_));
-    DRIVER_OK(cuMemAddressFree(address_, bytes_));
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
+                   const std::vector<int>& devices = {0, 1})
+      : Mapped(handles, Granule(), devices) {}
 
-  unsigned* words() const { return reinterpret_cast<unsigned*>(address_); }
-  unsigned blocks() const { return static_cast<unsigned>(bytes_ / sizeof(unsigned) / 256); }
-  CUdeviceptr address() const { return address_; }
-  size_t bytes() const { return bytes_; }
+  unsigned* words() const { return reinterpret_cast<unsigned*>(address()); }
+  unsigned blocks() const { return static_cast<unsigned>(bytes() / sizeof(unsigned) / 256); }
 
   // The words of Fill(seed), with `added` to each.
   void Expect(unsigned seed, unsigned added, const char* what) const {
-    std::vector<unsigned> got(bytes_ / sizeof(unsigned));
-    CUDA_OK(cudaMemcpy(got.data(), words(), bytes_, cudaMemcpyDefault));
+    std::vector<unsigned> got(bytes() / sizeof(unsigned));
+    CUDA_OK(cudaMemcpy(got.data(), words(), bytes(), cudaMemcpyDefault));
     for (unsigned i = 0; i < got.size(); ++i) {
       EXPECT(got[i] == i * 2654435761u + seed + added, "%s, element %u: %u", what, i, got[i]);
     }
   }
-
- private:
-  const size_t granule_;
-  const size_t bytes_;
-  CUdeviceptr address_ = 0;
 };
 
 // Memory of both devices in a row, which the kernels of both fill, at addresses that were reserved
@@ -166,7 +146,7 @@ void PassOn(int line, unsigned seed) {
   const Mapping mapping({memory});
   Fill<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), seed);
   CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
-  Tell(line, Told{seed, recorder.handle}, descriptor);
+  EXPECT(Tell(line, Told{seed, recorder.handle}, descriptor), "the other process has gone");
   close(descriptor);
   Told told = {};
   EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
@@ -174,7 +154,7 @@ void PassOn(int line, unsigned seed) {
   Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 5);
   CUDA_OK(cudaStreamSynchronize(recorder.stream));
   mapping.Expect(seed, 8, "what was passed on and came back");
-  Tell(line, told);
+  EXPECT(Tell(line, told), "the other process has gone");
 }
 
 // Device 1's half, in a process of its own. Where the seed is odd the memory is for device 1 alone
@@ -187,11 +167,11 @@ int Answer(int line) {
     const Recorder recorder;
     const CUmemGenericAllocationHandle memory = programs::Import(descriptor);
     close(descriptor);
-    const Mapping mapping({memory}, told.seed % 2 == 0 ? kAll : kNone);
+    const Mapping mapping({memory}, told.seed % 2 == 0 ? std::vector{0, 1} : std::vector{1});
     WaitFor(recorder.stream, told.event);
     Add<<<mapping.blocks(), 256, 0, recorder.stream>>>(mapping.words(), 3);
     CUDA_OK(cudaEventRecord(recorder.event, recorder.stream));
-    Tell(line, Told{told.seed, recorder.handle});
+    EXPECT(Tell(line, Told{told.seed, recorder.handle}), "the other process has gone");
     EXPECT(Hear(line, &told, &descriptor), "the other process has gone");
     mapping.Expect(told.seed, 8, "what the other process has finished");
   }

@@ -80,39 +80,11 @@ __global__ void AllReduce(unsigned* numbers, Channels channels, int rank, int ra
   }
 }
 
-// An inbox, at an address of this process.
-class Mapping {
- public:
-  // Of `device`'s; for the GPUs `of` (numbers of `ranks`). Lets go of `memory`.
-  Mapping(CUmemGenericAllocationHandle memory, const std::vector<int>& of) : bytes_(Bytes()) {
-    DRIVER_OK(cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
-    DRIVER_OK(cuMemMap(address_, bytes_, 0, memory, 0));
-    DRIVER_OK(cuMemRelease(memory));
-    std::vector<CUmemAccessDesc> access;
-    for (const int device : of) {
-      access.push_back({programs::Location(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    }
-    DRIVER_OK(cuMemSetAccess(address_, bytes_, access.data(), access.size()));
-  }
-  ~Mapping() {
-    if (address_ == 0) return;
-    DRIVER_OK(cuMemUnmap(address_, bytes_));
-    DRIVER_OK(cuMemAddressFree(address_, bytes_));
-  }
-  Mapping(Mapping&& other) : bytes_(other.bytes_), address_(other.address_) { other.address_ = 0; }
-  Mapping& operator=(Mapping&&) = delete;
-
-  // Of an inbox, as memory is made.
-  static size_t Bytes() {
-    const size_t granule = programs::Granule();
-    return (sizeof(Inbox) + granule - 1) / granule * granule;
-  }
-  Inbox* inbox() const { return reinterpret_cast<Inbox*>(address_); }
-
- private:
-  const size_t bytes_;
-  CUdeviceptr address_ = 0;
-};
+// Of an inbox, as memory is made.
+size_t InboxBytes() {
+  const size_t granule = programs::Granule();
+  return (sizeof(Inbox) + granule - 1) / granule * granule;
+}
 
 unsigned Number(size_t i, int rank, unsigned round) {
   return static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(rank) * 40503u + round;
@@ -128,22 +100,21 @@ class Rank {
     std::vector<int> all;
     for (int i = 0; i < ranks; ++i) all.push_back(i);
     for (int channel = 0; channel < kChannels; ++channel) {
-      const CUmemGenericAllocationHandle memory = programs::Create(rank, Mapping::Bytes());
+      const CUmemGenericAllocationHandle memory = programs::Create(rank, InboxBytes());
       const int descriptor = programs::Export(memory);
-      mappings_.emplace_back(memory, all);
-      channels_.mine[channel] = mappings_.back().inbox();
-      CUDA_OK(cudaMemset(mappings_.back().inbox(), 0, sizeof(Inbox)));
+      Inbox* const mine = Map(memory, all);
+      channels_.mine[channel] = mine;
+      CUDA_OK(cudaMemset(mine, 0, sizeof(Inbox)));
       CUDA_OK(cudaDeviceSynchronize());
-      programs::Tell(before_, channel, descriptor);
+      Say(before_, channel, descriptor);
       close(descriptor);
     }
     for (int channel = 0; channel < kChannels; ++channel) {
       int descriptor = -1;
       EXPECT(Heard(after_, &descriptor) == channel && descriptor >= 0, "no memory of the next one");
       // For this GPU alone, although it is the next one's.
-      mappings_.emplace_back(programs::Import(descriptor), std::vector<int>{rank});
+      channels_.next[channel] = Map(programs::Import(descriptor), {rank});
       close(descriptor);
-      channels_.next[channel] = mappings_.back().inbox();
     }
   }
   ~Rank() { CUDA_OK(cudaFree(numbers_)); }
@@ -168,17 +139,26 @@ class Rank {
   // What rank 0 says, once all have come here.
   int Agree(int said) {
     for (int time = 0; time < 2; ++time) {
-      if (rank_ == 0) programs::Tell(after_, said);
+      if (rank_ == 0) Say(after_, said);
       const int heard = Heard(before_);
       if (rank_ == 0) continue;
       said = heard;
-      programs::Tell(after_, said);
+      Say(after_, said);
     }
     return said;
   }
 
  private:
   size_t Count() const { return static_cast<size_t>(kChannels) * ranks_ * kPart; }
+
+  Inbox* Map(CUmemGenericAllocationHandle memory, const std::vector<int>& devices) {
+    mappings_.emplace_back(std::vector{memory}, InboxBytes(), devices);
+    return reinterpret_cast<Inbox*>(mappings_.back().address());
+  }
+
+  static void Say(int line, int told, int descriptor = -1) {
+    EXPECT(programs::Tell(line, told, descriptor), "a neighbour has gone");
+  }
 
   static int Heard(int line, int* descriptor = nullptr) {
     int told = 0, none = -1;
@@ -189,7 +169,7 @@ class Rank {
 
   const int rank_, ranks_, before_, after_;
   unsigned* numbers_ = nullptr;
-  std::vector<Mapping> mappings_;
+  std::vector<programs::Mapped> mappings_;
   Channels channels_ = {};
 };
 

@@ -148,7 +148,7 @@ struct DeviceSnapshot {
   // Links by which it reaches those; by NVML's number. kLinkToNothing: it is down, or for others.
   uint8_t links[kDeviceLinksMax] = {};
   uint32_t link_version = 0;  // nvmlDeviceGetNvLinkVersion's; 0: not told
-  uint32_t link_speed = 0;    // NVML_FI_DEV_NVLINK_GET_SPEED; 0: not told
+  uint32_t link_speed = 0;    // MB/s, NVML_FI_DEV_NVLINK_GET_SPEED; 0: not told
   char reserved[388] = {};
 };
 static_assert(sizeof(DeviceSnapshot) == 2048);

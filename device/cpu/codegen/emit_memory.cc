@@ -169,7 +169,7 @@ void EmitLoad(Step& step) {
   const uint32_t bytes = ptx::TypeBytes(type);
   const uint32_t width = VectorWidth(step);
   Value* pointer = step.f.Access(step.operand(1), step.space(), AccessKind::kRead, bytes * width);
-  const ptx::Operand& to = step.operand(0);
+  const ptx::Operand& to = ElementOfOne(step.operand(0));
   auto finish = [&](const ptx::Operand& where, Value* value) {
     step.f.Write(where, type, step.f.Cast(value, step.f.IrType(type)));
   };
@@ -192,8 +192,6 @@ void EmitLoad(Step& step) {
   }
   if (type == Type::kB128) {
     step.f.WritePacked(to, type, load);
-  } else if (to.kind == ptx::OperandKind::kVector && to.elements.size() == 1) {
-    finish(to.elements[0], load);  // `ld.u64 {%rd}, [%a]`, as NCCL's inline PTX has it
   } else {
     finish(to, load);
   }

@@ -737,8 +737,9 @@ void FunctionEmitter::Write(const Operand& operand, Type type, llvm::Value* valu
 }
 
 llvm::Value* FunctionEmitter::ReadPacked(const Operand& operand, Type type) {
-  if (operand.kind != OperandKind::kVector) return Read(operand, type);
-  if (operand.elements.size() == 1) return Read(operand.elements[0], type);
+  if (const Operand& one = ElementOfOne(operand); one.kind != OperandKind::kVector) {
+    return Read(one, type);
+  }
   const uint32_t bits = ptx::TypeBits(type);
   const uint32_t count = static_cast<uint32_t>(operand.elements.size());
   if (count < 2 || bits % count != 0 || bits / count < 8) {
@@ -759,9 +760,8 @@ llvm::Value* FunctionEmitter::ReadPacked(const Operand& operand, Type type) {
 }
 
 void FunctionEmitter::WritePacked(const Operand& operand, Type type, llvm::Value* value) {
-  if (operand.kind != OperandKind::kVector || operand.elements.size() == 1) {
-    Write(operand.kind == OperandKind::kVector ? operand.elements[0] : operand, type, value);
-    return;
+  if (const Operand& one = ElementOfOne(operand); one.kind != OperandKind::kVector) {
+    return Write(one, type, value);
   }
   const uint32_t bits = ptx::TypeBits(type);
   const uint32_t count = static_cast<uint32_t>(operand.elements.size());

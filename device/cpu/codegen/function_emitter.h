@@ -51,6 +51,13 @@ std::string FunctionIrName(const ptx::Module& ptx, uint32_t index);
 // The type of all functions.
 llvm::FunctionType* FunctionIrType(llvm::LLVMContext& context);
 
+// ptxas takes a vector of one, {%r}, for its element in ld, ldu, st and mov, and inline PTX such as
+// NCCL's has it. Other operands are themselves.
+inline const ptx::Operand& ElementOfOne(const ptx::Operand& operand) {
+  const bool one = operand.kind == ptx::OperandKind::kVector && operand.elements.size() == 1;
+  return one ? operand.elements[0] : operand;
+}
+
 class FunctionEmitter {
  public:
   FunctionEmitter(EmitterShared& shared, uint32_t function_index);
@@ -84,7 +91,7 @@ class FunctionEmitter {
   // takes anything.
   void Write(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
   // Reads or writes an operand that may be a vector {a, b}: the elements' bits joined, the first
-  // one lowest. A vector of one is its element, to ptxas, too.
+  // one lowest.
   llvm::Value* ReadPacked(const ptx::Operand& operand, ptx::Type type);
   void WritePacked(const ptx::Operand& operand, ptx::Type type, llvm::Value* value);
 

@@ -23,8 +23,7 @@ inline constexpr Bytes kDeviceMemoryDefault = 4 * kGiB;
 // properties); a device slower than the bound, or later, is a mistake in the configuration.
 inline constexpr size_t kDeviceNameBytesMax = 127;
 inline constexpr uint32_t kDeviceCoresMax = 1024;
-inline constexpr uint32_t kDeviceLinksMax =
-    18;  // as many as a board of this compute capability has
+inline constexpr uint32_t kDeviceLinksMax = 18;  // an H100's board has so many
 inline constexpr double kDeviceSpeedMin = 0.001;
 inline constexpr Nanos kLaunchLatencyMax = 10 * kSecond;
 // Of CONSORT_CPU_KERNEL_LIMIT: what is more is no limit.

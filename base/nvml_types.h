@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// guest/nvml/types.h: what we need of NVML's interface, under its own names.
+// base/nvml_types.h: what we need of NVML's interface, under its own names: the guest's library has
+// it, and workers ask NVIDIA's.
 //
 // Written from the NVML API Reference (docs.nvidia.com/deploy/nvml-api) and the layouts in NVIDIA's
 // public bindings for Go (github.com/NVIDIA/go-nvml, Apache-2.0) and Python (pynvml, BSD).
 // Versioned structs begin with a word that the caller fills: bytes | version << 24.
-#ifndef CONSORT_GUEST_NVML_TYPES_H_
-#define CONSORT_GUEST_NVML_TYPES_H_
+#ifndef CONSORT_BASE_NVML_TYPES_H_
+#define CONSORT_BASE_NVML_TYPES_H_
 
 #include <cstddef>
 #include <cstdint>
-
-#define NVML_API extern "C" __attribute__((visibility("default")))
 
 extern "C" {
 
@@ -126,6 +125,26 @@ struct nvmlFieldValue_t {
 };
 static_assert(sizeof(nvmlFieldValue_t) == 40);
 
+// Links, and fields of theirs, whose `scopeId` is a link's number where one is meant.
+enum : uint32_t {
+  NVML_NVLINK_CAP_P2P_SUPPORTED = 0,
+  NVML_NVLINK_CAP_P2P_ATOMICS = 2,
+  NVML_NVLINK_CAP_VALID = 5,
+  NVML_NVLINK_CAP_COUNT = 6,
+  NVML_NVLINK_DEVICE_TYPE_GPU = 0,
+  NVML_NVLINK_DEVICE_TYPE_IBMNPU = 1,
+  NVML_NVLINK_DEVICE_TYPE_SWITCH = 2,
+  NVML_NVLINK_DEVICE_TYPE_UNKNOWN = 255,
+  NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 = 84,  // and so on to L5
+  NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON = 90,
+  NVML_FI_DEV_NVLINK_LINK_COUNT = 91,
+  NVML_FI_DEV_NVLINK_SPEED_MBPS_L6 = 132,  // and so on to L11
+  NVML_FI_DEV_NVLINK_GET_SPEED = 164,
+  NVML_FI_DEV_NVLINK_GET_STATE = 165,
+  NVML_FI_DEV_NVLINK_GET_VERSION = 166,
+  NVML_VALUE_TYPE_UNSIGNED_INT = 1,
+};
+
 struct nvmlUUID_t {
   uint32_t version;
   uint32_t type;
@@ -140,4 +159,4 @@ struct nvmlGpmSupport_t {
 
 }  // extern "C"
 
-#endif  // CONSORT_GUEST_NVML_TYPES_H_
+#endif  // CONSORT_BASE_NVML_TYPES_H_
