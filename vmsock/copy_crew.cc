@@ -10,6 +10,7 @@
 #include "vmsock/deadline.h"
 #include "vmsock/prefetch.h"
 #include "vmsock/spin.h"
+#include "vmsock/streaming_copy.h"
 
 namespace consort {
 namespace {
@@ -20,12 +21,6 @@ constexpr int kPausesAtOnce = 32;
 // Places in line that are asked for at a time: a processor has about as many misses at once.
 constexpr uint32_t kSlotsAhead = 8;
 
-void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
-  if (bytes == 0) return;  // memcpy takes no null pointers, not even then
-  std::memcpy(static_cast<std::byte*>(part.to) + offset,
-              static_cast<const std::byte*>(part.from) + offset, bytes);
-}
-
 }  // namespace
 
 // ---- jobs ----
@@ -33,7 +28,10 @@ void CopyPiece(const CopyPart& part, uint64_t offset, uint64_t bytes) {
 void CopyJob::PrefetchCount() const { PrefetchForWrite(&left_, sizeof(left_)); }
 
 void PartsJob::CopyAlone() const {
-  for (const CopyPart& part : parts_) CopyPiece(part, 0, part.bytes);
+  for (const CopyPart& part : parts_) {
+    // memcpy takes no null pointers, not even for nothing.
+    if (part.bytes > 0) std::memcpy(part.to, part.from, part.bytes);
+  }
 }
 
 void PartsJob::PrefetchForNext() const {
@@ -70,9 +68,12 @@ void PartsJob::CopyShare(uint32_t share) const {
   auto [part, offset] = places_[share];
   for (uint64_t left = share_bytes_; left > 0 && part < parts_.size(); ++part, offset = 0) {
     const uint64_t count = std::min(left, parts_[part].bytes - offset);
-    CopyPiece(parts_[part], offset, count);
+    if (count == 0) continue;
+    StreamingCopy(static_cast<std::byte*>(parts_[part].to) + offset,
+                  static_cast<const std::byte*>(parts_[part].from) + offset, count);
     left -= count;
   }
+  StreamingCopiesDone();
 }
 
 // ---- the crew ----
@@ -111,9 +112,11 @@ void CopyCrew::Begin(CopyJob* job) {
   const uint32_t shares = job->Divide(options_.share);
   // Before the first can be copied.
   job->left_.store(shares, std::memory_order_relaxed);
-  for (uint32_t share = 0; share < shares; ++share) {
-    if (Append(job, share)) continue;
-    job->CopyShare(share);
+  for (uint32_t share = 0; share < shares;) {
+    const uint32_t appended = Append(job, share, shares - share);
+    share += appended;
+    if (appended > 0) continue;
+    job->CopyShare(share++);
     job->left_.fetch_sub(1, std::memory_order_release);
   }
   // The next job's places, which threads of the crew have left.
@@ -127,19 +130,26 @@ void CopyCrew::Begin(CopyJob* job) {
   if (waiting() * options_.share >= options_.wakes_from) Wake();
 }
 
-bool CopyCrew::Append(CopyJob* job, uint32_t share) {
+uint32_t CopyCrew::Append(CopyJob* job, uint32_t first, uint32_t shares) {
   uint64_t position = end_.load(std::memory_order_relaxed);
   while (true) {
-    Slot& slot = slots_[position % slots_.size()];
-    const uint64_t turn = slot.turn.load(std::memory_order_acquire);
-    if (turn < position) return false;
-    if (turn > position) {
+    uint64_t turn = position;
+    uint32_t room = 0;
+    for (; room < shares; ++room) {
+      turn = slots_[(position + room) % slots_.size()].turn.load(std::memory_order_acquire);
+      if (turn != position + room) break;
+    }
+    if (room == 0) {
+      if (turn < position) return 0;
       position = end_.load(std::memory_order_relaxed);
-    } else if (end_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
-      slot.job = job;
-      slot.share = share;
-      slot.turn.store(position + 1, std::memory_order_release);
-      return true;
+    } else if (end_.compare_exchange_weak(position, position + room, std::memory_order_relaxed)) {
+      for (uint32_t i = 0; i < room; ++i) {
+        Slot& slot = slots_[(position + i) % slots_.size()];
+        slot.job = job;
+        slot.share = first + i;
+        slot.turn.store(position + i + 1, std::memory_order_release);
+      }
+      return room;
     }
   }
 }

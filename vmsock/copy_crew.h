@@ -146,8 +146,10 @@ class CopyCrew {
     uint32_t share = 0;
   };
 
-  // False: the line is full.
-  bool Append(CopyJob* job, uint32_t share);
+  // Puts shares from `first` on into line behind each other, `shares` of them or for how many there
+  // is room, and says how many those are. All at once: each time waits for stores to come through
+  // that the crew's looks hold up.
+  uint32_t Append(CopyJob* job, uint32_t first, uint32_t shares);
   bool HasShares() const;
   // How many wait, about.
   uint64_t waiting() const {

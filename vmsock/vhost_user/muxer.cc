@@ -88,6 +88,7 @@ void Muxer::Reset() {
   SettleCopies();
   to_host_.Clear();
   to_guest_.Clear();
+  owed_rx_interrupt_ = owed_tx_interrupt_ = false;
   // Where the guest broke its ring behind packets of this pass.
   batch_ = {};
   counters_->connections_now.Set(0);  // before their host ends can see it
@@ -167,8 +168,13 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool
   if (rests && !result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) {
     result.more = true;
   }
-  result.interrupt_rx = rx.Publish();
-  result.interrupt_tx = tx.Publish();
+  return TellGuest(rx, tx, result);
+}
+
+Muxer::PumpResult Muxer::TellGuest(Virtqueue& rx, Virtqueue& tx, PumpResult result) {
+  result.interrupt_rx = rx.Publish() || owed_rx_interrupt_;
+  result.interrupt_tx = tx.Publish() || owed_tx_interrupt_;
+  owed_rx_interrupt_ = owed_tx_interrupt_ = false;
   return result;
 }
 
@@ -187,10 +193,7 @@ Muxer::PumpResult Muxer::FinishCopies(Virtqueue& rx, Virtqueue& tx) {
   SettleCopies();
   EndCopies(to_host_, tx);
   EndCopies(to_guest_, rx);
-  PumpResult result;
-  result.interrupt_rx = rx.Publish();
-  result.interrupt_tx = tx.Publish();
-  return result;
+  return TellGuest(rx, tx, {});
 }
 
 // ---- copies ----
@@ -234,6 +237,8 @@ bool Muxer::EndCopies(CopyLine<Job>& line, Virtqueue& ring) {
     any = true;
   }
   if (connection != nullptr) TellCopied(line, *connection, bytes);
+  // The guest goes on with them while the next are being filled.
+  if (any && ring.Publish()) Owed(line) = true;
   return any;
 }
 
@@ -457,10 +462,8 @@ void Muxer::OpenConnection(const PacketHeader& header, const PortPair& ports) {
 // ---- host->guest ----
 
 absl::StatusOr<bool> Muxer::PopRx(Virtqueue& rx, Chain& chain) {
-  if (!rx.PopWritable(chain)) {
-    ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
-    if (!popped) return false;
-  }
+  ASSIGN_OR_RETURN(const bool popped, rx.Pop(chain));
+  if (!popped) return false;
   if (chain.readable_bytes > 0 || chain.writable_bytes <= kPacketHeaderBytes) {
     return absl::DataLossError(absl::StrCat("rx buffer with ", chain.writable_bytes,
                                             " writable and ", chain.readable_bytes,
@@ -652,14 +655,24 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
       result = connection.FindBytes(any);
       if (!any) break;
     }
-    Chain& chain = rx_chains_[0];
-    ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
-    if (!popped) {
-      starved = true;
-      break;
+    WritableBuffer buffer;
+    std::span<const iovec> place(&buffer.place, 1);
+    uint64_t place_bytes = 0;
+    if (rx.PopWritable(kPacketHeaderBytes + 1, buffer)) {
+      place_bytes = buffer.place.iov_len;
+    } else {
+      Chain& chain = rx_chains_[0];
+      ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
+      if (!popped) {
+        starved = true;
+        break;
+      }
+      buffer.head = chain.head;
+      place = chain.writable;
+      place_bytes = chain.writable_bytes;
     }
     const uint64_t room = std::min<uint64_t>(
-        {chain.writable_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
+        {place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
     while (found - step.bytes < room && !step.job.full()) {
       const std::span<const std::byte> more = connection.Read();
       if (more.empty()) break;
@@ -672,8 +685,8 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
       break;
     }
     const auto bytes = static_cast<uint32_t>(std::min(room, found - step.bytes));
-    step.job.AddPacket(chain.writable, bytes);
-    step.used.push_back({chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + bytes});
+    step.job.AddPacket(place, bytes);
+    step.used.push_back({buffer.head, static_cast<uint32_t>(kPacketHeaderBytes) + bytes});
     step.bytes += bytes;
     connection.NoteSent(bytes);
   }

@@ -133,7 +133,8 @@ class Muxer {
   // Begins those of the step that `line` has made, of bytes of `connection`.
   template <class Job>
   void BeginCopies(CopyLine<Job>& line, Connection& connection);
-  // Ends what is done, up to the first that is not. True: something was.
+  // Ends what is done, up to the first that is not, and shows the guest what it has back. True:
+  // something was.
   template <class Job>
   bool EndCopies(CopyLine<Job>& line, Virtqueue& ring);
   // Waits for all copies and tells connections; then no conduit is used. Chains stay for EndCopies.
@@ -143,6 +144,11 @@ class Muxer {
   void SettleCopies(CopyLine<Job>& line);
   static void TellCopied(const CopyLine<PartsJob>& to_host, Connection& connection, uint64_t bytes);
   static void TellCopied(const CopyLine<FillJob>& to_guest, Connection& connection, uint64_t bytes);
+  // Whether the guest wants to be interrupted for chains of the line that it has back.
+  bool& Owed(const CopyLine<PartsJob>&) { return owed_tx_interrupt_; }
+  bool& Owed(const CopyLine<FillJob>&) { return owed_rx_interrupt_; }
+  // Shows it all that was given back since, and adds to `result` which interrupts it wants.
+  PumpResult TellGuest(Virtqueue& rx, Virtqueue& tx, PumpResult result);
   // Returns a chain to the guest behind those of `line`.
   template <class Job>
   static void GiveBack(CopyLine<Job>& line, Virtqueue& ring, const UsedChain& chain);
@@ -183,6 +189,8 @@ class Muxer {
 
   CopyLine<PartsJob> to_host_;
   CopyLine<FillJob> to_guest_;
+  bool owed_rx_interrupt_ = false;
+  bool owed_tx_interrupt_ = false;
 
   // Scratch of one call, kept for its storage.
   Batch batch_;

@@ -32,6 +32,8 @@ constexpr size_t kRingOffset = 4;
 // takes about as long as some chains.
 constexpr uint16_t kDescriptorsAhead = 8;
 constexpr uint16_t kTablesAhead = 3;
+// Used elements that a cache line has: the line behind the one that is being written.
+constexpr uint32_t kElementsAhead = kCacheLineBytes / kUsedElementBytes;
 
 constexpr size_t AvailableBytes(uint32_t entries) { return kRingOffset + 2 * entries + 2; }
 constexpr size_t UsedBytes(uint32_t entries) {
@@ -125,26 +127,26 @@ absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
   return true;
 }
 
-bool Virtqueue::PopWritable(Chain& chain) {
-  const uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
-  if (waiting == 0) return false;
+bool Virtqueue::PopWritable(uint32_t bytes_min, WritableBuffer& buffer) {
+  uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
+  if (waiting == 0) {
+    const uint16_t index = AvailableIndex();
+    waiting = static_cast<uint16_t>(index - next_available_);
+    if (waiting == 0 || waiting > options_.layout.entries) return false;
+    available_seen_ = index;
+  }
   const uint16_t head = ReadHead(0);
   if (head >= options_.layout.entries) return false;
   PrefetchDescriptor(waiting);
   const Descriptor descriptor = ReadDescriptor(descriptors_, head);
   if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
           kDescriptorWrite ||
-      descriptor.len == 0) {
+      descriptor.len < bytes_min) {
     return false;
   }
-  std::byte* const buffer = memory_->FromGuest(descriptor.addr, descriptor.len);
-  if (buffer == nullptr) return false;
-  chain.head = head;
-  chain.readable.clear();
-  chain.writable.clear();
-  chain.writable.push_back({buffer, descriptor.len});
-  chain.readable_bytes = 0;
-  chain.writable_bytes = descriptor.len;
+  std::byte* const at = memory_->FromGuest(descriptor.addr, descriptor.len);
+  if (at == nullptr) return false;
+  buffer = {head, {at, descriptor.len}};
   ++next_available_;
   return true;
 }
@@ -215,7 +217,12 @@ void Virtqueue::Push(uint16_t head, uint32_t written_bytes) {
   const uint32_t slot = used_index_ & (options_.layout.entries - 1);
   const uint32_t element[2] = {head, written_bytes};
   static_assert(sizeof(element) == kUsedElementBytes);
-  std::memcpy(used_ + kRingOffset + kUsedElementBytes * slot, element, sizeof(element));
+  std::byte* const at = used_ + kRingOffset + kUsedElementBytes * slot;
+  std::memcpy(at, element, sizeof(element));
+  // The guest has read the lines that come next, a lap ago.
+  if (slot % kElementsAhead == 0 && slot + kElementsAhead < options_.layout.entries) {
+    PrefetchForWrite(at + kUsedElementBytes * kElementsAhead, kCacheLineBytes);
+  }
   ++used_index_;
 }
 

@@ -37,6 +37,12 @@ struct Chain {
   uint64_t writable_bytes = 0;
 };
 
+// A buffer that is one piece which the device writes. Valid as a Chain's.
+struct WritableBuffer {
+  uint16_t head = 0;
+  iovec place = {};
+};
+
 // Where the rings are; addresses of the frontend's address space.
 struct VirtqueueLayout {
   uint32_t entries = 0;  // a power of two, at most kRingEntriesMax
@@ -68,9 +74,9 @@ class Virtqueue {
   // broken.
   absl::StatusOr<bool> Pop(Chain& chain);
   // The same for less if the next chain is one that Linux posts for packets to come: one descriptor
-  // that the device writes, in one region. False, and nothing is taken or believed: Pop reads it
-  // anew and tells.
-  bool PopWritable(Chain& chain);
+  // that the device writes, `bytes_min` or more, in one region. False, and nothing is taken or
+  // believed: Pop reads it anew and tells.
+  bool PopWritable(uint32_t bytes_min, WritableBuffer& buffer);
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
   // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after

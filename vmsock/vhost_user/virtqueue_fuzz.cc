@@ -84,9 +84,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Used entries land in memory that descriptors may share: at most a ring of chains, whatever the
   // guest writes.
   for (uint32_t i = 0; i < 2 * kRingEntriesMax; ++i) {
-    const bool plain = (flags & 8) != 0 && queue->PopWritable(chain);
+    WritableBuffer buffer;
+    const bool plain = (flags & 8) != 0 && queue->PopWritable(1, buffer);
     if (plain) {
-      CHECK(chain.readable.empty() && chain.writable.size() == 1);
+      chain.head = buffer.head;
+      chain.readable.clear();
+      chain.writable = {buffer.place};
+      chain.readable_bytes = 0;
+      chain.writable_bytes = buffer.place.iov_len;
     } else {
       const auto popped = queue->Pop(chain);
       if (!popped.ok() || !*popped) break;

@@ -129,24 +129,24 @@ TEST_F(VirtqueueTest, RewindReadsTheChainAgain) {
 TEST_F(VirtqueueTest, TakesWritableBuffersForLessAndLeavesOtherChains) {
   auto queue = Attach(0);
   Chain chain;
-  EXPECT_FALSE(queue->PopWritable(chain)) << "none is known of";
+  WritableBuffer buffer;
+  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "there is none";
   Descriptor(0, kBuffers, 100, 2, 0);
   Offer(0, 0);
   Offer(1, 0);
-  Offer(2, 0);
   AvailableIndex() = 2;
-  EXPECT_FALSE(queue->PopWritable(chain)) << "Pop looks at the index";
+  EXPECT_FALSE(queue->PopWritable(101, buffer)) << "too small";
+  EXPECT_EQ(queue->next_available(), 0);
   ASSERT_TRUE(*queue->Pop(chain));
-  ASSERT_TRUE(queue->PopWritable(chain));
-  EXPECT_EQ(chain.head, 0);
-  EXPECT_EQ(chain.writable.size(), 1u);
-  EXPECT_EQ(chain.writable[0].iov_base, memory_.FromGuest(kBuffers, 100));
-  EXPECT_EQ(chain.writable_bytes, 100u);
-  EXPECT_TRUE(chain.readable.empty());
-  EXPECT_EQ(chain.readable_bytes, 0u);
+  ASSERT_TRUE(queue->PopWritable(100, buffer));
+  EXPECT_EQ(buffer.head, 0);
+  EXPECT_EQ(buffer.place.iov_base, memory_.FromGuest(kBuffers, 100));
+  EXPECT_EQ(buffer.place.iov_len, 100u);
   EXPECT_EQ(queue->next_available(), 2);
-  AvailableIndex() = 3;
-  EXPECT_FALSE(queue->PopWritable(chain)) << "one more than was seen";
+  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "none is left";
+  AvailableIndex() = 2 + kEntries + 1;
+  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "the index jumps";
+  EXPECT_FALSE(queue->Pop(chain).ok());
 
   // The last byte of memory, and one more; what is no plain writable buffer.
   const struct {
@@ -181,7 +181,7 @@ TEST_F(VirtqueueTest, TakesWritableBuffersForLessAndLeavesOtherChains) {
     Offer(1, one.head);
     AvailableIndex() = 2;
     ASSERT_TRUE(*next->Pop(chain));
-    EXPECT_EQ(next->PopWritable(chain), one.taken);
+    EXPECT_EQ(next->PopWritable(1, buffer), one.taken);
     EXPECT_EQ(next->next_available(), one.taken ? 2 : 1);
     if (one.taken) continue;
     const auto popped = next->Pop(chain);
