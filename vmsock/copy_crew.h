@@ -86,7 +86,8 @@ class CopyJob {
 };
 
 // Parts that are copied in no order: which bytes win where two are written to one place is not
-// said. No part is written where another one is read.
+// said. No part is written where another one is read. Shares are written past the caches
+// (streaming_copy.h): who reads them next is another, a conduit's a device.
 class PartsJob final : public CopyJob {
  public:
   // Changed only while done.

@@ -18,6 +18,8 @@ namespace consort {
 
 // As memcpy, past the caches: lines that are written whole are neither read from memory nor taken
 // from another processor's cache first. Seen by others after StreamingCopiesDone.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 10.4.6.2
+// (Caching of Temporal vs. Non-Temporal Data).
 inline void StreamingCopy(void* to, const void* from, size_t bytes) {
 #if defined(__x86_64__)
   auto* out = static_cast<std::byte*>(to);
