@@ -27,12 +27,19 @@ class TestCase(unittest.TestCase):
         print(f"\n    CONSORT_TEST_SEED={seed}", end="")
         self.random = random.Random(seed)
 
-    def one_tenant(self, name, more=""):
-        """(file of tenants, socket) of a tenant with these settings too."""
+    def tenants(self, names, more=""):
+        """(file of tenants, the socket of each) of tenants of these names with these settings too."""
         folder = tempfile.TemporaryDirectory(prefix="tenants-")
         self.addCleanup(folder.cleanup)
-        file, socket = (pathlib.Path(folder.name) / each for each in ("tenants.toml", f"{name}.sock"))
-        file.write_text(f'[[tenant]]\nname = "{name}"\nsocket = "{socket}"\n{more}', "utf-8")
+        file = pathlib.Path(folder.name, "tenants.toml")
+        sockets = [pathlib.Path(folder.name, f"{name}.sock") for name in names]
+        file.write_text("".join(f'[[tenant]]\nname = "{name}"\nsocket = "{socket}"\n{more}'
+                                for name, socket in zip(names, sockets)), "utf-8")
+        return file, sockets
+
+    def one_tenant(self, name, more=""):
+        """(file of tenants, socket), likewise."""
+        file, (socket,) = self.tenants((name,), more)
         return file, socket
 
     def tearDown(self):
