@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmsock/copy_crew.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,8 +21,15 @@ namespace {
 // Between two looks at the clock, and before a caller lets another thread have its processor: about
 // a microsecond.
 constexpr int kPausesAtOnce = 32;
-// Places in line that are asked for at a time: a processor has about as many misses at once.
-constexpr uint32_t kSlotsAhead = 8;
+
+// membarrier(2): threads of this process that run have then passed a full barrier. Processes say
+// beforehand that they will use it; kernels before 4.14 have none.
+bool RegisterForBarriers() {
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+void BarrierForAll() {
+  PCHECK(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
+}
 
 }  // namespace
 
@@ -78,11 +88,12 @@ void PartsJob::CopyShare(uint32_t share) const {
 
 // ---- the crew ----
 
-CopyCrew::CopyCrew(const CopyCrewOptions& options) : options_(options) {
+CopyCrew::CopyCrew(const CopyCrewOptions& options)
+    : options_(options), barriers_(options.threads > 0 && RegisterForBarriers()) {
   CHECK_LE(options_.threads, kCopyCrewThreadsMax);
   CHECK_GT(options_.share, 0u);
   for (uint64_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].turn.store(i, std::memory_order_relaxed);
+    slots_[i].turn.store(i * kTurnShares, std::memory_order_relaxed);
   }
   for (uint32_t i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { Run(); });
@@ -109,80 +120,79 @@ void CopyCrew::Begin(CopyJob* job) {
     job->CopyAlone();
     return;
   }
-  const uint32_t shares = job->Divide(options_.share);
+  const uint32_t shares = job->Divide(std::max(options_.share, bytes / kCopySharesMax + 1));
   // Before the first can be copied.
   job->left_.store(shares, std::memory_order_relaxed);
-  for (uint32_t share = 0; share < shares;) {
-    const uint32_t appended = Append(job, share, shares - share);
-    share += appended;
-    if (appended > 0) continue;
-    job->CopyShare(share++);
-    job->left_.fetch_sub(1, std::memory_order_release);
+  if (!Append(job, shares)) {
+    job->CopyAlone();
+    job->left_.store(0, std::memory_order_relaxed);
+    return;
   }
-  // The next job's places, which threads of the crew have left.
-  const uint64_t end = end_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < std::min(shares, kSlotsAhead); ++i) {
-    PrefetchForWrite(&slots_[(end + i) % slots_.size()], sizeof(Slot));
-  }
-  // It changes nothing, and stands before a thread's change or behind it: then that thread sees the
-  // shares, or is seen here.
-  if (sleepers_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  if (waiting() * options_.share >= options_.wakes_from) Wake();
+  // The look stays behind the store of the shares: by the barrier of a thread that goes to sleep,
+  // or as a change that changes nothing, which stands before the thread's or behind it. So that
+  // thread sees the shares, or is seen here.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const uint32_t sleepers = barriers_ ? sleepers_.load(std::memory_order_relaxed)
+                                      : sleepers_.fetch_add(0, std::memory_order_acq_rel);
+  if (sleepers == 0) return;
+  // As if all were like this one.
+  if (waiting() * bytes >= options_.wakes_from) Wake();
 }
 
-uint32_t CopyCrew::Append(CopyJob* job, uint32_t first, uint32_t shares) {
+bool CopyCrew::Append(CopyJob* job, uint32_t shares) {
   uint64_t position = end_.load(std::memory_order_relaxed);
-  while (true) {
-    uint64_t turn = position;
-    uint32_t room = 0;
-    for (; room < shares; ++room) {
-      turn = slots_[(position + room) % slots_.size()].turn.load(std::memory_order_acquire);
-      if (turn != position + room) break;
-    }
-    if (room == 0) {
-      if (turn < position) return 0;
-      position = end_.load(std::memory_order_relaxed);
-    } else if (end_.compare_exchange_weak(position, position + room, std::memory_order_relaxed)) {
-      for (uint32_t i = 0; i < room; ++i) {
-        Slot& slot = slots_[(position + i) % slots_.size()];
-        slot.job = job;
-        slot.share = first + i;
-        slot.turn.store(position + i + 1, std::memory_order_release);
-      }
-      return room;
-    }
-  }
-}
-
-bool CopyCrew::Help() {
-  uint64_t position = first_.load(std::memory_order_relaxed);
   while (true) {
     Slot& slot = slots_[position % slots_.size()];
     const uint64_t turn = slot.turn.load(std::memory_order_acquire);
-    if (turn <= position) return false;
-    if (turn > position + 1) {
-      position = first_.load(std::memory_order_relaxed);
-    } else if (first_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
-      CopyJob* const job = slot.job;
-      const uint32_t share = slot.share;
-      slot.turn.store(position + slots_.size(), std::memory_order_release);
-      job->CopyShare(share);
-      // The job's owner may have it for another copy from here on.
-      job->left_.fetch_sub(1, std::memory_order_release);
+    if (turn < position * kTurnShares) return false;
+    if (turn > position * kTurnShares) {
+      position = end_.load(std::memory_order_relaxed);
+    } else if (end_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
+      slot.job.store(job, std::memory_order_relaxed);
+      slot.shares.store(shares, std::memory_order_relaxed);
+      slot.turn.store(turn + 1, std::memory_order_release);
+      // The next job's place, which threads of the crew have left.
+      PrefetchForWrite(&slots_[(position + 1) % slots_.size()], sizeof(Slot));
       return true;
     }
   }
 }
 
-void CopyCrew::HelpIfBehind() {
-  const uint64_t awake = threads_.size() - sleepers_.load(std::memory_order_relaxed);
-  if (waiting() > awake) Help();
+CopyCrew::Slot* CopyCrew::FirstSlot(uint64_t* turn) {
+  for (uint64_t position = first_.load(std::memory_order_relaxed);; ++position) {
+    Slot& slot = slots_[position % slots_.size()];
+    *turn = slot.turn.load(std::memory_order_acquire);
+    if (*turn <= position * kTurnShares) return nullptr;
+    // Else all of that job was taken, and the place is free for another.
+    if (*turn < (position + 1) * kTurnShares) return &slot;
+  }
 }
 
-bool CopyCrew::HasShares() const {
-  const uint64_t position = first_.load(std::memory_order_relaxed);
-  // More than one ahead: the position is an old one, and there may be some.
-  return slots_[position % slots_.size()].turn.load(std::memory_order_acquire) > position;
+bool CopyCrew::Help() {
+  uint64_t turn;
+  while (Slot* const slot = FirstSlot(&turn)) {
+    CopyJob* const job = slot->job.load(std::memory_order_relaxed);
+    const uint64_t position = turn / kTurnShares;
+    const auto share = static_cast<uint32_t>(turn % kTurnShares - 1);
+    const bool last = share + 1 == slot->shares.load(std::memory_order_relaxed);
+    const uint64_t next = last ? (position + slots_.size()) * kTurnShares : turn + 1;
+    if (!slot->turn.compare_exchange_weak(turn, next, std::memory_order_acq_rel)) continue;
+    if (last) {
+      uint64_t first = first_.load(std::memory_order_relaxed);
+      while (first <= position &&
+             !first_.compare_exchange_weak(first, position + 1, std::memory_order_relaxed)) {
+      }
+    }
+    job->CopyShare(share);
+    // The job's owner may have it for another copy from here on.
+    job->left_.fetch_sub(1, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+void CopyCrew::HelpIfBehind() {
+  if (waiting() > 1) Help();
 }
 
 void CopyCrew::Finish(const CopyJob& job) {
@@ -215,6 +225,7 @@ void CopyCrew::Run() {
     {
       absl::MutexLock lock(&mutex_);
       sleepers_.fetch_add(1, std::memory_order_acq_rel);
+      if (barriers_) BarrierForAll();
       while (!HasShares() && !ending_.load(std::memory_order_relaxed)) work_.Wait(&mutex_);
       sleepers_.fetch_sub(1, std::memory_order_relaxed);
       if (ending_.load(std::memory_order_relaxed)) return;

@@ -9,9 +9,9 @@
 // Finish before that. A fault in that memory is what it is on any thread: the end of the process
 // (memory_map.h, sealed).
 //
-// Jobs are cut into shares, which all stand in one line, whoever they come from. A thread takes the
-// first; whoever waits takes some, too, so nobody needs a thread of the crew to get on. An idle
-// crew sleeps; after work it looks on for kCopyCrewSpin.
+// Jobs stand in one line, whoever they come from, and are cut into shares. A thread takes a share
+// of the first; whoever waits takes some, too, so nobody needs a thread of the crew to get on. An
+// idle crew sleeps; after work it looks on for kCopyCrewSpin.
 #ifndef CONSORT_VMSOCK_COPY_CREW_H_
 #define CONSORT_VMSOCK_COPY_CREW_H_
 
@@ -35,9 +35,11 @@ struct CopyPart {
 
 // A bound for who says how many: more do not make memory faster.
 inline constexpr uint32_t kCopyCrewThreadsMax = 64;
-// Shares that stand in line at most: 8 MiB, which is what a queue of QEMU's holds, in shares of
-// 16 KiB. Those for which there is no room are copied by whoever brings them.
-inline constexpr uint32_t kCopySharesWaitingMax = 512;
+// Jobs that stand in line at most: 8 MiB in each direction, which is what a queue of QEMU's holds,
+// in the device's steps. Those for which there is no room are copied by whoever brings them.
+inline constexpr uint32_t kCopyJobsWaitingMax = 128;
+// Shares of a job at most; of a larger one they are larger.
+inline constexpr uint32_t kCopySharesMax = 32768;
 // How long a thread looks for more work before it sleeps, so that a stream finds it awake. Chosen,
 // not measured.
 inline constexpr Nanos kCopyCrewSpin = 50 * kMicrosecond;
@@ -128,31 +130,39 @@ class CopyCrew {
   // Hands the job over, or copies it: small ones, and without a crew. It and what it names stay as
   // they are until it is done.
   void Begin(CopyJob* job);
-  // Copies the share that stands first in line, of any job. False: there is none.
+  // Copies a share of the job that stands first in line. False: there is none.
   bool Help();
-  // The same, for who has nothing else to do just now but may soon: only if more shares wait than
-  // the threads that are awake will take next.
+  // The same, for who has nothing else to do just now but may soon: only if other jobs wait behind
+  // it.
   void HelpIfBehind();
   // Returns when the job is done, and helps meanwhile.
   void Finish(const CopyJob& job);
 
  private:
-  // A place in the line: `turn` tells what it has. The line is D. Vyukov's bounded queue of many
-  // producers and consumers (1024cores.net): `turn` is the position of the share that the place is
-  // free for, then one more while it has it. Released by who writes the place, acquired by who
-  // reads it.
+  // A place in the line, and all that is said of a job there: a cache line that goes from one
+  // processor to the next. The line is like D. Vyukov's bounded queue of many producers and
+  // consumers (1024cores.net): `turn` is the position of the job that the place is free for, or
+  // has, times kTurnShares, and, while it has it, one more than the share that is taken next.
+  // Whoever takes the last one frees the place. Released by who writes the place, acquired by who
+  // reads it; who takes a share by compare and swap has read the job before, and it was that job
+  // still.
   struct alignas(64) Slot {
     std::atomic<uint64_t> turn{0};
-    CopyJob* job = nullptr;
-    uint32_t share = 0;
+    std::atomic<CopyJob*> job{nullptr};
+    std::atomic<uint32_t> shares{0};
   };
+  static constexpr uint64_t kTurnShares = 65536;
+  static_assert(kCopySharesMax < kTurnShares);
 
-  // Puts shares from `first` on into line behind each other, `shares` of them or for how many there
-  // is room, and says how many those are. All at once: each time waits for stores to come through
-  // that the crew's looks hold up.
-  uint32_t Append(CopyJob* job, uint32_t first, uint32_t shares);
-  bool HasShares() const;
-  // How many wait, about.
+  // False: there is no room.
+  bool Append(CopyJob* job, uint32_t shares);
+  // The first place with a share to take, its `turn`. Null: there is none.
+  Slot* FirstSlot(uint64_t* turn);
+  bool HasShares() {
+    uint64_t turn;
+    return FirstSlot(&turn) != nullptr;
+  }
+  // How many jobs wait, about.
   uint64_t waiting() const {
     const uint64_t first = first_.load(std::memory_order_relaxed);
     return end_.load(std::memory_order_relaxed) - first;
@@ -162,14 +172,17 @@ class CopyCrew {
   void Run();
 
   const CopyCrewOptions options_;
-  std::array<Slot, kCopySharesWaitingMax> slots_;
-  // Positions: the next share that is taken, and the next that is appended. Changed by compare and
-  // swap; what they guard is passed by `turn`.
+  std::array<Slot, kCopyJobsWaitingMax> slots_;
+  // Positions: no job before the first has shares to take, and where the next is appended. Changed
+  // by compare and swap; what they guard is passed by `turn`.
   alignas(128) std::atomic<uint64_t> first_{0};
   alignas(128) std::atomic<uint64_t> end_{0};
+  // Whether a thread that goes to sleep can make all others' stores and loads so far seen in their
+  // order (membarrier(2)), so that who appends need not.
+  const bool barriers_;
   // Threads that sleep or are about to. Changed with the mutex held. A thread counts itself, then
-  // looks for shares; who has appended shares adds nothing here, which tells the count: of the two,
-  // whoever came later sees what the other had done.
+  // looks for shares; who has appended some looks at the count: of the two, whoever came later sees
+  // what the other had done.
   alignas(128) std::atomic<uint32_t> sleepers_{0};
   // Between a thread's last look and its sleep. Guards no data: what it looks at is atomic.
   absl::Mutex mutex_;

@@ -168,14 +168,29 @@ TEST(CopyCrew, CopiesWhatNobodyWaitsFor) {
   }
 }
 
-// More shares than can stand in line.
+// More jobs than can stand in line, of as many shares as there are bytes.
 TEST(CopyCrew, CopiesWhatFindsNoPlaceInLine) {
-  CopyCrew crew({.threads = 1, .shared_from = 1, .share = 1000});
-  const size_t bytes = 1000 * (3 * kCopySharesWaitingMax);
-  std::vector<std::byte> from(bytes, std::byte{7});
-  std::vector<std::byte> to(bytes);
+  CopyCrew crew({.threads = 1, .shared_from = 1, .share = 1});
+  std::vector<std::byte> from(1000, std::byte{7});
+  std::deque<std::vector<std::byte>> to;
+  std::deque<PartsJob> jobs;
+  for (uint32_t i = 0; i < 3 * kCopyJobsWaitingMax; ++i) {
+    to.emplace_back(from.size());
+    jobs.emplace_back().parts().push_back({to.back().data(), from.data(), from.size()});
+    crew.Begin(&jobs.back());
+  }
+  for (uint32_t i = 0; i < jobs.size(); ++i) {
+    crew.Finish(jobs[i]);
+    EXPECT_TRUE(to[i] == from);
+  }
+}
+
+TEST(CopyCrew, CutsIntoNoMoreSharesThanAJobMayHave) {
+  CopyCrew crew({.threads = 2, .shared_from = 1, .share = 1});
+  std::vector<std::byte> from(3 * kCopySharesMax + 5, std::byte{7});
+  std::vector<std::byte> to(from.size());
   PartsJob job;
-  job.parts().push_back({to.data(), from.data(), bytes});
+  job.parts().push_back({to.data(), from.data(), from.size()});
   crew.Begin(&job);
   crew.Finish(job);
   EXPECT_TRUE(to == from);

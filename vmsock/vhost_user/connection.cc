@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
@@ -294,8 +295,10 @@ std::span<const std::byte> Connection::Read() { return conduit_->Read(); }
 
 void Connection::Unread(uint64_t bytes) { conduit_->Unread(bytes); }
 
-void Connection::Received(uint64_t bytes) {
-  if (conduit_->Return(bytes)) RingBell();
+void Connection::Received(uint64_t bytes, bool now) {
+  received_ += bytes;
+  if (!now && received_ < kBytesReturnedAtOnce) return;
+  if (conduit_->Return(std::exchange(received_, 0))) RingBell();
 }
 
 Connection::IoResult Connection::TakeConduit(UniqueFd memory, uint64_t& received) {

@@ -114,8 +114,8 @@ class Connection {
   std::span<const std::byte> Read();
   // The last `bytes` of what Read gave last were not taken: it gives them again.
   void Unread(uint64_t bytes);
-  // The next `bytes` of what Read gave are copied.
-  void Received(uint64_t bytes);
+  // The next `bytes` of what Read gave are copied. The worker hears of it `now`, or with others.
+  void Received(uint64_t bytes, bool now);
 
   // --- state ---
 
@@ -191,6 +191,7 @@ class Connection {
   uint32_t sent_ = 0;
   std::deque<uint32_t> unread_ends_;  // value of sent_ behind each packet that is not wholly read
   bool readable_ = false;
+  uint64_t received_ = 0;    // bytes of the conduit that are copied and not returned yet
   bool host_left_ = false;   // nothing comes behind what the descriptor or the conduit has now
   bool host_ended_ = false;  // end of file was read
 

@@ -19,6 +19,27 @@ void FillJob::Clear() {
 
 void FillJob::AddSource(std::span<const std::byte> bytes) { sources_.push_back(bytes); }
 
+size_t FillJob::AddPackets(std::span<const WritableBuffer> places, uint64_t payload_bytes,
+                           std::span<uint32_t> payloads) {
+  const size_t before = pieces_.size();
+  pieces_.resize(before + places.size());
+  Piece* const pieces = pieces_.data() + before;
+  size_t count = 0;
+  uint64_t left = payload_bytes;
+  for (; left > 0 && count < places.size(); ++count) {
+    const iovec& place = places[count].place;
+    const auto payload = static_cast<uint32_t>(std::min(
+        left, std::min<uint64_t>(place.iov_len - kPacketHeaderBytes, kPacketPayloadBytesMax)));
+    pieces[count] = {static_cast<std::byte*>(place.iov_base),
+                     static_cast<uint32_t>(kPacketHeaderBytes) + payload, payload};
+    payloads[count] = payload;
+    left -= payload;
+  }
+  pieces_.resize(before + count);
+  bytes_ += count * kPacketHeaderBytes + payload_bytes - left;
+  return count;
+}
+
 void FillJob::CopyAlone() const { CopyPieces({}, pieces_.size()); }
 
 void FillJob::PrefetchForNext() const {

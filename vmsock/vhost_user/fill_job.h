@@ -21,6 +21,7 @@
 #include "vmsock/copy_crew.h"
 #include "vmsock/vhost_user/limits.h"
 #include "vmsock/vhost_user/packet.h"
+#include "vmsock/vhost_user/virtqueue.h"
 
 namespace consort::vhost_user {
 
@@ -52,6 +53,11 @@ class FillJob final : public CopyJob {
       begins = 0;
     }
   }
+  // The same for packets that carry `payload_bytes` in all, one at least: one a place, as much in
+  // each as it and a packet have room for, until the bytes or the places are over. Tells each one's
+  // payload, and returns how many they are.
+  size_t AddPackets(std::span<const WritableBuffer> places, uint64_t payload_bytes,
+                    std::span<uint32_t> payloads);
   // Of each packet; `len` is filled in. Before it begins.
   void SetHeader(const PacketHeader& header) { header_ = header; }
 

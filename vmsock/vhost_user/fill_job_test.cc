@@ -4,9 +4,12 @@
 #include "vmsock/vhost_user/fill_job.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -137,6 +140,46 @@ TEST_P(FillJobTest, WritesPacketsIntoBuffersOfAnyShape) {
       ASSERT_NO_FATAL_FAILURE(fill.Check());
       fill.job().PrefetchForNext();
     }
+  }
+}
+
+TEST(FillJob, AddsPacketsUntilTheirBytesAreOver) {
+  // The second is larger than a packet may be; the last is not needed.
+  const size_t lengths[] = {kPacketHeaderBytes + 1, kPacketPayloadBytesMax + 1000, 3776, 3776, 500};
+  const std::vector<uint32_t> payloads = {1, kPacketPayloadBytesMax, 3732, 100};
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<WritableBuffer> places;
+  for (const size_t length : lengths) {
+    std::vector<std::byte>& place = memory.emplace_back(length, std::byte{0xee});
+    places.push_back({0, {place.data(), place.size()}});
+  }
+  std::vector<std::byte> stream;
+  for (const uint32_t payload : payloads) stream.resize(stream.size() + payload);
+  for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<std::byte>(i * 7 + i / 1000);
+
+  FillJob job;
+  job.SetHeader(kHeader);
+  job.AddSource(stream);
+  std::array<uint32_t, std::size(lengths)> told = {};
+  // Behind another packet, as if it had come before.
+  ASSERT_EQ(job.AddPackets(std::span(places).first(1), 1, told), 1u);
+  EXPECT_EQ(told[0], 1u);
+  ASSERT_EQ(job.AddPackets(std::span(places).subspan(1), stream.size() - 1, told), 3u);
+  EXPECT_EQ(std::vector(told.begin(), told.begin() + 3),
+            std::vector(payloads.begin() + 1, payloads.end()));
+  job.CopyAlone();
+  size_t taken = 0;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<std::byte> expected(lengths[i], std::byte{0xee});
+    if (i < payloads.size()) {
+      PacketHeader header = kHeader;
+      header.len = payloads[i];
+      std::memcpy(expected.data(), &header, sizeof(header));
+      std::memcpy(expected.data() + sizeof(header), stream.data() + taken, payloads[i]);
+      taken += payloads[i];
+    }
+    EXPECT_TRUE(memory[i] == expected);
   }
 }
 

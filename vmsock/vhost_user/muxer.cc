@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -210,12 +211,13 @@ void Muxer::BeginCopies(CopyLine<Job>& line, Connection& connection) {
   }
 }
 
-void Muxer::TellCopied(const CopyLine<PartsJob>&, Connection& connection, uint64_t bytes) {
+void Muxer::TellCopied(const CopyLine<PartsJob>&, Connection& connection, uint64_t bytes, bool) {
   connection.Forwarded(bytes);
 }
 
-void Muxer::TellCopied(const CopyLine<FillJob>&, Connection& connection, uint64_t bytes) {
-  connection.Received(bytes);
+void Muxer::TellCopied(const CopyLine<FillJob>&, Connection& connection, uint64_t bytes,
+                       bool last) {
+  connection.Received(bytes, last);
 }
 
 template <class Job>
@@ -227,7 +229,7 @@ bool Muxer::EndCopies(CopyLine<Job>& line, Virtqueue& ring) {
   while (!line.empty() && line.first().job.done()) {
     const CopyStep<Job>& step = line.first();
     if (step.connection != connection) {
-      if (connection != nullptr) TellCopied(line, *connection, bytes);
+      if (connection != nullptr) TellCopied(line, *connection, bytes, /*last=*/true);
       connection = step.connection;
       bytes = 0;
     }
@@ -236,9 +238,12 @@ bool Muxer::EndCopies(CopyLine<Job>& line, Virtqueue& ring) {
     line.RemoveFirst();
     any = true;
   }
-  if (connection != nullptr) TellCopied(line, *connection, bytes);
   // The guest goes on with them while the next are being filled.
   if (any && ring.Publish()) Owed(line) = true;
+  if (connection != nullptr) {
+    const bool last = line.empty() || line.first().connection != connection;
+    TellCopied(line, *connection, bytes, last);
+  }
   return any;
 }
 
@@ -251,7 +256,7 @@ template <class Job>
 void Muxer::SettleCopies(CopyLine<Job>& line) {
   line.ForEach([&](CopyStep<Job>& step) {
     if (options_.crew != nullptr) options_.crew->Finish(step.job);
-    if (step.connection != nullptr) TellCopied(line, *step.connection, step.bytes);
+    if (step.connection != nullptr) TellCopied(line, *step.connection, step.bytes, /*last=*/true);
     step.connection = nullptr;
   });
 }
@@ -649,46 +654,62 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
   Connection::IoResult result = Connection::IoResult::kOk;
   bool starved = false;
   uint64_t found = 0;  // bytes that the job has been given to read
+  // Sources, until the job has `bytes` more than it has packets for, as far as there are so many.
+  const auto find = [&](uint64_t bytes) {
+    while (found - step.bytes < bytes && !step.job.full()) {
+      const std::span<const std::byte> more = connection.Read();
+      if (more.empty()) break;
+      step.job.AddSource(more);
+      found += more.size();
+    }
+    return !connection.broken();
+  };
+  const auto room_of = [](uint64_t place_bytes) {
+    return std::min<uint64_t>(place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax);
+  };
   while (step.used.size() < packets && step.bytes < credit && !step.job.full()) {
     if (found == step.bytes) {
       bool any = false;
       result = connection.FindBytes(any);
       if (!any) break;
     }
-    WritableBuffer buffer;
-    std::span<const iovec> place(&buffer.place, 1);
-    uint64_t place_bytes = 0;
-    if (rx.PopWritable(kPacketHeaderBytes + 1, buffer)) {
-      place_bytes = buffer.place.iov_len;
-    } else {
-      Chain& chain = rx_chains_[0];
+    const std::span<const WritableBuffer> buffers(
+        rx_buffers_.data(),
+        rx.PopWritable(kPacketHeaderBytes + 1,
+                       std::span(rx_buffers_).first(packets - step.used.size())));
+    uint64_t room = 0;
+    for (const WritableBuffer& buffer : buffers) room += room_of(buffer.place.iov_len);
+    Chain& chain = rx_chains_[0];
+    if (buffers.empty()) {
       ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
       if (!popped) {
         starved = true;
         break;
       }
-      buffer.head = chain.head;
-      place = chain.writable;
-      place_bytes = chain.writable_bytes;
+      room = room_of(chain.writable_bytes);
     }
-    const uint64_t room = std::min<uint64_t>(
-        {place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax, credit - step.bytes});
-    while (found - step.bytes < room && !step.job.full()) {
-      const std::span<const std::byte> more = connection.Read();
-      if (more.empty()) break;
-      step.job.AddSource(more);
-      found += more.size();
-    }
-    if (connection.broken()) {
-      rx.Rewind(1);
+    room = std::min(room, credit - step.bytes);
+    if (!find(room)) {
+      rx.Rewind(static_cast<uint16_t>(std::max<size_t>(buffers.size(), 1)));
       result = Connection::IoResult::kFailed;
       break;
     }
-    const auto bytes = static_cast<uint32_t>(std::min(room, found - step.bytes));
-    step.job.AddPacket(place, bytes);
-    step.used.push_back({buffer.head, static_cast<uint32_t>(kPacketHeaderBytes) + bytes});
+    const uint64_t bytes = std::min(room, found - step.bytes);
+    std::array<uint32_t, kPacketsPerCopy> payloads;
+    size_t count = 1;
+    if (buffers.empty()) {
+      payloads[0] = static_cast<uint32_t>(bytes);
+      step.job.AddPacket(chain.writable, payloads[0]);
+    } else {
+      count = step.job.AddPackets(buffers, bytes, payloads);
+      rx.Rewind(static_cast<uint16_t>(buffers.size() - count));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const uint16_t head = buffers.empty() ? chain.head : buffers[i].head;
+      step.used.push_back({head, static_cast<uint32_t>(kPacketHeaderBytes) + payloads[i]});
+      connection.NoteSent(payloads[i]);
+    }
     step.bytes += bytes;
-    connection.NoteSent(bytes);
   }
   if (result != Connection::IoResult::kFailed) connection.Unread(found - step.bytes);
   moved += step.bytes;

@@ -142,8 +142,11 @@ class Muxer {
   // Those of one line.
   template <class Job>
   void SettleCopies(CopyLine<Job>& line);
-  static void TellCopied(const CopyLine<PartsJob>& to_host, Connection& connection, uint64_t bytes);
-  static void TellCopied(const CopyLine<FillJob>& to_guest, Connection& connection, uint64_t bytes);
+  // `last`: others of the line may not follow soon.
+  static void TellCopied(const CopyLine<PartsJob>& to_host, Connection& connection, uint64_t bytes,
+                         bool last);
+  static void TellCopied(const CopyLine<FillJob>& to_guest, Connection& connection, uint64_t bytes,
+                         bool last);
   // Whether the guest wants to be interrupted for chains of the line that it has back.
   bool& Owed(const CopyLine<PartsJob>&) { return owed_tx_interrupt_; }
   bool& Owed(const CopyLine<FillJob>&) { return owed_rx_interrupt_; }
@@ -196,6 +199,7 @@ class Muxer {
   Batch batch_;
   std::array<Chain, kPacketsPerBatchMax> tx_chains_;
   std::array<Chain, kPacketsPerBatchMax> rx_chains_;
+  std::array<WritableBuffer, kPacketsPerCopy> rx_buffers_;
   std::vector<iovec> rx_pieces_;
 };
 

@@ -127,28 +127,37 @@ absl::StatusOr<bool> Virtqueue::Pop(Chain& chain) {
   return true;
 }
 
-bool Virtqueue::PopWritable(uint32_t bytes_min, WritableBuffer& buffer) {
+size_t Virtqueue::PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buffers) {
   uint16_t waiting = static_cast<uint16_t>(available_seen_ - next_available_);
   if (waiting == 0) {
     const uint16_t index = AvailableIndex();
     waiting = static_cast<uint16_t>(index - next_available_);
-    if (waiting == 0 || waiting > options_.layout.entries) return false;
+    if (waiting > options_.layout.entries) return 0;
     available_seen_ = index;
   }
-  const uint16_t head = ReadHead(0);
-  if (head >= options_.layout.entries) return false;
-  PrefetchDescriptor(waiting);
-  const Descriptor descriptor = ReadDescriptor(descriptors_, head);
-  if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
-          kDescriptorWrite ||
-      descriptor.len < bytes_min) {
-    return false;
+  const auto wanted = static_cast<uint16_t>(std::min<size_t>(waiting, buffers.size()));
+  // The misses of all of these at once.
+  const uint32_t ahead = std::min<uint32_t>(waiting, wanted + kDescriptorsAhead);
+  for (uint32_t i = 0; i < ahead; ++i) {
+    const uint32_t head = ReadHead(static_cast<uint16_t>(i)) & (options_.layout.entries - 1);
+    PrefetchForRead(descriptors_ + kDescriptorBytes * head);
   }
-  std::byte* const at = memory_->FromGuest(descriptor.addr, descriptor.len);
-  if (at == nullptr) return false;
-  buffer = {head, {at, descriptor.len}};
-  ++next_available_;
-  return true;
+  uint16_t taken = 0;
+  for (; taken < wanted; ++taken) {
+    const uint16_t head = ReadHead(taken);
+    if (head >= options_.layout.entries) break;
+    const Descriptor descriptor = ReadDescriptor(descriptors_, head);
+    if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
+            kDescriptorWrite ||
+        descriptor.len < bytes_min) {
+      break;
+    }
+    std::byte* const at = memory_->FromGuest(descriptor.addr, descriptor.len);
+    if (at == nullptr) break;
+    buffers[taken] = {head, {at, descriptor.len}};
+  }
+  next_available_ = static_cast<uint16_t>(next_available_ + taken);
+  return taken;
 }
 
 void Virtqueue::PrefetchTable(uint16_t waiting) const {

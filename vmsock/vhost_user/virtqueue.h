@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -73,10 +74,11 @@ class Virtqueue {
   // Takes the next chain: true and `chain` set, or false if there is none. kDataLoss: the ring is
   // broken.
   absl::StatusOr<bool> Pop(Chain& chain);
-  // The same for less if the next chain is one that Linux posts for packets to come: one descriptor
-  // that the device writes, `bytes_min` or more, in one region. False, and nothing is taken or
-  // believed: Pop reads it anew and tells.
-  bool PopWritable(uint32_t bytes_min, WritableBuffer& buffer);
+  // The same for less, of chains as Linux posts them for packets to come: one descriptor that the
+  // device writes, `bytes_min` or more, in one region. Takes the next ones up to the first that is
+  // none of these, at most as many as `buffers`, and says how many. Of others nothing is believed:
+  // Pop reads them anew and tells.
+  size_t PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buffers);
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
   // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after

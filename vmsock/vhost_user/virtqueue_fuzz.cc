@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -84,9 +86,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Used entries land in memory that descriptors may share: at most a ring of chains, whatever the
   // guest writes.
   for (uint32_t i = 0; i < 2 * kRingEntriesMax; ++i) {
-    WritableBuffer buffer;
-    const bool plain = (flags & 8) != 0 && queue->PopWritable(1, buffer);
-    if (plain) {
+    std::array<WritableBuffer, 4> buffers;
+    const size_t wanted = (flags & 8) == 0 ? 0 : (flags & 16) == 0 ? 1 : buffers.size();
+    const size_t taken = queue->PopWritable(1, std::span(buffers).first(wanted));
+    CHECK_LE(taken, wanted);
+    if (taken > 0) {
+      queue->Rewind(static_cast<uint16_t>(taken - 1));
+      const WritableBuffer& buffer = buffers[0];
       chain.head = buffer.head;
       chain.readable.clear();
       chain.writable = {buffer.place};

@@ -6,7 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <iterator>
+#include <span>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -126,26 +129,55 @@ TEST_F(VirtqueueTest, RewindReadsTheChainAgain) {
   EXPECT_EQ(queue->next_available(), 1);
 }
 
+TEST_F(VirtqueueTest, TakesWritableBuffersUpToTheFirstOtherChain) {
+  auto queue = Attach(0);
+  const uint32_t lengths[] = {100, 101, 102, 9, 103};
+  for (uint16_t i = 0; i < std::size(lengths); ++i) {
+    Descriptor(i, kBuffers + 1000 * i, lengths[i], 2, 0);
+    Offer(i, i);
+  }
+  AvailableIndex() = std::size(lengths);
+  std::array<WritableBuffer, 8> buffers;
+  EXPECT_EQ(queue->PopWritable(10, std::span(buffers).first(2)), 2u);
+  EXPECT_EQ(queue->next_available(), 2);
+  EXPECT_EQ(buffers[1].place.iov_len, 101u);
+  // Taken anew after a Rewind; the fourth is too small.
+  queue->Rewind(1);
+  EXPECT_EQ(queue->PopWritable(10, buffers), 2u);
+  EXPECT_EQ(queue->next_available(), 3);
+  for (uint16_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(buffers[i].head, i + 1);
+    EXPECT_EQ(buffers[i].place.iov_base, memory_.FromGuest(kBuffers + 1000 * (i + 1), 100));
+    EXPECT_EQ(buffers[i].place.iov_len, lengths[i + 1]);
+  }
+  EXPECT_EQ(queue->PopWritable(10, buffers), 0u);
+  Chain chain;
+  ASSERT_TRUE(*queue->Pop(chain));
+  EXPECT_EQ(chain.writable_bytes, 9u);
+  EXPECT_EQ(queue->PopWritable(10, buffers), 1u);
+  EXPECT_EQ(queue->PopWritable(10, {}), 0u);
+}
+
 TEST_F(VirtqueueTest, TakesWritableBuffersForLessAndLeavesOtherChains) {
   auto queue = Attach(0);
   Chain chain;
   WritableBuffer buffer;
-  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "there is none";
+  EXPECT_FALSE(queue->PopWritable(1, {&buffer, 1})) << "there is none";
   Descriptor(0, kBuffers, 100, 2, 0);
   Offer(0, 0);
   Offer(1, 0);
   AvailableIndex() = 2;
-  EXPECT_FALSE(queue->PopWritable(101, buffer)) << "too small";
+  EXPECT_FALSE(queue->PopWritable(101, {&buffer, 1})) << "too small";
   EXPECT_EQ(queue->next_available(), 0);
   ASSERT_TRUE(*queue->Pop(chain));
-  ASSERT_TRUE(queue->PopWritable(100, buffer));
+  ASSERT_TRUE(queue->PopWritable(100, {&buffer, 1}));
   EXPECT_EQ(buffer.head, 0);
   EXPECT_EQ(buffer.place.iov_base, memory_.FromGuest(kBuffers, 100));
   EXPECT_EQ(buffer.place.iov_len, 100u);
   EXPECT_EQ(queue->next_available(), 2);
-  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "none is left";
+  EXPECT_FALSE(queue->PopWritable(1, {&buffer, 1})) << "none is left";
   AvailableIndex() = 2 + kEntries + 1;
-  EXPECT_FALSE(queue->PopWritable(1, buffer)) << "the index jumps";
+  EXPECT_FALSE(queue->PopWritable(1, {&buffer, 1})) << "the index jumps";
   EXPECT_FALSE(queue->Pop(chain).ok());
 
   // The last byte of memory, and one more; what is no plain writable buffer.
@@ -181,7 +213,7 @@ TEST_F(VirtqueueTest, TakesWritableBuffersForLessAndLeavesOtherChains) {
     Offer(1, one.head);
     AvailableIndex() = 2;
     ASSERT_TRUE(*next->Pop(chain));
-    EXPECT_EQ(next->PopWritable(1, buffer), one.taken);
+    EXPECT_EQ(next->PopWritable(1, {&buffer, 1}) == 1, one.taken);
     EXPECT_EQ(next->next_available(), one.taken ? 2 : 1);
     if (one.taken) continue;
     const auto popped = next->Pop(chain);
