@@ -111,7 +111,7 @@ CopyCrew::~CopyCrew() {
 }
 
 uint32_t CopyCrew::ThreadsFor(uint32_t processors) {
-  return processors < 8 ? 0 : std::min(processors * 3 / 8, 6u);
+  return processors < 8 ? 0 : std::min(processors / 2, 8u);
 }
 
 void CopyCrew::Begin(CopyJob* job) {
@@ -192,7 +192,7 @@ bool CopyCrew::Help() {
 }
 
 void CopyCrew::HelpIfBehind() {
-  if (waiting() > 1) Help();
+  if (waiting() > 2) Help();
 }
 
 void CopyCrew::Finish(const CopyJob& job) {

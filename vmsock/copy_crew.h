@@ -132,8 +132,7 @@ class CopyCrew {
   void Begin(CopyJob* job);
   // Copies a share of the job that stands first in line. False: there is none.
   bool Help();
-  // The same, for who has nothing else to do just now but may soon: only if other jobs wait behind
-  // it.
+  // The same, for who has nothing else to do just now but may soon: only if others wait behind it.
   void HelpIfBehind();
   // Returns when the job is done, and helps meanwhile.
   void Finish(const CopyJob& job);

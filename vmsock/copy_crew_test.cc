@@ -208,10 +208,10 @@ TEST(CopyCrew, SmallHostsSpareNoThreads) {
   EXPECT_EQ(CopyCrew::ThreadsFor(0), 0u);
   EXPECT_EQ(CopyCrew::ThreadsFor(2), 0u);
   EXPECT_EQ(CopyCrew::ThreadsFor(7), 0u);
-  EXPECT_EQ(CopyCrew::ThreadsFor(8), 3u);
-  EXPECT_EQ(CopyCrew::ThreadsFor(15), 5u);
-  EXPECT_EQ(CopyCrew::ThreadsFor(16), 6u);
-  EXPECT_EQ(CopyCrew::ThreadsFor(256), 6u);
+  EXPECT_EQ(CopyCrew::ThreadsFor(8), 4u);
+  EXPECT_EQ(CopyCrew::ThreadsFor(15), 7u);
+  EXPECT_EQ(CopyCrew::ThreadsFor(16), 8u);
+  EXPECT_EQ(CopyCrew::ThreadsFor(256), 8u);
 }
 
 }  // namespace

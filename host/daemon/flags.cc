@@ -216,7 +216,7 @@ void AddDoors(CLI::App* app, Said* said) {
                 });
   group.Checked("--vm-copy-threads", "N",
                 "that copy for all VMs' devices (default: none below 8\n"
-                "processors, else three of eight of them, at most 6)",
+                "processors, else half as many, at most 8)",
                 [=](const std::string& value) -> std::string {
                   uint32_t number = 0;
                   if (!absl::SimpleAtoi(value, &number) || number > kCopyCrewThreadsMax)

@@ -76,10 +76,11 @@ class Connection {
   // Bytes and packets that the guest has room for now.
   uint32_t SendableBytes() const;
   uint32_t SendablePackets() const;
-  // One packet of `bytes` is on its way to the guest.
-  void NoteSent(uint32_t bytes) {
-    sent_ += bytes;
-    unread_ends_.push_back(sent_);
+  // Packets of so many bytes each are on their way to the guest.
+  void NoteSent(std::span<const uint32_t> packets) {
+    uint32_t sent = sent_;
+    for (const uint32_t bytes : packets) unread_ends_.push_back(sent += bytes);
+    sent_ = sent;
   }
   // What the host side has taken so far, for a header that goes out now.
   uint32_t ReportForwarded();

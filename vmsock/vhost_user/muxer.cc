@@ -179,11 +179,15 @@ Muxer::PumpResult Muxer::TellGuest(Virtqueue& rx, Virtqueue& tx, PumpResult resu
   return result;
 }
 
-void Muxer::HelpCopying(bool idle) {
+void Muxer::HelpCopying(const Virtqueue& rx, const Virtqueue& tx, bool idle) {
   if (options_.crew == nullptr || !copying()) return;
   if (!idle) {
     options_.crew->HelpIfBehind();
-    Pause();
+    const auto done = [](auto& line) { return !line.empty() && line.first().job.done(); };
+    for (int looks = 0; looks < kLooksPerPump; ++looks) {
+      if (done(to_guest_) || done(to_host_) || rx.HasNews() || tx.HasNews()) break;
+      Pause();
+    }
   } else if (!options_.crew->Help()) {
     // Whoever copies may want it.
     std::this_thread::yield();
@@ -633,7 +637,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendData(Virtqueue& rx, Connection& con
   for (uint64_t left = received; left > 0; ++used) {
     const uint32_t bytes = static_cast<uint32_t>(std::min<uint64_t>(left, room[used]));
     PutHeader(rx, rx_chains_[used], HeaderFor(connection, kOpReadWrite, bytes, 0));
-    connection.NoteSent(bytes);
+    connection.NoteSent({&bytes, 1});
     left -= bytes;
   }
   rx.Rewind(static_cast<uint16_t>(chain_count - used));
@@ -695,21 +699,24 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
       break;
     }
     const uint64_t bytes = std::min(room, found - step.bytes);
-    std::array<uint32_t, kPacketsPerCopy> payloads;
-    size_t count = 1;
-    if (buffers.empty()) {
-      payloads[0] = static_cast<uint32_t>(bytes);
-      step.job.AddPacket(chain.writable, payloads[0]);
-    } else {
-      count = step.job.AddPackets(buffers, bytes, payloads);
-      rx.Rewind(static_cast<uint16_t>(buffers.size() - count));
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const uint16_t head = buffers.empty() ? chain.head : buffers[i].head;
-      step.used.push_back({head, static_cast<uint32_t>(kPacketHeaderBytes) + payloads[i]});
-      connection.NoteSent(payloads[i]);
-    }
     step.bytes += bytes;
+    if (buffers.empty()) {
+      const auto payload = static_cast<uint32_t>(bytes);
+      step.job.AddPacket(chain.writable, payload);
+      step.used.push_back({chain.head, static_cast<uint32_t>(kPacketHeaderBytes) + payload});
+      connection.NoteSent({&payload, 1});
+      continue;
+    }
+    std::array<uint32_t, kPacketsPerCopy> payloads;
+    const size_t count = step.job.AddPackets(buffers, bytes, payloads);
+    rx.Rewind(static_cast<uint16_t>(buffers.size() - count));
+    const size_t before = step.used.size();
+    step.used.resize(before + count);
+    for (size_t i = 0; i < count; ++i) {
+      step.used[before + i] = {buffers[i].head,
+                               static_cast<uint32_t>(kPacketHeaderBytes) + payloads[i]};
+    }
+    connection.NoteSent(std::span(payloads).first(count));
   }
   if (result != Connection::IoResult::kFailed) connection.Unread(found - step.bytes);
   moved += step.bytes;

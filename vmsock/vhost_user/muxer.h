@@ -78,9 +78,10 @@ class Muxer {
   absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx, bool rests);
   // Copies are on their way; Pump ends those that are done.
   bool copying() const { return !to_host_.empty() || !to_guest_.empty(); }
-  // Copies a share of what waits to be copied, if the crew is behind; `idle`, that is, with nothing
-  // else to do for a while: whatever waits, and if nothing does, gives others the processor.
-  void HelpCopying(bool idle);
+  // For a while in which Pump had nothing to do but to wait for copies: copies a share of what waits,
+  // if the crew is behind, and looks out for what Pump may do next; `idle`, that is, after a longer
+  // while: copies whatever waits, and if nothing does, gives others the processor.
+  void HelpCopying(const Virtqueue& rx, const Virtqueue& tx, bool idle);
   // Returns when nothing is being copied, and all that was copied is with the guest and the hosts.
   PumpResult FinishCopies(Virtqueue& rx, Virtqueue& tx);
   // An edge of connection `id`'s host descriptor; ids of connections that have gone are ignored.

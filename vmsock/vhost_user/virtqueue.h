@@ -79,6 +79,8 @@ class Virtqueue {
   // none of these, at most as many as `buffers`, and says how many. Of others nothing is believed:
   // Pop reads them anew and tells.
   size_t PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buffers);
+  // The guest has made chains available since that was looked at last, or says so wrongly.
+  bool HasNews() const { return AvailableIndex() != available_seen_; }
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
   // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after

@@ -267,7 +267,9 @@ bool VsockDevice::PumpOnce(bool rests) {
   }
   Interrupt(*result);
   idle_pumps_ = result->moved ? 0 : idle_pumps_ + 1;
-  if (idle_pumps_ > 0) frontend_->muxer.HelpCopying(/*idle=*/idle_pumps_ >= kIdlePumps);
+  if (idle_pumps_ > 0) {
+    frontend_->muxer.HelpCopying(backend.rx(), backend.tx(), /*idle=*/idle_pumps_ >= kIdlePumps);
+  }
   return result->more;
 }
 
