@@ -78,9 +78,9 @@ class Muxer {
   absl::StatusOr<PumpResult> Pump(Virtqueue& rx, Virtqueue& tx, bool rests);
   // Copies are on their way; Pump ends those that are done.
   bool copying() const { return !to_host_.empty() || !to_guest_.empty(); }
-  // For a while in which Pump had nothing to do but to wait for copies: copies a share of what waits,
-  // if the crew is behind, and looks out for what Pump may do next; `idle`, that is, after a longer
-  // while: copies whatever waits, and if nothing does, gives others the processor.
+  // For a while in which Pump had nothing to do but to wait for copies: copies a share of what
+  // waits, if the crew is behind, and looks out for what Pump may do next; `idle`, that is, after a
+  // longer while: copies whatever waits, and if nothing does, gives others the processor.
   void HelpCopying(const Virtqueue& rx, const Virtqueue& tx, bool idle);
   // Returns when nothing is being copied, and all that was copied is with the guest and the hosts.
   PumpResult FinishCopies(Virtqueue& rx, Virtqueue& tx);
