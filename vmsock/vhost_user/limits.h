@@ -112,7 +112,7 @@ inline constexpr size_t kCopyStepsMax = 64;
 // a round takes microseconds then, about as long as that look.
 inline constexpr int kPumpsPerRound = 16;
 // Looks in such a round, with nothing else to do, at what may come: ended copies, other buffers. A
-// look takes some 50 ns, a round without any ten times as long.
+// look takes a pause of the processor, a round without any several times as long. Chosen.
 inline constexpr int kLooksPerPump = 16;
 // Rounds in a row with nothing to do but wait for copies, after which the device's thread copies
 // itself, whatever the crew does: it has had the time of a share.
