@@ -4,11 +4,11 @@
 // Two events around a launch cost as much as the launch, so of each kernel the first launch is
 // measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
 // where they do not; each launch in between counts as long as the latest measured one. Once what it
-// takes alone is known well, it is each kKnownPerSample, so that fewer than one launch of a hundred
-// is later for being measured. Time in
-// which a kernel shares the device with others counts in full, and so does time between the events
-// in which the device did something else: this is occupation, not use. Owned by the session loop;
-// calls need the worker's context.
+// takes alone is known well, it is each kKnownPerSample, and of a kernel shorter than kShortNanos,
+// to which being measured adds about as much again, each kShortPerSample: fewer than one launch of
+// a hundred is to be late for it, with much to spare. Time in which a kernel shares the device with
+// others counts in full, and so does time between the events in which the device did something
+// else: this is occupation, not use. Owned by the session loop; calls need the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
 #define CONSORT_HOST_SESSION_DEVICE_TIME_H_
 
@@ -28,6 +28,8 @@ class DeviceTime {
  public:
   static constexpr uint64_t kLaunchesPerSample = 32;
   static constexpr uint64_t kKnownPerSample = 128;
+  static constexpr uint64_t kShortPerSample = 512;
+  static constexpr uint64_t kShortNanos = 20'000;  // chosen: some five times what a sample adds
   // Where launches go as chains (launch_chain.h), each of which a sample would break up.
   static constexpr uint64_t kChainedPerSample = 512;
   // Launches of one sample, so that what events add is little beside short kernels.
@@ -75,8 +77,10 @@ class DeviceTime {
   // Whether the kernel's next launch, of so many threads, is measured, where that may be.
   static bool SamplesNext(const Kernel& kernel, uint64_t threads) {
     if (kernel.chained >= kChainedPerSample) return true;
-    return kernel.launches % kLaunchesPerSample == 0 &&
-           (kernel.launches % kKnownPerSample == 0 || !kernel.AloneKnown(threads));
+    if (kernel.launches % kLaunchesPerSample != 0) return false;
+    const uint64_t known_per_sample =
+        kernel.latest_nanos < kShortNanos ? kShortPerSample : kKnownPerSample;
+    return kernel.launches % known_per_sample == 0 || !kernel.AloneKnown(threads);
   }
   // Whether it is to be, and a chain (launch_chain.h) must not take it in.
   static bool SamplesNextOfChain(const Kernel& kernel) {

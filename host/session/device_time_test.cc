@@ -27,7 +27,10 @@ TEST(DeviceTime, MeasuresFewerThanOneOfAHundredOfWhatIsKnown) {
   for (uint32_t i = 1; i < DeviceTime::kAloneSamples; ++i) kernel.LearnAlone(kThreads, 1000);
   EXPECT_EQ(Due(&kernel, 12800), 400u);
   kernel.LearnAlone(kThreads, 1000);
+  kernel.latest_nanos = DeviceTime::kShortNanos;
   EXPECT_EQ(Due(&kernel, 12800), 100u);
+  kernel.latest_nanos = DeviceTime::kShortNanos - 1;
+  EXPECT_EQ(Due(&kernel, 12800), 25u);
 }
 
 TEST(DeviceTime, WhatIsKnownOfAnotherSizeIsNothing) {

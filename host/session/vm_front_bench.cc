@@ -4,12 +4,14 @@
 // device with and without its crew, a conduit, a session, the driver.
 //
 //   vm_front_bench [--device cpu|nvidia] [--threads N] [--share KIB] [--mib N] [--seconds S]
+//                  [--deliver]
 //
 // For each kernel's shapes of buffers and each crew: copies of `--mib` to the device and back, for
 // `--seconds` each, beside plain copies of the same pieces by the driver between pinned memory and
 // the device. Frames are looked at as they come; at the end all of what the device has is read back
 // and compared, by sums of each piece that tell its place too. `--share`: what a thread of the crew
-// takes at a time.
+// takes at a time. `--deliver`: the guest's thread copies what it gets, as its kernel does for a
+// program.
 //
 // Then copies of `--mib` between the device and pinned memory that a machine shares with its host
 // (consortd --vm-memory), which no CPU copies: kCopiesAtOnce of them, then a synchronisation; and
@@ -61,6 +63,7 @@ struct Options {
   Bytes share = CopyCrewOptions{}.share;
   Bytes bytes = 64 * kMiB;
   Nanos time = kSecond;
+  bool deliver = false;
 };
 
 // A process's driver, and what sessions want beside it.
@@ -93,6 +96,8 @@ class Front {
   void CopySharedToHost() { CopyRows(shared_address_, address_); }
   void CheckShared();
   uint64_t address() const { return address_; }
+  // From now on what comes is copied to memory of a program.
+  void Deliver() { delivered_.resize(bytes_); }
 
  private:
   // The frame but for as many bytes at its end.
@@ -136,6 +141,7 @@ class Front {
   uint64_t transferred_ = 0;  // of this transfer
   // Where bulk data is copied for a comparison; none: looked at alone.
   std::vector<std::byte>* keep_ = nullptr;
+  std::vector<std::byte> delivered_;  // of this transfer; empty: looked at alone
 };
 
 Front::Front(Host* host, CopyCrew* crew, const vhost_user::GuestKernel& kernel, Bytes bytes)
@@ -220,6 +226,9 @@ void Front::Take(std::span<const std::byte> bytes) {
     if (bulk_left_ > 0) {
       const auto some = bytes.first(std::min<uint64_t>(bulk_left_, bytes.size()));
       if (keep_ != nullptr) keep_->insert(keep_->end(), some.begin(), some.end());
+      if (!delivered_.empty()) {
+        std::memcpy(delivered_.data() + transferred_ - bulk_left_, some.data(), some.size());
+      }
       bulk_left_ -= some.size();
       bytes = bytes.subspan(some.size());
       continue;
@@ -477,6 +486,7 @@ void Measure(Host* host, const Options& options) {
     for (const uint32_t threads : crews) {
       CopyCrew crew({.threads = threads, .share = options.share});
       Front front(host, &crew, kernel, options.bytes);
+      if (options.deliver) front.Deliver();
       Rates rates;
       rates.to_device = Rate(options, [&] { front.CopyToDevice(); });
       rates.to_host = Rate(options, [&] { front.CopyToHost(); });
@@ -492,7 +502,7 @@ void Measure(Host* host, const Options& options) {
 int Usage() {
   fprintf(stderr,
           "usage: vm_front_bench [--device cpu|nvidia] [--threads N] [--share KIB] [--mib N] "
-          "[--seconds S]\n");
+          "[--seconds S] [--deliver]\n");
   return 2;
 }
 
@@ -501,6 +511,10 @@ int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with("--benchmark_")) continue;  // ./dev bench gives these to all
+    if (word == "--deliver") {
+      options.deliver = true;
+      continue;
+    }
     if (i + 1 == argc) return Usage();
     const char* const value = argv[++i];
     const double number = atof(value);

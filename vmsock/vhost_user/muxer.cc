@@ -148,7 +148,7 @@ absl::Status Muxer::Restore(const MuxerState& state, InheritedFds* fds) {
 
 absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool rests) {
   PumpResult result;
-  bool starved = false;
+  rx_starved_ = false;
   const auto packets = [this] {
     return counters_->packets_from_guest.Get() + counters_->packets_to_guest.Get();
   };
@@ -158,13 +158,13 @@ absl::StatusOr<Muxer::PumpResult> Muxer::Pump(Virtqueue& rx, Virtqueue& tx, bool
   ASSIGN_OR_RETURN(result.more, DrainTx(tx));
   // Buffers that the guest has back it may post again, before the next are looked for.
   result.moved = EndCopies(to_guest_, rx);
-  RETURN_IF_ERROR(FillRx(rx, result.more, starved));
+  RETURN_IF_ERROR(FillRx(rx, result.more, rx_starved_));
   result.moved |= EndCopies(to_host_, tx);
   result.moved |= EndCopies(to_guest_, rx);
   result.moved |= packets() != packets_before;
   result.more |= copying();
   // Only where they are all that is missing do rx buffers interest us.
-  if (rests && starved && rx.EnableKicks()) result.more = true;
+  if (rests && rx_starved_ && rx.EnableKicks()) result.more = true;
   // While resets fill their list, the tx queue rests until rx buffers come.
   if (rests && !result.more && resets_.size() < kPendingResetsMax && tx.EnableKicks()) {
     result.more = true;
@@ -185,7 +185,7 @@ void Muxer::HelpCopying(const Virtqueue& rx, const Virtqueue& tx, bool idle) {
     options_.crew->HelpIfBehind();
     const auto done = [](auto& line) { return !line.empty() && line.first().job.done(); };
     for (int looks = 0; looks < kLooksPerPump; ++looks) {
-      if (done(to_guest_) || done(to_host_) || rx.HasNews() || tx.HasNews()) break;
+      if (done(to_guest_) || done(to_host_) || tx.HasNews() || (rx_starved_ && rx.HasNews())) break;
       Pause();
     }
   } else if (!options_.crew->Help()) {

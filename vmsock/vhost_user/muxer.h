@@ -193,6 +193,7 @@ class Muxer {
 
   CopyLine<PartsJob> to_host_;
   CopyLine<FillJob> to_guest_;
+  bool rx_starved_ = false;  // as of the latest Pump: something waits for rx buffers
   bool owed_rx_interrupt_ = false;
   bool owed_tx_interrupt_ = false;
 
