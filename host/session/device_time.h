@@ -4,9 +4,9 @@
 // Two events around a launch cost as much as the launch, so of each kernel the first launch is
 // measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
 // where they do not; each launch in between counts as long as the latest measured one. Once what it
-// takes alone is known well, it is each kKnownPerSample, and of a kernel shorter than kShortNanos,
-// to which being measured adds about as much again, each kShortPerSample: fewer than one launch of
-// a hundred is to be late for it, with much to spare. Time in which a kernel shares the device with
+// takes alone is known well, it is each kKnownPerSample, and of a kernel shorter than kShortNanos
+// each kShortPerSample: being measured makes a launch 4 to 5 us later (an H200), and of those that a
+// program waits for one by one few are to be late. Time in which a kernel shares the device with
 // others counts in full, and so does time between the events in which the device did something
 // else: this is occupation, not use. Owned by the session loop; calls need the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
@@ -29,7 +29,7 @@ class DeviceTime {
   static constexpr uint64_t kLaunchesPerSample = 32;
   static constexpr uint64_t kKnownPerSample = 128;
   static constexpr uint64_t kShortPerSample = 512;
-  static constexpr uint64_t kShortNanos = 20'000;  // chosen: some five times what a sample adds
+  static constexpr uint64_t kShortNanos = 20'000;  // chosen: some four times what a sample adds
   // Where launches go as chains (launch_chain.h), each of which a sample would break up.
   static constexpr uint64_t kChainedPerSample = 512;
   // Launches of one sample, so that what events add is little beside short kernels.
