@@ -5,8 +5,8 @@
 // measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
 // where they do not; each launch in between counts as long as the latest measured one. Once what it
 // takes alone is known well, it is each kKnownPerSample, and of a kernel shorter than kShortNanos
-// each kShortPerSample: being measured makes a launch 4 to 5 us later (an H200), and of those that a
-// program waits for one by one few are to be late. Time in which a kernel shares the device with
+// each kShortPerSample: being measured makes a launch 4 to 5 us later (an H200), and of those that
+// a program waits for one by one few are to be late. Time in which a kernel shares the device with
 // others counts in full, and so does time between the events in which the device did something
 // else: this is occupation, not use. Owned by the session loop; calls need the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
