@@ -105,6 +105,12 @@ void Allocations::SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bo
   }
 }
 
+void Allocations::SetMappedBy(uint64_t start, uint64_t bit) {
+  MutexLock lock(&mutex_);
+  const size_t after = After(start);
+  if (after != 0 && ranges_[after - 1].start == start) ranges_[after - 1].mapped_by |= bit;
+}
+
 bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   MutexLock lock(&mutex_);
   const size_t after = After(address);

@@ -33,8 +33,8 @@ struct Allocation {
   uint64_t context_id = 0;
   uint32_t flags = 0;      // of cuMemHostAlloc or cuMemHostRegister; kVirtual: the access
   uint64_t memory_id = 0;  // kVirtual, kVirtualHost: the memory that is mapped
-  // kVirtual: other devices than the window's, by ordinal, whose workers have it mapped there, and
-  // what they may do.
+  // kVirtual and shared host memory: other devices than the window's, by ordinal, whose workers
+  // have it mapped there; of kVirtual, what they may do.
   uint64_t mapped_by = 0;
   uint64_t readable_by = 0;
   uint64_t writable_by = 0;
@@ -86,6 +86,19 @@ class Allocations {
   void SetAccess(uint64_t start, uint64_t bytes, uint32_t access);
   // Likewise of another device, `bit` its ordinal's, whose worker has mapped them or has not.
   void SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bool mapped, uint32_t access);
+  // Notes that another device's worker, `bit` its ordinal's, has mapped the range that starts
+  // there.
+  void SetMappedBy(uint64_t start, uint64_t bit);
+  // Where those start that `matches(allocation)`.
+  template <class Matches>
+  std::vector<uint64_t> Starts(Matches matches) {
+    MutexLock lock(&mutex_);
+    std::vector<uint64_t> starts;
+    for (const Allocation& range : ranges_) {
+      if (matches(range)) starts.push_back(range.start);
+    }
+    return starts;
+  }
   // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
   bool SetSyncMemops(uint64_t address, bool value);
   // Sets other_start of the range that starts at `start`. False: there is none.

@@ -2,6 +2,7 @@
 #include "guest/call.h"
 
 #include "guest/log.h"
+#include "guest/own_stream.h"
 #include "guest/pool.h"
 #include "guest/thread_state.h"
 #include "guest/unsupported.h"
@@ -213,6 +214,25 @@ CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {
   wire::EmptyReply reply;
   request.event = event.id;
   return Ask(event.context, request, &reply);
+}
+
+CUresult RecordForOtherDevice(const StreamRef& stream, const EventRef& event) {
+  const Event* object = GetRuntime()->events.Find(event.id);
+  if (object == nullptr || object->opened_by != stream.context->id)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (MaybeCapturing()) {
+    if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
+      return result;
+  }
+  wire::StreamSynchronizeRequest wait;
+  wire::EmptyReply reply;
+  wait.stream = stream.id;
+  if (CUresult result = Ask(stream.context, wait, &reply); result != CUDA_SUCCESS) return result;
+  const OwnStream there(event.context);
+  wire::cuEventRecordRequest record;
+  record.hEvent = event.id;
+  record.hStream = there.ref().id;
+  return Post(event.context, record);
 }
 
 CUresult SettleRecord(Context* context, uint64_t event_id) {

@@ -79,6 +79,10 @@ bool SameSession(const Context* a, const Context* b);
 // Lets the stream go on after the latest record of another device's event, whose worker it does not
 // know: by waiting for that here.
 CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event);
+// Records an event that is of another context than the stream: one of another process and device
+// that the stream's context has opened, when what is in the stream so far has been waited for here.
+// CUDA_ERROR_INVALID_HANDLE: any other.
+CUresult RecordForOtherDevice(const StreamRef& stream, const EventRef& event);
 // Notes that `call` was asked about objects of two devices, and says CUDA_ERROR_NOT_SUPPORTED.
 CUresult AcrossDevices(const char* call);
 

@@ -147,6 +147,9 @@ CUresult AllocateGraphMemory(const StreamRef& stream, uint64_t bytes, CUdevicept
 // The program frees memory that an allocation node made. False: `address` is none.
 bool FreeGraphMemory(CUdeviceptr address);
 
+// A launch attribute as it is kept and sent: u64 id, CUlaunchAttributeValue.
+inline constexpr size_t kLaunchAttributeBytes = 8 + sizeof(CUlaunchAttributeValue);
+
 // What kinds of work check and do; each in the file of the calls that do the same in a stream.
 // Preparing checks everything that the call would. Sending is for a stream that is not captured.
 CUresult PrepareLaunch(Context* context, const CUDA_KERNEL_NODE_PARAMS_v2& params,

@@ -33,6 +33,7 @@ struct Device {
   std::atomic<Completion*> completion{nullptr};  // made at its first use, for good
   std::atomic<bool> no_completion{false};        // likewise: there was no memory for it
   std::atomic<BulkCopy*> bulk_copy{nullptr};     // made by the session's first large copy, for good
+  std::atomic<bool> in_use{false};               // it has a session and a context
   // Devices, by ordinal, that reach this one's memory. Relaxed: who frees memory while another
   // thread begins to reach it is wrong with any driver.
   std::atomic<uint64_t> reached_by{0};
@@ -49,6 +50,8 @@ struct PeerLink {
   bool enabled = false;         // for kernels, at its addresses
   bool copies = false;          // for copies alone
   bool copies_refused = false;  // it cannot be had, and is not asked for again
+  bool host = false;            // the addresses of its host memory
+  bool host_refused = false;    // likewise
   uint32_t mappings = 0;        // that the program has at addresses of its window; not 0: kept
 };
 
@@ -126,6 +129,9 @@ struct Event {
   uint64_t id = 0;
   uint64_t context_id = 0;
   uint32_t flags = 0;
+  // Of another process and another device: the context that opened it, whose streams record it,
+  // too.
+  uint64_t opened_by = 0;
   uint64_t capture_id = 0;  // of the capture in which it was last recorded; atomic, relaxed
   // See guest/completion.h; atomic.
   bool polled = false;   // the program has asked for its state

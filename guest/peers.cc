@@ -27,9 +27,10 @@ CUresult Open(Device* device, Device* peer, wire::PeerUse use, uint64_t* session
   open.use = static_cast<uint32_t>(use);
   result = device->session->Ask(0, open, &reply);
   if (result != CUDA_SUCCESS) {
-    LogLine("device %d does not reach memory of device %d (error %d); the host's log says why",
-            device->ordinal, peer->ordinal, static_cast<int>(result));
-  } else if (use != wire::PeerUse::kAddresses) {
+    LogLine("device %d does not reach %smemory of device %d (error %d); the host's log says why",
+            device->ordinal, use == wire::PeerUse::kHost ? "host " : "", peer->ordinal,
+            static_cast<int>(result));
+  } else if (use == wire::PeerUse::kCopies || use == wire::PeerUse::kKernels) {
     peer->reached_by.fetch_or(Bit(device->ordinal), std::memory_order_relaxed);
   }
   return result;
@@ -189,6 +190,26 @@ CUresult LeavePeerAddresses(Device* device, Device* peer) {
   MutexLock lock(&GetRuntime()->peer_mutex);
   PeerLink* link = FindLink(device, peer);
   return --link->mappings == 0 ? Close(*link, wire::PeerUse::kAddresses) : CUDA_SUCCESS;
+}
+
+CUresult KeepHostAddresses(Device* device, Device* peer, uint64_t* session) {
+  MutexLock lock(&GetRuntime()->peer_mutex);
+  PeerLink* link = FindOrAddLink(device, peer);
+  if (link->host_refused) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (!link->host) {
+    const CUresult result = Open(device, peer, wire::PeerUse::kHost, &link->session);
+    link->host = result == CUDA_SUCCESS;
+    link->host_refused = !link->host;
+    if (!link->host) return result;
+  }
+  *session = link->session;
+  return CUDA_SUCCESS;
+}
+
+uint64_t HostAddressesOf(const Device* device, const Device* peer) {
+  MutexLock lock(&GetRuntime()->peer_mutex);
+  const PeerLink* link = FindLink(device, peer);
+  return link != nullptr ? link->session : 0;
 }
 
 void AwaitPeersOf(const Device* device) {

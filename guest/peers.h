@@ -5,8 +5,9 @@
 // that it has, once a context of the one device has enabled access to one of the other; else, where
 // the program copies between the two, somewhere else, which only copies know. Each stays until
 // access is disabled, or for good. Or it keeps the addresses alone, for memory that the program
-// maps there (calls/virtual_memory.cc). Access is a device's, not a context's: a kernel reaches
-// what any context of its device was given. Thread safe. See host/session/peer_link.h.
+// maps there (calls/virtual_memory.cc), or for host memory (host_reach.h). Access is a device's,
+// not a context's: a kernel reaches what any context of its device was given. Thread safe. See
+// host/session/peer_link.h.
 #ifndef CONSORT_GUEST_PEERS_H_
 #define CONSORT_GUEST_PEERS_H_
 
@@ -43,6 +44,12 @@ bool CopiesReachPeer(Device* device, Device* peer);
 // more, and for one less. CUDA_ERROR_TOO_MANY_PEERS: they are another program's there.
 CUresult KeepPeerAddresses(Device* device, Device* peer);
 CUresult LeavePeerAddresses(Device* device, Device* peer);
+
+// Has host memory of `peer`'s session be mapped for `device`, where it is; for good. `session` gets
+// the host's name of that session. CUDA_ERROR_TOO_MANY_PEERS: as above.
+CUresult KeepHostAddresses(Device* device, Device* peer, uint64_t* session);
+// The name that it was given.
+uint64_t HostAddressesOf(const Device* device, const Device* peer);
 
 // Waits for work of devices that reach `device`'s memory, which is about to go.
 void AwaitPeersOf(const Device* device);

@@ -14,6 +14,7 @@
 #include "guest/call.h"
 #include "guest/config.h"
 #include "guest/entry.h"
+#include "guest/host_reach.h"
 #include "guest/log.h"
 #include "guest/modules.h"
 #include "guest/peers.h"
@@ -386,6 +387,7 @@ CUresult EmptyContext(Context* context) {
     if (removed.kind == MemoryKind::kDevice && removed.pool_id != 0)
       ReleasePoolBlock(context, removed);
     if (removed.kind == MemoryKind::kManaged) {
+      LeaveHostMemory(removed);
       state->managed_advice.Forget(removed.start, removed.bytes);
       FreeSharedMemory(context->device->session, removed.start, removed.bytes);
     }

@@ -89,6 +89,7 @@ struct Runtime {
   // PhysicalMemory, OpenedMemory, HostReservation, and mapping them; taken before peer_mutex.
   Mutex memory_mutex;
   Mutex peer_mutex;        // PeerLink, PeerAccess, and making them; taken before device_mutex
+  Mutex host_reach_mutex;  // host memory that several devices reach; taken before peer_mutex
   Mutex host_alloc_mutex;  // one HostAlloc at a time: its descriptor follows
   Mutex register_mutex;    // registered memory that becomes shared or private
 };

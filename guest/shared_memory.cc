@@ -84,6 +84,27 @@ CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequ
   return CUDA_SUCCESS;
 }
 
+CUresult PassSharedMemory(Session* from, uint64_t address, Session* to,
+                          wire::HostReachRequest* request) {
+  MutexLock lock(&GetRuntime()->host_alloc_mutex);
+  wire::HostShowRequest show;
+  wire::HostShowReply shown;
+  show.address = address;
+  if (CUresult result = from->Ask(0, show, &shown); result != CUDA_SUCCESS) return result;
+  request->address = shown.address;
+  request->offset = shown.offset;
+  request->bytes = shown.bytes;
+  if (!from->in_vm_memory()) {
+    const int file = from->ReceiveDescriptor();
+    if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    const bool sent = to->SendDescriptor(file);
+    close(file);
+    if (!sent) return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  wire::EmptyReply reply;
+  return to->Ask(0, *request, &reply);
+}
+
 CUresult MapManagedVariables(Session* session, uint64_t library_id, uint64_t* address,
                              uint64_t* bytes) {
   MutexLock lock(&GetRuntime()->host_alloc_mutex);

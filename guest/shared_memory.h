@@ -27,6 +27,11 @@ CUresult AllocateOwnMemory(Session* session, uint64_t bytes, uint64_t* address);
 // CUDA_ERROR_INVALID_VALUE: no file that long.
 CUresult AdoptSharedMemory(Session* session, int file, const wire::HostAdoptRequest& request,
                            uint64_t* address);
+// Has the worker of `to` map memory of `from`, in which `address` lies, where that has it.
+// `request` names `from` to the host, and gets the rest. Errors: of both;
+// CUDA_ERROR_OPERATING_SYSTEM: the descriptor did not come.
+CUresult PassSharedMemory(Session* from, uint64_t address, Session* to,
+                          wire::HostReachRequest* request);
 // Maps memory that the worker has made for managed variables of `library_id`.
 // CUDA_ERROR_NOT_FOUND: none.
 CUresult MapManagedVariables(Session* session, uint64_t library_id, uint64_t* address,

@@ -93,7 +93,8 @@ def generated_body(call, description, symbols):
         context = context or f"{p.name}_ref.context"
         if context != f"{p.name}_ref.context":
             if call.same_context:
-                lines.append(f"  if ({context} != {p.name}_ref.context) return CUDA_ERROR_INVALID_HANDLE;")
+                lines.append(f"  if ({context} != {p.name}_ref.context) "
+                             f"return RecordForOtherDevice({stream.name}_ref, {p.name}_ref);")
             else:
                 # A stream and an event of two devices: the stream is to wait.
                 across = (f"WaitForOtherDevice({stream.name}_ref, {p.name}_ref)" if stream

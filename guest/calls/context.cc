@@ -4,6 +4,7 @@
 // Context Management.
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/host_reach.h"
 #include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/thread_state.h"
@@ -44,6 +45,7 @@ CUresult Create(CUcontext* pctx, unsigned flags, CUdevice dev) {
   if (OpenDevice(device, &result) == nullptr) return result;
   const uint64_t id = NewContext(device, false, flags);
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  ReachPortableMemory(device);
   CurrentThread().contexts.push_back(id);
   *pctx = reinterpret_cast<CUcontext>(id);
   return CUDA_SUCCESS;
@@ -57,6 +59,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   CUresult result = CUDA_SUCCESS;
   if (OpenDevice(device, &result) == nullptr) return result;
+  ReachPortableMemory(device);
   MutexLock lock(&GetRuntime()->device_mutex);
   ++device->retain_count;
   Context* context = Primary(device);

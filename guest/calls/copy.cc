@@ -66,6 +66,8 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       // Variables of modules lie outside.
       const Context* context = GetRuntime()->contexts.Find(range.context_id);
       if (side->device == nullptr && context != nullptr) side->device = context->device;
+      if (range.kind == MemoryKind::kSharedHost || range.kind == MemoryKind::kManaged)
+        side->mapped_for = range.mapped_by;
       if (range.kind == MemoryKind::kVirtual && range.readable_by != 0) {
         side->mapped_for = range.readable_by;
         if (range.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)

@@ -15,8 +15,6 @@
 namespace consort::guest {
 namespace {
 
-constexpr size_t kAttributeBytes = 8 + sizeof(CUlaunchAttributeValue);
-
 // The parameters of a kernel node; the arrays stay the node's.
 void KernelParams(GraphWork* work, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   *params = {};
@@ -36,7 +34,8 @@ void KernelParams(GraphWork* work, CUDA_KERNEL_NODE_PARAMS_v2* params) {
 
 // The place of attribute `id` in the packed list, or its end.
 size_t AttributeAt(const std::vector<std::byte>& attributes, uint64_t id) {
-  for (size_t at = 0; at + kAttributeBytes <= attributes.size(); at += kAttributeBytes) {
+  for (size_t at = 0; at + kLaunchAttributeBytes <= attributes.size();
+       at += kLaunchAttributeBytes) {
     uint64_t there;
     memcpy(&there, &attributes[at], sizeof there);
     if (there == id) return at;
@@ -147,7 +146,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
   return WithNode(hNode, CU_GRAPH_NODE_TYPE_KERNEL, [&](GraphNode* node) {
     std::vector<std::byte>& attributes = node->work.attributes;
     const size_t at = AttributeAt(attributes, attr);
-    if (at == attributes.size()) attributes.resize(at + kAttributeBytes);
+    if (at == attributes.size()) attributes.resize(at + kLaunchAttributeBytes);
     const uint64_t id = attr;
     memcpy(&attributes[at], &id, sizeof id);
     memcpy(&attributes[at + 8], value, sizeof *value);

@@ -180,8 +180,10 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
   Device* owner = FindOwner(shared, SharedKind::kEvent);
   if (owner == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Runtime* runtime = GetRuntime();
+  uint64_t opened_by = 0;
   if (owner != context->device) {
     // The worker of its device has it.
+    opened_by = context->id;
     CUresult result = CUDA_SUCCESS;
     if (OpenDevice(owner, &result) == nullptr) return result;
     context = runtime->contexts.Find(owner->primary_id);
@@ -190,6 +192,7 @@ CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
     event->id = new_id;
     event->context_id = context->id;
     event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+    event->opened_by = opened_by;
   });
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   wire::SharedEventOpenRequest request;

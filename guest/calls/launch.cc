@@ -9,6 +9,7 @@
 #include "gen/guest/calls.h"
 #include "guest/call.h"
 #include "guest/config.h"
+#include "guest/host_reach.h"
 #include "guest/modules.h"
 #include "guest/runtime.h"
 #include "guest/unsupported.h"
@@ -20,7 +21,6 @@ namespace {
 constexpr size_t kParameterBytesMax = 32 * 1024;
 // Attributes of one launch; cuda.h has fewer kinds.
 constexpr unsigned kLaunchAttributesMax = 32;
-constexpr size_t kAttributeBytes = 8 + 64;  // u64 id, CUlaunchAttributeValue
 static_assert(sizeof(CUlaunchAttributeValue) == 64);
 
 int KernelAttribute(const Kernel* kernel, CUfunction_attribute attribute) {
@@ -133,10 +133,10 @@ CUresult PackAttributes(const CUlaunchConfig& config, std::byte* buffer,
         break;
     }
     const uint64_t id = attribute.id;
-    memcpy(buffer + i * kAttributeBytes, &id, 8);
-    memcpy(buffer + i * kAttributeBytes + 8, &attribute.value, 64);
+    memcpy(buffer + i * kLaunchAttributeBytes, &id, 8);
+    memcpy(buffer + i * kLaunchAttributeBytes + 8, &attribute.value, 64);
   }
-  *packed = {buffer, config.numAttrs * kAttributeBytes};
+  *packed = {buffer, config.numAttrs * kLaunchAttributeBytes};
   return CUDA_SUCCESS;
 }
 
@@ -245,13 +245,14 @@ CUresult Launch(const CUlaunchConfig& config, CUfunction f, void** kernel_params
     return result;
 
   std::byte parameters[kParameterBytesMax];
-  std::byte attributes[kLaunchAttributesMax * kAttributeBytes];
+  std::byte attributes[kLaunchAttributesMax * kLaunchAttributeBytes];
   bool cooperative = false;
   wire::LaunchRequest request;
   if (CUresult result = PackParameters(kernel, kernel_params, extra, parameters, &request.params);
       result != CUDA_SUCCESS) {
     return result;
   }
+  ReachParameters(stream.context->device, request.params);
   if (CUresult result = PackAttributes(config, attributes, &request.attributes, &cooperative);
       result != CUDA_SUCCESS) {
     return result;
@@ -312,7 +313,7 @@ CUresult Clusters(uint32_t which, int* count, CUfunction func, const CUlaunchCon
   Kernel* kernel = nullptr;
   if (CUresult result = FindForOccupancy(func, &context, &kernel); result != CUDA_SUCCESS)
     return result;
-  std::byte attributes[kLaunchAttributesMax * kAttributeBytes];
+  std::byte attributes[kLaunchAttributesMax * kLaunchAttributeBytes];
   bool cooperative = false;
   wire::OccupancyClustersRequest request;
   wire::OccupancyClustersReply reply;
@@ -349,6 +350,7 @@ CUresult PrepareLaunch(Context* context, const CUDA_KERNEL_NODE_PARAMS_v2& param
       result != CUDA_SUCCESS) {
     return result;
   }
+  ReachParameters(context->device, request.params);
   request.kernel = kernel->id;
   request.attributes = attributes;
   SetShape(config, &request);

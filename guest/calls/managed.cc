@@ -14,6 +14,7 @@
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/host_reach.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
 #include "guest/unsupported.h"
@@ -248,6 +249,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
     return result;
   }
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
+  ShowHostMemory(allocation);
   *dptr = allocation.start;
   return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 
 #include "gen/guest/calls.h"
 #include "guest/call.h"
+#include "guest/host_reach.h"
 #include "guest/log.h"
 #include "guest/opened_memory.h"
 #include "guest/peers.h"
@@ -158,13 +159,19 @@ CUresult ShareRegistered(Context* context, Allocation* range) {
   return CUDA_SUCCESS;
 }
 
-// The end of ShareRegistered. All work that may touch the memory has finished.
-CUresult UnshareRegistered(Session* session, const Allocation& range) {
-  const PageRange pages(range);
-  ReplaceWithPrivate(pages.start);
+// The end of ShareRegistered, when all work that may touch the memory has finished.
+CUresult UnshareRegistered(const Allocation& range) {
+  // The device whose pointer was asked for first, whatever context it was registered in.
+  const Device* device = DeviceOfAddress(range.other_start);
+  const CUresult result = SynchroniseDevice(device);
   Allocation view;
   GetRuntime()->allocations.Remove(range.other_start, Bit(MemoryKind::kRegisteredView), &view);
-  return FreeSharedMemory(session, range.other_start - (range.start - pages.start), pages.bytes);
+  LeaveHostMemory(view);
+  const PageRange pages(range);
+  ReplaceWithPrivate(pages.start);
+  const CUresult freed = FreeSharedMemory(
+      device->session, range.other_start - (range.start - pages.start), pages.bytes);
+  return result != CUDA_SUCCESS ? result : freed;
 }
 
 // The device of memory that belongs to no context: what a program maps may be another's than the
@@ -348,6 +355,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     if (owner == nullptr || owner->device->session == nullptr) owner = context;
     // The program's side ends at once, so what still uses it must be over.
     const CUresult result = SynchroniseContext(owner);
+    LeaveHostMemory(removed);
     GetRuntime()->managed_advice.Forget(removed.start, removed.bytes);
     const CUresult freed = FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
     return result != CUDA_SUCCESS ? result : freed;
@@ -391,6 +399,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   allocation.kind = shared ? MemoryKind::kSharedHost : MemoryKind::kPinnedHost;
   if (result != CUDA_SUCCESS) return result;
   if (!GetRuntime()->allocations.Add(allocation)) return CUDA_ERROR_UNKNOWN;
+  ShowHostMemory(allocation);
   *pp = reinterpret_cast<void*>(allocation.start);
   return CUDA_SUCCESS;
 }
@@ -415,6 +424,7 @@ CUresult cuMemFreeHost(void* p) {
     munmap(p, AlignUp(removed.bytes, kPageBytes));
     return result;
   }
+  LeaveHostMemory(removed);
   return FreeSharedMemory(owner->device->session, removed.start, removed.bytes);
 }
 
@@ -433,7 +443,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
       const uint64_t offset = address - range.start;
       if (CUresult result = ShareRegistered(context, &range); result != CUDA_SUCCESS) return result;
       *pdptr = range.other_start + offset;
-      return CUDA_SUCCESS;
+      return ReachHostMemory(context->device, *pdptr);
     }
     case MemoryKind::kPinnedHost:
       NoteUnsupported("cuMemHostGetDevicePointer",
@@ -441,7 +451,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
       return CUDA_ERROR_NOT_SUPPORTED;
     default:
       *pdptr = address;
-      return CUDA_SUCCESS;
+      return ReachHostMemory(context->device, address);
   }
 }
 
@@ -489,13 +499,7 @@ CUresult cuMemHostUnregister(void* p) {
   }
   if (removed.other_start == 0) return Quiesce(context, removed.start, removed.bytes);
   // Kernels may still write it.
-  Context* owner = runtime->contexts.Find(removed.context_id);
-  if (owner == nullptr || !owner->active.load()) owner = context;
-  wire::ContextSynchronizeRequest request;
-  wire::EmptyReply reply;
-  const CUresult result = Ask(owner, request, &reply);
-  const CUresult freed = UnshareRegistered(owner->device->session, removed);
-  return result != CUDA_SUCCESS ? result : freed;
+  return UnshareRegistered(removed);
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {

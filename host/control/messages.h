@@ -285,6 +285,7 @@ struct PeerLink {
   PeerWanted wanted;
   uint64_t window_base = 0;  // of device memory of the peer
   uint64_t window_bytes = 0;
+  uint64_t shared_host_bytes = 0;  // of host memory, from its end on
 };
 
 struct PeerRefused {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// consortd: sessions of one program that reach each other's device memory, or have its addresses,
-// on two devices of this host.
+// consortd: sessions of one program, on two devices of this host, that reach each other's memory or
+// have its addresses.
 //
 //   PeerWanted ─▶ may it? the peer's addresses on the session's device ─▶ PeerLink to both workers
 //   PeerGone, or the session's end ─▶ the addresses are free again
@@ -78,7 +78,8 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
   }
   Device* device = devices_[session.identity.device_index].get();
   const uint32_t peer_index = peer.identity.device_index;
-  if (wanted.use != PeerUse::kAddresses && (device->info->reaches >> peer_index & 1) == 0) {
+  const bool of_device = wanted.use == PeerUse::kCopies || wanted.use == PeerUse::kKernels;
+  if (of_device && (device->info->reaches >> peer_index & 1) == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("device ", device->index, " does not reach device ", peer_index));
   }
@@ -99,6 +100,7 @@ absl::Status Daemon::LinkPeers(const PeerWanted& wanted) {
   told.wanted = wanted;
   told.window_base = peer.window.base;
   told.window_bytes = peer.open.window_bytes - peer.open.shared_host_bytes;
+  told.shared_host_bytes = peer.open.shared_host_bytes;
   told.session = wanted.peer;
   absl::Status sent = peer.worker->control().Send(told, link.first.get());
   if (sent.ok()) {

@@ -37,8 +37,7 @@ bool IsContiguous(uint64_t pitch, uint64_t width, uint64_t rows) {
 }  // namespace
 
 bool Session::Reachable(uint64_t address, Bytes bytes) const {
-  return window_->Contains(address, bytes) ||
-         (shared_host_ != nullptr && shared_host_->Contains(address, bytes)) ||
+  return window_->Contains(address, bytes) || InSharedHost(address, bytes) ||
          modules_.ContainsGlobal(address, bytes) || virtual_memory_->AtPeers(address, bytes) ||
          ReachesPeer(address, bytes);
 }
@@ -237,13 +236,11 @@ CUresult Session::CopyRows(const wire::FrameHeader& header, const wire::CopyRows
   if (result != CUDA_SUCCESS) return result;
   const uint64_t bytes = request.width * request.rows;
   NoteWrite(request.dst, request.dst_pitch * (request.rows - 1) + request.width);
-  if (shared_host_ != nullptr) {
-    const bool from_host = shared_host_->Contains(request.src, 1);
-    const bool to_host = shared_host_->Contains(request.dst, 1);
-    if (from_host && !to_host) account_.bytes_to_device += bytes;
-    if (to_host && !from_host) account_.bytes_to_host += bytes;
-    if (from_host != to_host) work_bytes_ += bytes;
-  }
+  const bool from_host = InSharedHost(request.src, 1);
+  const bool to_host = InSharedHost(request.dst, 1);
+  if (from_host && !to_host) account_.bytes_to_device += bytes;
+  if (to_host && !from_host) account_.bytes_to_host += bytes;
+  if (from_host != to_host) work_bytes_ += bytes;
   if (IsContiguous(request.dst_pitch, request.width, request.rows) &&
       IsContiguous(request.src_pitch, request.width, request.rows)) {
     return driver_.cuMemcpyAsync(dst, src, bytes, stream);

@@ -271,6 +271,9 @@ void Session::OnReached(PendingItem& item, CUresult result) {
       EndReach({item.value, static_cast<PeerUse>(item.offset)});
       ReplyNow(item.request, result);
       return;
+    case PendingItem::Kind::kHostLeave:
+      ReplyNow(item.request, result != CUDA_SUCCESS ? result : LeaveHost(item.value, item.offset));
+      return;
   }
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of a program's session on another device: this session's memory lent to that one,
+// Memory of a program's session on another device: this session's device memory lent to that one,
 // and that one's reached from here (see peer_link.h); or only its addresses, at which the program
-// maps memory itself (virtual_memory.h).
+// maps memory itself (virtual_memory.h); or its host memory, of which the program names each piece.
 //
 //   PeerOffer, to the session that lends     a token; it expects a link for kPeerOfferMax
 //   PeerOpen, to the one that reaches        PeerWanted ─▶ consortd ─▶ PeerLink to both
 //   PeerClose, likewise                      unmaps; PeerGone ─▶ consortd
+//   HostShow, to the one; HostReach, to the other: a piece of host memory, by its descriptor
+#include <fcntl.h>
 #include <sys/random.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -58,7 +61,7 @@ CUresult Session::PeerOffer(const wire::FrameHeader&, const wire::PeerOfferReque
 
 void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequest& request) {
   const PeerKey key = {request.session, static_cast<PeerUse>(request.use)};
-  if (request.use > static_cast<uint32_t>(PeerUse::kAddresses)) {
+  if (request.use > static_cast<uint32_t>(PeerUse::kHost)) {
     return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
   }
   if (peers_by_ == nullptr || residency_->swaps()) {
@@ -177,15 +180,21 @@ void Session::BeginReach(PeerNews news) {
     if (wait != peer_waits_.end()) EndPeerWait(wait, CUDA_ERROR_TOO_MANY_PEERS);
     return;
   }
+  const PeerLink& link = news.link;
   Reach reach;
   absl::Status begun = absl::OkStatus();
-  if (key.use != PeerUse::kCopies) {
-    auto addresses = AddressesOf(news.link);
+  if (key.use == PeerUse::kHost) {
+    auto host =
+        SharedHost::Create(device_, link.window_base + link.window_bytes, link.shared_host_bytes);
+    begun = host.status();
+    if (begun.ok()) reach.host = *std::move(host);
+  } else if (key.use != PeerUse::kCopies) {
+    auto addresses = AddressesOf(link);
     begun = addresses.status();
     if (begun.ok()) reach.addresses = *std::move(addresses);
   }
   if (begun.ok() && key.use == PeerUse::kAddresses) virtual_memory_->Join(reach.addresses);
-  if (begun.ok() && key.use != PeerUse::kAddresses) {
+  if (begun.ok() && (key.use == PeerUse::kCopies || key.use == PeerUse::kKernels)) {
     PeerReachOptions options;
     options.addresses = reach.addresses;
     options.name = PeerName(key.session);
@@ -219,7 +228,7 @@ void Session::Lend(PeerNews news) {
     return;
   }
   if (--peer_offers_ == 0) peer_offered_until_ = 0;
-  if (wanted.use == PeerUse::kAddresses) return;
+  if (wanted.use != PeerUse::kCopies && wanted.use != PeerUse::kKernels) return;
   // From here on it cannot go on elsewhere.
   if (record_ != nullptr) record_->BeginWork();
   rest_hopeless_ = false;
@@ -237,7 +246,7 @@ bool Session::AwaitsPeers() const {
 
 bool Session::HasPeers() {
   std::erase_if(lenders_, [](const auto& one) { return !one->Lends(); });
-  return !lenders_.empty() || !reaches_.empty() || AwaitsPeers();
+  return !lenders_.empty() || !reaches_.empty() || shows_host_ || AwaitsPeers();
 }
 
 bool Session::FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64_t* address) const {
@@ -256,6 +265,64 @@ bool Session::FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64
 bool Session::ReachesPeer(uint64_t address, Bytes bytes) const {
   for (const auto& [key, reach] : reaches_) {
     if (key.use == PeerUse::kKernels && reach.memory->Find(address, bytes).has_value()) return true;
+  }
+  return false;
+}
+
+CUresult Session::HostShow(const wire::FrameHeader&, const wire::HostShowRequest& request,
+                           wire::HostShowReply* reply) {
+  if (shared_host_ == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::optional<SharedHost::Share> share = shared_host_->FindAround(request.address);
+  if (!share.has_value()) return CUDA_ERROR_INVALID_VALUE;
+  if (!ShowShare(*share, &reply->offset)) return CUDA_ERROR_OUT_OF_MEMORY;
+  reply->address = share->address;
+  reply->bytes = share->bytes;
+  shows_host_ = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::HostReach(const wire::FrameHeader&, const wire::HostReachRequest& request) {
+  // It was sent before the request: there now, or never.
+  UniqueFd file(channel_->ReceiveDescriptor(0));
+  SharedHost* const host = HostOf(request.session);
+  if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SharedHost::Share share;
+  share.address = request.address;
+  share.offset = request.offset;
+  share.bytes = request.bytes;
+  share.lent = !file.valid();
+  if (share.lent) file = UniqueFd(fcntl(vm_lender_.file(), F_DUPFD_CLOEXEC, 0));
+  return host->TakeUp(share, std::move(file));
+}
+
+void Session::HostLeave(const wire::FrameHeader& header, const wire::HostLeaveRequest& request) {
+  if (HostOf(request.session) == nullptr) return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
+  std::shared_ptr<Fence> fence;
+  const CUresult fenced = streams_.FenceAll(&fence);
+  if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
+  PendingItem item;
+  item.kind = PendingItem::Kind::kHostLeave;
+  item.fence = std::move(fence);
+  item.request = header;
+  item.value = request.session;
+  item.offset = request.address;
+  pending_.Add(std::move(item));
+}
+
+CUresult Session::LeaveHost(uint64_t peer, uint64_t address) {
+  SharedHost* const host = HostOf(peer);
+  return host != nullptr ? host->Free(address) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SharedHost* Session::HostOf(uint64_t peer) const {
+  const auto it = reaches_.find({peer, PeerUse::kHost});
+  return it != reaches_.end() ? it->second.host.get() : nullptr;
+}
+
+bool Session::InSharedHost(uint64_t address, Bytes bytes) const {
+  if (shared_host_ != nullptr && shared_host_->Contains(address, bytes)) return true;
+  for (const auto& [key, reach] : reaches_) {
+    if (reach.host != nullptr && reach.host->Covers(address, bytes)) return true;
   }
   return false;
 }

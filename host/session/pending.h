@@ -59,6 +59,7 @@ struct PendingItem {
     kTextureDestroy,    // of the driver's object `value`
     kSurfaceDestroy,    // likewise
     kPeerClose,         // what is had of session `value`, for PeerUse `offset`: unmap, then reply
+    kHostLeave,         // host memory of session `value`, at address `offset`: likewise
   };
 
   Kind kind = Kind::kReply;

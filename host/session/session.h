@@ -384,8 +384,9 @@ class Session final : private Handlers, private PendingSink {
     friend auto operator<=>(const PeerKey&, const PeerKey&) = default;
   };
   struct Reach {
-    std::shared_ptr<const PeerAddresses> addresses;  // null: of PeerUse::kCopies
-    std::unique_ptr<PeerReach> memory;               // null: of PeerUse::kAddresses
+    std::shared_ptr<const PeerAddresses> addresses;  // of PeerUse::kKernels and kAddresses
+    std::unique_ptr<PeerReach> memory;               // of PeerUse::kCopies and kKernels
+    std::unique_ptr<SharedHost> host;                // of PeerUse::kHost
   };
   struct PeerNews {
     PeerLink link;
@@ -419,6 +420,18 @@ class Session final : private Handlers, private PendingSink {
   // Of rows in a peer's memory: makes `address` the one that they have here. False: they are not.
   bool FindPeerRows(uint64_t pitch, uint64_t width, uint64_t rows, uint64_t* address) const;
   bool ReachesPeer(uint64_t address, Bytes bytes) const;
+  // Host memory of one session, for others of its program.
+  CUresult HostShow(const wire::FrameHeader& header, const wire::HostShowRequest& request,
+                    wire::HostShowReply* reply) override;
+  CUresult HostReach(const wire::FrameHeader& header,
+                     const wire::HostReachRequest& request) override;
+  void HostLeave(const wire::FrameHeader& header, const wire::HostLeaveRequest& request) override;
+  // The device is done with it.
+  CUresult LeaveHost(uint64_t peer, uint64_t address);
+  // The host memory that is had of that session; null: none.
+  SharedHost* HostOf(uint64_t peer) const;
+  // Whether it is host memory's that the device reaches, of this session or another.
+  bool InSharedHost(uint64_t address, Bytes bytes) const;
 
   // --- A device that is chosen when it is first used. binding.cc
   // Instead of BringMemory until then.
@@ -798,6 +811,7 @@ class Session final : private Handlers, private PendingSink {
   std::unique_ptr<VirtualMemory> virtual_memory_;     // in window_
   std::vector<std::unique_ptr<PeerLender>> lenders_;  // of window_
   std::map<PeerKey, Reach> reaches_;
+  bool shows_host_ = false;  // other sessions of the program may have host memory of this one
   std::map<PeerKey, PeerWait> peer_waits_;
   std::optional<ExportToken> peer_token_;
   uint32_t peer_offers_ = 0;                 // that no link has come for

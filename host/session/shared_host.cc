@@ -22,6 +22,17 @@ constexpr Bytes kPageBytes = 4 * kKiB;
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
+// Whether these are whole pages of a regular file.
+bool HasPages(int file, Bytes offset, Bytes bytes) {
+  struct stat about;
+  if (bytes == 0 || bytes % kPageBytes != 0 || offset % kPageBytes != 0 ||
+      fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
+    return false;
+  }
+  const Bytes length = AlignUp(static_cast<Bytes>(about.st_size), kPageBytes);
+  return offset <= length && bytes <= length - offset;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedHost>> SharedHost::Create(const WorkerDevice& device,
@@ -75,12 +86,8 @@ CUresult SharedHost::Allocate(Bytes bytes, uint64_t* address) {
 CUresult SharedHost::Adopt(int file, const wire::HostAdoptRequest& request, uint64_t* address) {
   const Piece piece = {file, request.offset, request.bytes, false};
   const Bytes alignment = std::max<Bytes>(request.alignment, kPageBytes);
-  struct stat about;
-  if (piece.bytes == 0 || piece.bytes % kPageBytes != 0 || piece.offset % kPageBytes != 0 ||
-      (alignment & (alignment - 1)) != 0 || alignment > kSharedHostAlignMax ||
-      fstat(file, &about) != 0 || !S_ISREG(about.st_mode) ||
-      piece.offset > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) ||
-      piece.bytes > AlignUp(static_cast<Bytes>(about.st_size), kPageBytes) - piece.offset) {
+  if ((alignment & (alignment - 1)) != 0 || alignment > kSharedHostAlignMax ||
+      !HasPages(file, piece.offset, piece.bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (request.replaces == 0) return Place(piece, alignment, address);
@@ -149,11 +156,16 @@ std::optional<SharedHost::Share> SharedHost::Find(uint64_t address) const {
                allocation.lent, allocation.number};
 }
 
+std::optional<SharedHost::Share> SharedHost::FindAround(uint64_t address) const {
+  const auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin() || !Covers(address, 1)) return std::nullopt;
+  return Find(std::prev(after)->first);
+}
+
 CUresult SharedHost::TakeUp(const Share& share, UniqueFd memory) {
-  const bool fits = share.bytes != 0 && share.bytes % kPageBytes == 0 &&
-                    share.offset % kPageBytes == 0 && share.address % kPageBytes == 0 &&
-                    Contains(share.address, share.bytes) &&
-                    share.bytes <= kSharedHostBytesPerSession - used_bytes_ && memory.valid();
+  const bool fits = share.address % kPageBytes == 0 && Contains(share.address, share.bytes) &&
+                    share.bytes <= kSharedHostBytesPerSession - used_bytes_ &&
+                    HasPages(memory.get(), share.offset, share.bytes);
   if (!fits || !pages_.TakeAt((share.address - base_) / kPageBytes, share.bytes / kPageBytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -71,8 +71,10 @@ class SharedHost {
   std::vector<Share> Shares() const;
   // The allocation that begins there, if any does.
   std::optional<Share> Find(uint64_t address) const;
+  // The allocation in which it lies.
+  std::optional<Share> FindAround(uint64_t address) const;
   // Takes up an allocation of another worker, whose file this is. As Allocate, and
-  // CUDA_ERROR_INVALID_VALUE: its addresses are not free here.
+  // CUDA_ERROR_INVALID_VALUE: its addresses are not free here, or the file is not that long.
   CUresult TakeUp(const Share& share, UniqueFd memory);
 
   bool IsAllocation(uint64_t address) const { return allocations_.contains(address); }

@@ -712,5 +712,64 @@ API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsWaitedForByAnotherDevice) {
       });
 }
 
+API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsRecordedByAnotherDevice) {
+  struct Handles {
+    CUipcMemHandle memory;
+    CUipcEventHandle event;
+  };
+  WithTwoProcesses(
+      "cuIpcGetEventHandle",
+      [](const Line& line) {
+        const DeviceBuffer buffer(kWords * sizeof(unsigned));
+        buffer.Fill(0);
+        const Stream stream;
+        const Event event(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+        Handles handles;
+        Require(Drv().cuIpcGetMemHandle(&handles.memory, buffer), "cuIpcGetMemHandle");
+        Require(Drv().cuIpcGetEventHandle(&handles.event, event), "cuIpcGetEventHandle");
+        line.Send(handles);
+        if (line.Receive<int>() == 0) return;
+        EXPECT_OK(Drv().cuStreamWaitEvent(stream, event, 0));
+        std::vector<unsigned> words(kWords);
+        EXPECT_OK(
+            Drv().cuMemcpyDtoHAsync_v2(words.data(), buffer, kWords * sizeof(unsigned), stream));
+        EXPECT_OK(Drv().cuStreamSynchronize(stream));
+        EXPECT_EQ(words, Iota(kWords));
+        EXPECT_OK(Drv().cuEventQuery(event));
+        line.Send(1);
+      },
+      [](const Line& line) {
+        const auto handles = line.Receive<Handles>();
+        if (!UseOtherDevice()) {
+          line.Send(0);
+          GTEST_SKIP() << kNoPeer;
+        }
+        CUdeviceptr memory = 0;
+        CUevent event = nullptr;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&memory, handles.memory,
+                                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        ASSERT_OK(Drv().cuIpcOpenEventHandle(&event, handles.event));
+        const Module module(kBasicPtx);
+        const Stream stream;
+        EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, stream, memory,
+                         static_cast<unsigned>(kWords)));
+        EXPECT_OK(Drv().cuEventRecord(event, stream));
+        // Not in streams of another context than the one that has opened it.
+        CUcontext second = nullptr;
+        ASSERT_OK(Drv().cuCtxCreate_v2(&second, 0, 1));
+        {
+          const Stream foreign;
+          EXPECT_RESULT(CUDA_ERROR_INVALID_HANDLE, Drv().cuEventRecord(event, foreign));
+        }
+        EXPECT_OK(Drv().cuCtxDestroy_v2(second));
+        Require(Drv().cuCtxSetCurrent(OtherContext()), "cuCtxSetCurrent");
+        line.Send(1);
+        line.Receive<int>();  // it has waited for this record
+        EXPECT_OK(Drv().cuEventQuery(event));
+        EXPECT_OK(Drv().cuEventDestroy_v2(event));
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(memory));
+      });
+}
+
 }  // namespace
 }  // namespace consort::tests::api

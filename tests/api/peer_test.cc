@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two devices in one process: copies between them, waits of one for the other, peer access as far
-// as the devices have it: that of contexts, and that to mappings.
+// Two devices in one process: copies between them, waits of one for the other, host memory of the
+// one's context in kernels of the other's, peer access as far as the devices have it: that of
+// contexts, and that to mappings.
+#include <stdlib.h>
+#include <string.h>
+
 #include "tests/api/support.h"
 
 namespace consort::tests::api {
@@ -227,6 +231,158 @@ API_TEST(PeerTest, AStreamWaitsForAnEventOfTheOtherDevice) {
     EXPECT_OK(Drv().cuMemFree_v2(there));
   });
   EXPECT_EQ(words, Iota(kWords));
+}
+
+// Host memory that device 0's context has allocated, in kernels of device 1: under unified
+// addressing all of it is every context's. Source: CUDA Driver API, Unified Addressing.
+class PeerHostTest : public PeerTest {
+ protected:
+  void SetUp() override {
+    PeerTest::SetUp();
+    if (IsSkipped()) return;
+    int possible = 0;
+    Require(Drv().cuDeviceGetAttribute(&possible, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
+            "cuDeviceGetAttribute");
+    if (possible == 0) GTEST_SKIP() << "kernels do not reach host memory";
+  }
+  // The other device writes kWords words there.
+  void FillFromOther(CUdeviceptr address) const {
+    OnOther([&] {
+      const Module module(kBasicPtx);
+      EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, nullptr, address,
+                       static_cast<unsigned>(kWords)));
+      EXPECT_OK(Drv().cuCtxSynchronize());
+    });
+  }
+  // What that makes of `words`, and what is done there beside kernels.
+  void UseFromOther(unsigned* words, CUdeviceptr address) const {
+    FillFromOther(address);
+    EXPECT_EQ(std::vector<unsigned>(words, words + kWords), Iota(kWords));
+    OnOther([&] {
+      const DeviceBuffer there(kWords * sizeof(unsigned));
+      const Stream stream;
+      EXPECT_OK(Drv().cuMemcpyAsync(there, address, kWords * sizeof(unsigned), stream));
+      EXPECT_OK(Drv().cuStreamSynchronize(stream));
+      EXPECT_EQ(there.Read<unsigned>(kWords), Iota(kWords));
+      EXPECT_OK(Drv().cuMemsetD32Async(there, 5, kWords, stream));
+      EXPECT_OK(Drv().cuMemcpyAsync(address, there, kWords * sizeof(unsigned), stream));
+      EXPECT_OK(Drv().cuStreamSynchronize(stream));
+    });
+    EXPECT_EQ(std::vector<unsigned>(words, words + kWords), std::vector<unsigned>(kWords, 5));
+  }
+};
+
+API_TEST(PeerHostTest, PinnedMemoryIsBothDevices) {
+  for (unsigned flags :
+       {0u, unsigned{CU_MEMHOSTALLOC_PORTABLE}, unsigned{CU_MEMHOSTALLOC_DEVICEMAP}}) {
+    SCOPED_TRACE(flags);
+    const PinnedBuffer pinned(kWords * sizeof(unsigned), flags);
+    UseFromOther(pinned.as<unsigned>(), reinterpret_cast<CUdeviceptr>(pinned.get()));
+  }
+}
+
+API_TEST(PeerHostTest, ADevicePointerIsForTheDeviceThatIsCurrent) {
+  const PinnedBuffer pinned(kWords * sizeof(unsigned), 0);
+  CUdeviceptr address = 0;
+  OnOther([&] { EXPECT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, pinned.get(), 0)); });
+  UseFromOther(pinned.as<unsigned>(), address);
+}
+
+// Its place is used again, so that it must have gone from both devices.
+API_TEST(PeerHostTest, WhatIsAllocatedAfterwardsInItsPlaceIsToo) {
+  for (int round = 0; round < 3; ++round) {
+    const PinnedBuffer pinned(kWords * sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE);
+    const PinnedBuffer beside(kWords * sizeof(unsigned), 0);
+    UseFromOther(pinned.as<unsigned>(), reinterpret_cast<CUdeviceptr>(pinned.get()));
+    UseFromOther(beside.as<unsigned>(), reinterpret_cast<CUdeviceptr>(beside.get()));
+  }
+}
+
+API_TEST(PeerHostTest, ANodesKernelReachesIt) {
+  const PinnedBuffer pinned(kWords * sizeof(unsigned), 0);
+  OnOther([&] {
+    const Module module(kBasicPtx);
+    const Stream stream;
+    EXPECT_OK(Drv().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, stream,
+                     reinterpret_cast<CUdeviceptr>(pinned.get()), static_cast<unsigned>(kWords)));
+    CUgraph graph = nullptr;
+    ASSERT_OK(Drv().cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec = nullptr;
+    ASSERT_OK(Drv().cuGraphInstantiateWithFlags(&exec, graph, 0));
+    EXPECT_OK(Drv().cuGraphLaunch(exec, stream));
+    EXPECT_OK(Drv().cuStreamSynchronize(stream));
+    EXPECT_OK(Drv().cuGraphExecDestroy(exec));
+    EXPECT_OK(Drv().cuGraphDestroy(graph));
+  });
+  const unsigned* words = pinned.as<unsigned>();
+  EXPECT_EQ(std::vector<unsigned>(words, words + kWords), Iota(kWords));
+}
+
+API_TEST(PeerHostTest, RegisteredMemoryIsBothDevices) {
+  constexpr size_t kBytes = 4096 * ((kWords * sizeof(unsigned) + 4095) / 4096);
+  void* pages = aligned_alloc(4096, kBytes);
+  ASSERT_OK(Drv().cuMemHostRegister_v2(pages, kBytes, CU_MEMHOSTREGISTER_PORTABLE));
+  CUdeviceptr address = 0;
+  OnOther([&] { EXPECT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, pages, 0)); });
+  FillFromOther(address);
+  auto* words = static_cast<unsigned*>(pages);
+  EXPECT_EQ(std::vector<unsigned>(words, words + kWords), Iota(kWords));
+  // And by the pointer that the first device has.
+  memset(pages, 0, kBytes);
+  EXPECT_OK(Drv().cuMemHostGetDevicePointer_v2(&address, pages, 0));
+  FillFromOther(address);
+  EXPECT_EQ(std::vector<unsigned>(words, words + kWords), Iota(kWords));
+  EXPECT_OK(Drv().cuMemHostUnregister(pages));
+  free(pages);
+}
+
+API_TEST(PeerHostTest, ManagedMemoryIsBothDevices) {
+  int managed = 0;
+  Require(Drv().cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0),
+          "cuDeviceGetAttribute");
+  if (managed == 0) GTEST_SKIP() << "no managed memory";
+  for (int round = 0; round < 2; ++round) {
+    CUdeviceptr address = 0;
+    ASSERT_OK(Drv().cuMemAllocManaged(&address, kWords * sizeof(unsigned), CU_MEM_ATTACH_GLOBAL));
+    UseFromOther(reinterpret_cast<unsigned*>(address), address);
+    EXPECT_OK(Drv().cuMemFree_v2(address));
+  }
+}
+
+// Alone, so that device 1 has not been used yet.
+class PeerLaterTest : public ContextTest {};
+
+API_TEST_ALONE(PeerLaterTest, ADeviceThatIsUsedLaterReachesPortableMemory) {
+  int count = 0, possible = 0;
+  Require(Drv().cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (count < 2) GTEST_SKIP() << "needs two devices";
+  Require(Drv().cuDeviceGetAttribute(&possible, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
+          "cuDeviceGetAttribute");
+  if (possible == 0) GTEST_SKIP() << "kernels do not reach host memory";
+  const PinnedBuffer word(sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE);
+  *word.as<unsigned>() = 7;
+  CUcontext other = nullptr;
+  Require(Drv().cuDevicePrimaryCtxRetain(&other, 1), "cuDevicePrimaryCtxRetain");
+  Require(Drv().cuCtxSetCurrent(other), "cuCtxSetCurrent");
+  {
+    // The kernel finds its address, and that of some that is made now, in memory.
+    const PinnedBuffer later(sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE);
+    *later.as<unsigned>() = 9;
+    Require(Drv().cuCtxSetCurrent(context()), "cuCtxSetCurrent");
+    const PinnedBuffer of_first(sizeof(unsigned), CU_MEMHOSTALLOC_PORTABLE);
+    *of_first.as<unsigned>() = 20;
+    Require(Drv().cuCtxSetCurrent(other), "cuCtxSetCurrent");
+    const DeviceBuffer table(3 * sizeof(void*));
+    table.Write(std::vector<void*>{word.get(), later.get(), of_first.get()});
+    const Module module(kParamsPtx);
+    const DeviceBuffer sum(sizeof(unsigned));
+    EXPECT_OK(Launch(module.Function("nested"), 1, 1, nullptr, table.get(), 3u, sum.get()));
+    EXPECT_OK(Drv().cuCtxSynchronize());
+    EXPECT_EQ(sum.ReadWord(), 36u);
+  }
+  Require(Drv().cuCtxSetCurrent(context()), "cuCtxSetCurrent");
+  EXPECT_OK(Drv().cuDevicePrimaryCtxRelease_v2(1));
 }
 
 // A kernel's results through memory of another device, where that can be.

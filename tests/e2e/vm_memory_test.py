@@ -59,6 +59,16 @@ class SharedMemory(vm_test.VmCase):
         managed = next(session for session in sessions if session["application"] == "managed_variables")
         self.assertGreater(managed["kernel_launches"], 0, "a machine has managed memory then")
 
+    def test_host_memory_of_one_vgpu_is_the_others_too(self):
+        """The API suite's cases about that, of which none is skipped; registered memory is not shared in machines."""
+        self.start("--devices", "2", device="cpu")
+        suite = vm.Command(
+            "api_test", ("sh", "-c", "/usr/bin/api_test --gtest_color=no --gtest_filter=PeerHost*:PeerLater*-*Registered* && echo PASS"),
+            {"CONSORT_TEST_LIBCUDA": "/usr/lib/libcuda.so.1"})
+        guest = self.start_sharing([suite], [], files=[("/usr/bin/api_test", stack.BUILD / "bin" / "api_test")])
+        self.expect_success(guest, ["api_test"])
+        self.assertFalse([line for line in guest.output() if "SKIPPED" in line or "0 tests" in line], self.text(guest))
+
     def test_launches_do_not_leave_the_machine(self):
         """A kick makes a virtual CPU exit: beyond those of the program's start and end there is one where the worker
         slept, and it does not sleep while launches come."""

@@ -64,12 +64,12 @@ class VmCase(unittest.TestCase):
         return self.daemon
 
     def start_guest(self, flavour, guest_commands, programs, name=None, concurrent=False, shared_memory=None,
-                    on_line=None):
+                    on_line=None, files=()):
         """A running guest on the VM socket of that name; without a name it has no vsock device. shared_memory, on_line: as Vm
-        has them."""
+        has them. files: (guest path, host path) of more than the programs."""
         kernel = vm.kernel_or_skip(flavour)
         initramfs = self.folder / f"{name}.initramfs"
-        vm.build_initramfs(kernel, stack.guest_files(programs),
+        vm.build_initramfs(kernel, stack.guest_files(programs) | dict(files),
                            vm.guest_script(guest_commands, concurrent), initramfs)
         return self.enterContext(vm.Vm(
             kernel, initramfs, self.daemon.vm_socket(name) if name else None, memory_mib=768,

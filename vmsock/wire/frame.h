@@ -36,6 +36,7 @@ enum class PeerUse : uint64_t {
   kCopies = 0,     // its memory, for copies, at addresses that nobody is told
   kKernels = 1,    // its memory, at the addresses that it has there
   kAddresses = 2,  // those addresses, to map memory at
+  kHost = 3,       // the addresses of its host memory, of which HostReach maps what it names
 };
 
 // One piece of bulk data and the fields around it.
