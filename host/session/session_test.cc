@@ -672,6 +672,37 @@ TEST_P(SessionTest, SharedHostMemoryIsAtOneAddressInDeviceAndGuest) {
   munmap(words, 12288);
 }
 
+TEST_P(SessionTest, HostMemoryIsShownByAnyOfItsAddressesAndReachedOfKnownSessions) {
+  SessionPeer peer(Options());
+  wire::HostAllocRequest allocate;
+  allocate.bytes = 10000;
+  wire::HostAllocReply allocated;
+  ASSERT_EQ(peer.Ask(allocate, &allocated), CUDA_SUCCESS);
+  const UniqueFd memory(peer.channel()->ReceiveDescriptor(kSecond));
+  wire::HostShowRequest show;
+  wire::HostShowReply shown;
+  show.address = allocated.address + 9999;
+  ASSERT_EQ(peer.Ask(show, &shown), CUDA_SUCCESS);
+  EXPECT_EQ(shown.address, allocated.address);
+  EXPECT_EQ(shown.bytes, 12288u);
+  EXPECT_TRUE(UniqueFd(peer.channel()->ReceiveDescriptor(kSecond)).valid());
+  show.address = allocated.address + 12288;
+  EXPECT_EQ(peer.Ask(show, &shown), CUDA_ERROR_INVALID_VALUE);
+  // Of no session that it reaches, its own among them.
+  wire::HostReachRequest reach;
+  reach.address = allocated.address;
+  reach.bytes = 12288;
+  wire::HostLeaveRequest leave;
+  leave.address = allocated.address;
+  for (uint64_t session : {uint64_t{0}, uint64_t{1}, uint64_t{99}}) {
+    reach.session = leave.session = session;
+    EXPECT_TRUE(peer.channel()->SendDescriptor(memory.get()));
+    EXPECT_EQ(peer.Ask(reach), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(peer.Ask(leave), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+}
+
 // A file of the guest's of that length, with `value` in its first word.
 UniqueFd GuestFile(Bytes bytes, uint32_t value) {
   UniqueFd file(memfd_create("guest", MFD_CLOEXEC));
