@@ -5,9 +5,10 @@
 // To CUDA pinned and managed memory is every context's. Here it is that session's which allocated
 // it, and another device's worker maps it when it may be needed there: what is managed or portable,
 // when it is made and when that device is first used; any other, when a kernel gets its address as
-// a parameter or the program asks for its device pointer there. Before that it is the program's own
-// memory to copies of that device. Allocation::mapped_by says who has it. All are quick where the
-// program has one device. Thread safe. Source: CUDA Driver API, Unified Addressing; cuMemHostAlloc.
+// a parameter, the program asks for its device pointer there, or a large copy of that device is of
+// it. To smaller copies it is the program's own memory before that. Allocation::mapped_by says who
+// has it. All are quick where the program has one device. Thread safe.
+// Source: CUDA Driver API, Unified Addressing; cuMemHostAlloc.
 #ifndef CONSORT_GUEST_HOST_REACH_H_
 #define CONSORT_GUEST_HOST_REACH_H_
 

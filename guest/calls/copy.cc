@@ -11,6 +11,7 @@
 #include "guest/bulk_copy.h"
 #include "guest/call.h"
 #include "guest/copy.h"
+#include "guest/host_reach.h"
 #include "guest/own_stream.h"
 #include "guest/peers.h"
 #include "guest/runtime.h"
@@ -29,6 +30,7 @@ struct Side {
   // does. To the others it is the program's memory at `program_address`, if it is host memory.
   Device* device = nullptr;
   uint64_t mapped_for = 0;  // devices, by ordinal, whose workers reach it besides
+  bool shared = false;      // pinned memory, which they can be made to reach (host_reach.h)
   uint64_t program_address = 0;
   bool lent = false;             // device memory that peers of that device can reach
   const Array* array = nullptr;  // instead of an address
@@ -68,6 +70,7 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
       if (side->device == nullptr && context != nullptr) side->device = context->device;
       if (range.kind == MemoryKind::kSharedHost || range.kind == MemoryKind::kManaged)
         side->mapped_for = range.mapped_by;
+      side->shared = range.kind == MemoryKind::kSharedHost;
       if (range.kind == MemoryKind::kVirtual && range.readable_by != 0) {
         side->mapped_for = range.readable_by;
         if (range.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
@@ -325,8 +328,13 @@ CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& f
 
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
   Device* own = stream.context->device;
+  // What would keep the calling thread until the stream gets there.
+  const bool large = BulkBytes(to, from, rows, kBulkToDeviceBytesMin) != 0;
   for (Side* side : {&to, &from}) {
-    if (IsMappedFor(*side, own)) side->device = own;
+    const bool foreign = side->device != nullptr && side->device != own;
+    if (foreign && (IsMappedFor(*side, own) ||
+                    (large && side->shared && ReachHostMemory(own, side->address) == CUDA_SUCCESS)))
+      side->device = own;
   }
   const bool foreign_to = to.device != nullptr && to.device != own;
   const bool foreign_from = from.device != nullptr && from.device != own;

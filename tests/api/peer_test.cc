@@ -350,6 +350,32 @@ API_TEST(PeerHostTest, ManagedMemoryIsBothDevices) {
   }
 }
 
+// The thread that copies is the one that lets the stream go on.
+API_TEST(PeerHostTest, LargeCopiesDoNotWaitForTheStream) {
+  constexpr size_t kBytes = 64 << 20;
+  for (unsigned flags : {0u, unsigned{CU_MEMHOSTALLOC_PORTABLE}}) {
+    SCOPED_TRACE(flags);
+    const PinnedBuffer from(kBytes, flags);
+    const PinnedBuffer to(kBytes, flags);
+    memset(from.get(), 7, kBytes);
+    memset(to.get(), 0, kBytes);
+    OnOther([&] {
+      const DeviceBuffer there(kBytes);
+      const DeviceBuffer flag(512);
+      flag.Fill(0);
+      const Stream stream;
+      const Stream other_stream;
+      ASSERT_OK(Drv().cuStreamWaitValue32_v2(stream, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+      EXPECT_OK(Drv().cuMemcpyHtoDAsync_v2(there, from.get(), kBytes, stream));
+      EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(to.get(), there, kBytes, stream));
+      EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuStreamQuery(stream));
+      EXPECT_OK(Drv().cuMemsetD32Async(flag, 1, 1, other_stream));
+      EXPECT_OK(Drv().cuStreamSynchronize(stream));
+    });
+    EXPECT_EQ(memcmp(from.get(), to.get(), kBytes), 0);
+  }
+}
+
 // Alone, so that device 1 has not been used yet.
 class PeerLaterTest : public ContextTest {};
 
