@@ -300,8 +300,10 @@ void BlockRunner::ScheduleBody(void* argument) {
 void BlockRunner::StartThreads(uint64_t number) {
   const std::array<uint32_t, 3> block = BlockIndex(*job_, number);
   const bool fibers = job_->mode == ThreadsMode::kFibers;
-  barriers_.fill(BarrierState());
+  // They are as new where all that arrived at them went on.
+  if (arrived_barriers_ != 0) barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
+  at_block_barrier_ = 0;
   live_threads_ = thread_count_;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
@@ -362,6 +364,8 @@ bool BlockRunner::RunWarp(uint32_t warp) {
     if (thread.state != State::kReady) continue;
     ran = true;
     ResumeThread(thread);
+    // The usual, and no fault: after one it would not come back here.
+    if (thread.state == State::kBlock) continue;
     moved_ |= thread.state != State::kYielded;
     if (fault_ != LaunchFault::kNone) return false;
     if (thread.state == State::kDone) ThreadLeft(thread);
@@ -372,6 +376,7 @@ bool BlockRunner::RunWarp(uint32_t warp) {
 // After its last instruction: barriers and collectives that only waited for this thread complete.
 void BlockRunner::ThreadLeft(Thread& thread) {
   --live_threads_;
+  if (at_block_barrier_ != 0 && at_block_barrier_ == live_threads_) ReleaseBlock();
   for (uint32_t rest = arrived_barriers_; rest != 0; rest &= rest - 1) {
     CompleteBarrier(static_cast<uint32_t>(std::countr_zero(rest)));
   }

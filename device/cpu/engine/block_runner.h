@@ -9,6 +9,7 @@
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
+//   kBlock      waits at barrier 0 for all threads of the block, as most that wait do
 //   kBarrier    waits at barrier `barrier` for more threads
 //   kWarp       waits for the lanes of `mask` at the same collective
 //   kActive     asked which lanes are active; answered when its warp can do nothing else
@@ -143,7 +144,7 @@ class BlockRunner {
   bool IsBelowRunningStack(uintptr_t address) const { return running_->IsBelowStack(address); }
 
  private:
-  enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
+  enum class State : uint8_t { kReady, kYielded, kBlock, kBarrier, kWarp, kActive, kDone };
   enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
   struct Thread;
@@ -231,6 +232,10 @@ class BlockRunner {
     return true;
   }
   void ReleaseBarrier(uint32_t barrier);
+  // Those in kBlock, once that are all that are alive.
+  void ReleaseBlock();
+  // From now on they wait in kBarrier.
+  void CountBlockAtBarrier();
   uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
                            uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
   bool CompleteCollective(Thread& thread);
@@ -257,6 +262,7 @@ class BlockRunner {
   bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
+  uint32_t at_block_barrier_ = 0;  // threads in kBlock; none while barrier 0 has arrivals
   uint64_t loop_blocks_ = 0;       // that LoopBody is to run
 };
 

@@ -36,6 +36,7 @@ uint32_t BlockRunner::WeightAtBarrier(const Thread& thread) const {
 
 inline void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
   if (arrival.barrier >= kBarriers) Abandon(LaunchFault::kTrap);
+  if (arrival.barrier == 0 && at_block_barrier_ != 0) CountBlockAtBarrier();
   BarrierState& state = barriers_[arrival.barrier];
   state.arrived += arrival.count == 0 ? 1 : WeightAtBarrier(thread);
   arrived_barriers_ |= 1u << arrival.barrier;
@@ -74,7 +75,39 @@ inline uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arriva
 }
 
 void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
-  WaitAtBarrier(Of(context), {barrier, count});
+  Thread& thread = Of(context);
+  if ((barrier | count | (arrived_barriers_ & 1)) != 0) {
+    WaitAtBarrier(thread, {barrier, count});
+    return;
+  }
+  thread.state = State::kBlock;
+  moved_ = true;
+  if (++at_block_barrier_ == live_threads_) {
+    ReleaseBlock();
+  } else {
+    Leave(thread);
+  }
+}
+
+void BlockRunner::ReleaseBlock() {
+  at_block_barrier_ = 0;
+  for (uint32_t i = 0; i < thread_count_; ++i) {
+    Thread& thread = *threads_[i];
+    if (thread.state == State::kBlock) thread.state = State::kReady;
+  }
+}
+
+void BlockRunner::CountBlockAtBarrier() {
+  BarrierState& state = barriers_[0];
+  state.arrived = state.votes = state.waiting = at_block_barrier_;
+  arrived_barriers_ |= 1;
+  at_block_barrier_ = 0;
+  for (uint32_t i = 0; i < thread_count_; ++i) {
+    Thread& thread = *threads_[i];
+    if (thread.state != State::kBlock) continue;
+    thread.barrier = 0;
+    thread.state = State::kBarrier;
+  }
 }
 
 void BlockRunner::BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
