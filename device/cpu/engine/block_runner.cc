@@ -168,6 +168,7 @@ void BlockRunner::FillContext(Thread& thread, uint32_t index) {
   context.grid_workspace =
       job_->shape.cooperative ? reinterpret_cast<uint64_t>(job_->grid_workspace.data()) : 0;
   context.runner = this;
+  thread.weight = WeightAtBarrier(index);
   SetThreadIndex(context, index);
 }
 
@@ -304,7 +305,7 @@ void BlockRunner::StartThreads(uint64_t number) {
   if (arrived_barriers_ != 0) barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
   at_block_barrier_ = 0;
-  live_threads_ = thread_count_;
+  live_weight_ = threads_[0]->context.warp_count * kWarpLanes;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
     SetBlockIndex(thread.context, block);
@@ -329,16 +330,16 @@ bool BlockRunner::RunThreads() {
 bool BlockRunner::Schedule() {
   const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
   uint32_t rounds = 0;
-  while (live_threads_ > 0) {
+  while (live_weight_ > 0) {
     bool progress = false;
     for (uint32_t warp = 0; warp < warps; ++warp) {
       while (RunWarp(warp) || (fault_ == LaunchFault::kNone && AnswerActiveMask(warp))) {
         progress = true;
-        if (job_->shape.cooperative && ++rounds == kCooperativeRounds) return live_threads_ == 0;
+        if (job_->shape.cooperative && ++rounds == kCooperativeRounds) return live_weight_ == 0;
       }
       if (fault_ != LaunchFault::kNone) return true;
     }
-    if (progress || live_threads_ == 0) continue;
+    if (progress || live_weight_ == 0) continue;
     bool polls = false;
     for (uint32_t i = 0; i < thread_count_; ++i) {
       if (threads_[i]->state != State::kYielded) continue;
@@ -375,8 +376,8 @@ bool BlockRunner::RunWarp(uint32_t warp) {
 
 // After its last instruction: barriers and collectives that only waited for this thread complete.
 void BlockRunner::ThreadLeft(Thread& thread) {
-  --live_threads_;
-  if (at_block_barrier_ != 0 && at_block_barrier_ == live_threads_) ReleaseBlock();
+  live_weight_ -= thread.weight;
+  if (at_block_barrier_ != 0 && at_block_barrier_ == live_weight_) ReleaseBlock();
   for (uint32_t rest = arrived_barriers_; rest != 0; rest &= rest - 1) {
     CompleteBarrier(static_cast<uint32_t>(std::countr_zero(rest)));
   }

@@ -155,6 +155,7 @@ class BlockRunner {
 
   struct Thread {
     State state = State::kReady;
+    uint32_t weight = 1;  // what it counts for at barriers
     // kBarrier
     uint32_t barrier = 0;
     // kWarp
@@ -172,7 +173,7 @@ class BlockRunner {
   };
 
   struct BarrierState {
-    uint32_t arrived = 0;   // threads
+    uint32_t arrived = 0;   // the weight of those that did
     uint32_t expected = 0;  // 0: all that are alive
     BarrierReduce op = BarrierReduce::kNone;
     uint32_t popc = 0;
@@ -220,13 +221,13 @@ class BlockRunner {
     uint32_t popc = 0;
     uint32_t votes = 1;
   };
-  uint32_t WeightAtBarrier(const Thread& thread) const;
+  uint32_t WeightAtBarrier(uint32_t index) const;
   void ArriveAtBarrier(const Thread& thread, const Arrival& arrival);
   uint32_t WaitAtBarrier(Thread& thread, const Arrival& arrival);
   // Releases the waiting threads if all have arrived.
   bool CompleteBarrier(uint32_t barrier) {
     const BarrierState& state = barriers_[barrier];
-    const uint32_t expected = state.expected != 0 ? state.expected : live_threads_;
+    const uint32_t expected = state.expected != 0 ? state.expected : live_weight_;
     if (state.arrived == 0 || state.arrived < expected) return false;
     ReleaseBarrier(barrier);
     return true;
@@ -254,7 +255,7 @@ class BlockRunner {
   std::unique_ptr<uint8_t, FreeFrames> frames_;
   size_t frames_bytes_ = 0;
   uint32_t thread_count_ = 0;  // of a block; of groups where threads run in step
-  uint32_t live_threads_ = 0;
+  uint32_t live_weight_ = 0;   // of the threads that have not left the kernel
   LaunchFault fault_ = LaunchFault::kNone;
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
@@ -262,7 +263,7 @@ class BlockRunner {
   bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
-  uint32_t at_block_barrier_ = 0;  // threads in kBlock; none while barrier 0 has arrivals
+  uint32_t at_block_barrier_ = 0;  // weight of those in kBlock; 0 while barrier 0 has arrivals
   uint64_t loop_blocks_ = 0;       // that LoopBody is to run
 };
 

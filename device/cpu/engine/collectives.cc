@@ -23,22 +23,21 @@ uint32_t BlockRunner::LiveLanes(uint32_t warp) const {
   return mask;
 }
 
-// What the thread counts for at a barrier with a count. Counts are in whole warps: a last warp with
-// fewer lanes counts for 32 threads all the same.
-uint32_t BlockRunner::WeightAtBarrier(const Thread& thread) const {
+// What the thread, or the group that begins with it, counts for. Counts are in whole warps: a last
+// warp with fewer lanes counts for 32 threads all the same.
+uint32_t BlockRunner::WeightAtBarrier(uint32_t index) const {
   const uint32_t threads = job_->Threads();
   const uint32_t whole = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
-  const uint32_t first = thread.context.thread_index;
-  if (job_->lanes > 1) return first + job_->lanes >= threads ? whole - first : job_->lanes;
+  if (job_->lanes > 1) return index + job_->lanes >= threads ? whole - index : job_->lanes;
   const uint32_t odd_lanes = threads % kWarpLanes;
-  return odd_lanes != 0 && first == threads - odd_lanes ? 1 + kWarpLanes - odd_lanes : 1;
+  return odd_lanes != 0 && index == threads - odd_lanes ? 1 + kWarpLanes - odd_lanes : 1;
 }
 
 inline void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
   if (arrival.barrier >= kBarriers) Abandon(LaunchFault::kTrap);
   if (arrival.barrier == 0 && at_block_barrier_ != 0) CountBlockAtBarrier();
   BarrierState& state = barriers_[arrival.barrier];
-  state.arrived += arrival.count == 0 ? 1 : WeightAtBarrier(thread);
+  state.arrived += thread.weight;
   arrived_barriers_ |= 1u << arrival.barrier;
   state.expected = arrival.count;
   state.op = arrival.op;
@@ -82,7 +81,8 @@ void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t cou
   }
   thread.state = State::kBlock;
   moved_ = true;
-  if (++at_block_barrier_ == live_threads_) {
+  at_block_barrier_ += thread.weight;
+  if (at_block_barrier_ == live_weight_) {
     ReleaseBlock();
   } else {
     Leave(thread);

@@ -219,12 +219,12 @@ join: ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd2], %r7;)"),
   for (uint32_t i = 0; i < 128; ++i) ASSERT_EQ(out_[i], i % 2 ? i - 1 + 2000 : i + 1 + 1000);
 }
 
-// At barrier 0 threads wait for the whole block with a reduction and without. Who comes first makes
-// no difference, nor whether threads run in step, as they do where a branch is taken by whole
-// warps.
+// At barrier 0 threads wait for the whole block with a reduction, without, or with a count of all
+// its threads, in whole warps. Who comes first makes no difference, nor whether threads run in
+// step, as they do where a branch is taken by whole warps.
 TEST_F(Collectives, AllWaysOfWaitingForTheBlockMeet) {
   constexpr uint32_t kThreads = 72;
-  for (const char* other : {"bar.red.popc.u32 %r3, 0, %p2;", "bar.sync 0;"}) {
+  for (const char* other : {"bar.red.popc.u32 %r3, 0, %p2;", "bar.sync 0;", "bar.sync 0, 96;"}) {
     for (const char* first : {"setp.lt.u32 %p1, %r1, 32;", "setp.ge.u32 %p1, %r1, 32;",
                               "and.b32 %r6, %r1, 1; setp.eq.u32 %p1, %r6, 0;"}) {
       SCOPED_TRACE(std::string(other) + " " + first);
