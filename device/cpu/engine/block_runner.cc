@@ -134,6 +134,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   }
   while (threads_.size() < threads) {
     threads_.push_back(std::make_unique<Thread>());
+    threads_.back()->index = static_cast<uint32_t>(threads_.size() - 1);
     threads_.back()->runner = this;
     threads_.back()->context.owner = threads_.back().get();
   }
@@ -220,14 +221,13 @@ void BlockRunner::ResumeFiber(Fiber& fiber) {
   running_ = nullptr;
 }
 
-inline void BlockRunner::ResumeThread(Thread& thread) {
-  if (job_->mode == ThreadsMode::kFibers) {
-    ResumeFiber(thread.fiber);
-  } else if (thread.context.frame == nullptr) {
+inline void BlockRunner::ResumeCoroutine(Thread& thread) {
+  void* const frame = thread.context.frame;
+  if (frame == nullptr) {
     job_->entry(&thread.context, job_->params, nullptr);
   } else {
     // A frame begins with the function that resumes it. Source: LLVM 19, "Coroutines in LLVM".
-    (*static_cast<void (**)(void*)>(thread.context.frame))(thread.context.frame);
+    (*static_cast<void (**)(void*)>(frame))(frame);
   }
 }
 
@@ -243,7 +243,7 @@ void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
         ::operator new (stride* thread_count_, std::align_val_t{kFrameAlign})));
     frames_bytes_ = stride * thread_count_;
   }
-  return frames_.get() + stride * (context->thread_index / job_->lanes);
+  return frames_.get() + stride * Of(context).index;
 }
 
 void BlockRunner::CoroutineDone(ThreadContext* context) { Of(context).state = State::kDone; }
@@ -305,6 +305,7 @@ void BlockRunner::StartThreads(uint64_t number) {
   if (arrived_barriers_ != 0) barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
   at_block_barrier_ = 0;
+  asked_active_ = false;
   live_weight_ = threads_[0]->context.warp_count * kWarpLanes;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
@@ -358,17 +359,23 @@ bool BlockRunner::Schedule() {
 
 // Runs each ready lane of the warp once, in order. False if there was none.
 bool BlockRunner::RunWarp(uint32_t warp) {
+  const bool fibers = job_->mode == ThreadsMode::kFibers;
+  const std::unique_ptr<Thread>* const threads = threads_.data();
   bool ran = false;
   const uint32_t end = std::min(thread_count_, (warp + 1) * kWarpLanes);
   for (uint32_t i = warp * kWarpLanes; i < end; ++i) {
-    Thread& thread = *threads_[i];
-    if (thread.state != State::kReady) continue;
+    Thread& thread = *threads[i];
+    if (!IsReady(thread.state)) continue;
     ran = true;
-    ResumeThread(thread);
-    // The usual, and no fault: after one it would not come back here.
-    if (thread.state == State::kBlock) continue;
+    if (fibers) {
+      ResumeFiber(thread.fiber);
+      // A coroutine's fault would not come back here.
+      if (fault_ != LaunchFault::kNone) return false;
+    } else {
+      ResumeCoroutine(thread);
+    }
+    if (thread.state == block_state_) continue;  // the usual
     moved_ |= thread.state != State::kYielded;
-    if (fault_ != LaunchFault::kNone) return false;
     if (thread.state == State::kDone) ThreadLeft(thread);
   }
   return ran;

@@ -9,7 +9,9 @@
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
-//   kBlock      waits at barrier 0 for all threads of the block, as most that wait do
+//   kEven, kOdd came to barrier 0 to wait for the whole block, as most that wait do: to its first,
+//               third, ... or to its second, fourth, ...; those of block_state_ wait, the others,
+//               who came to the one before, may run
 //   kBarrier    waits at barrier `barrier` for more threads
 //   kWarp       waits for the lanes of `mask` at the same collective
 //   kActive     asked which lanes are active; answered when its warp can do nothing else
@@ -100,7 +102,18 @@ class BlockRunner {
 
   // --- From a kernel's fiber, through runtime.cc ---
 
-  void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count);
+  // Inline, as in kernels that mostly wait this is much of all that is done.
+  void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
+    Thread& thread = Of(context);
+    if ((barrier | count | (arrived_barriers_ & 1)) != 0) {
+      return WaitAtAnyBarrier(thread, barrier, count);
+    }
+    thread.state = block_state_;
+    moved_ = true;
+    at_block_barrier_ += thread.weight;
+    if (at_block_barrier_ != live_weight_) return Leave(thread);
+    ReleaseBlock();
+  }
   void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count);
   uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
                             BarrierReduce op, bool predicate);
@@ -144,7 +157,7 @@ class BlockRunner {
   bool IsBelowRunningStack(uintptr_t address) const { return running_->IsBelowStack(address); }
 
  private:
-  enum class State : uint8_t { kReady, kYielded, kBlock, kBarrier, kWarp, kActive, kDone };
+  enum class State : uint8_t { kReady, kYielded, kEven, kOdd, kBarrier, kWarp, kActive, kDone };
   enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
   struct Thread;
@@ -155,6 +168,7 @@ class BlockRunner {
 
   struct Thread {
     State state = State::kReady;
+    uint32_t index = 0;   // in threads_
     uint32_t weight = 1;  // what it counts for at barriers
     // kBarrier
     uint32_t barrier = 0;
@@ -181,6 +195,9 @@ class BlockRunner {
     uint32_t waiting = 0;
   };
 
+  static constexpr uint32_t Bit(State state) { return 1u << static_cast<uint32_t>(state); }
+  bool IsReady(State state) const { return (ready_states_ & Bit(state)) != 0; }
+
   // Source: PTX ISA, bar: 16 barriers of a block.
   static constexpr uint32_t kBarriers = 16;
 
@@ -199,7 +216,7 @@ class BlockRunner {
   bool Schedule();
   bool RunWarp(uint32_t warp);
   bool AnswerActiveMask(uint32_t warp);
-  void ResumeThread(Thread& thread);
+  void ResumeCoroutine(Thread& thread);
   void ResumeFiber(Fiber& fiber);
   static void LoopBody(void* argument);
   static void ThreadBody(void* argument);
@@ -224,6 +241,7 @@ class BlockRunner {
   uint32_t WeightAtBarrier(uint32_t index) const;
   void ArriveAtBarrier(const Thread& thread, const Arrival& arrival);
   uint32_t WaitAtBarrier(Thread& thread, const Arrival& arrival);
+  void WaitAtAnyBarrier(Thread& thread, uint32_t barrier, uint32_t count);
   // Releases the waiting threads if all have arrived.
   bool CompleteBarrier(uint32_t barrier) {
     const BarrierState& state = barriers_[barrier];
@@ -233,9 +251,13 @@ class BlockRunner {
     return true;
   }
   void ReleaseBarrier(uint32_t barrier);
-  // Those in kBlock, once that are all that are alive.
-  void ReleaseBlock();
-  // From now on they wait in kBarrier.
+  // All that are alive are in block_state_, and may run without being touched one by one.
+  void ReleaseBlock() {
+    at_block_barrier_ = 0;
+    ready_states_ = Bit(State::kReady) | Bit(block_state_);
+    block_state_ = block_state_ == State::kEven ? State::kOdd : State::kEven;
+  }
+  // From now on those in block_state_ wait in kBarrier.
   void CountBlockAtBarrier();
   uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
                            uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
@@ -260,11 +282,15 @@ class BlockRunner {
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
   bool schedule_over_ = false;  // in kCoroutines: the fiber has run the block to its end
-  bool moved_ = false;          // a thread has done more than poll since that was last asked
+  bool asked_active_ = false;  // a thread of the block has been in kActive
+  bool moved_ = false;         // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
-  uint32_t at_block_barrier_ = 0;  // weight of those in kBlock; 0 while barrier 0 has arrivals
-  uint64_t loop_blocks_ = 0;       // that LoopBody is to run
+  // Weight of the threads in block_state_, which wait; 0 while barrier 0 has arrivals.
+  uint32_t at_block_barrier_ = 0;
+  State block_state_ = State::kEven;
+  uint32_t ready_states_ = Bit(State::kReady) | Bit(State::kOdd);
+  uint64_t loop_blocks_ = 0;  // that LoopBody is to run
 };
 
 }  // namespace consort::cpu

@@ -73,28 +73,8 @@ inline uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arriva
   return static_cast<uint32_t>(thread.context.result);
 }
 
-void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
-  Thread& thread = Of(context);
-  if ((barrier | count | (arrived_barriers_ & 1)) != 0) {
-    WaitAtBarrier(thread, {barrier, count});
-    return;
-  }
-  thread.state = State::kBlock;
-  moved_ = true;
-  at_block_barrier_ += thread.weight;
-  if (at_block_barrier_ == live_weight_) {
-    ReleaseBlock();
-  } else {
-    Leave(thread);
-  }
-}
-
-void BlockRunner::ReleaseBlock() {
-  at_block_barrier_ = 0;
-  for (uint32_t i = 0; i < thread_count_; ++i) {
-    Thread& thread = *threads_[i];
-    if (thread.state == State::kBlock) thread.state = State::kReady;
-  }
+void BlockRunner::WaitAtAnyBarrier(Thread& thread, uint32_t barrier, uint32_t count) {
+  WaitAtBarrier(thread, {barrier, count});
 }
 
 void BlockRunner::CountBlockAtBarrier() {
@@ -104,7 +84,7 @@ void BlockRunner::CountBlockAtBarrier() {
   at_block_barrier_ = 0;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
-    if (thread.state != State::kBlock) continue;
+    if (thread.state != block_state_) continue;
     thread.barrier = 0;
     thread.state = State::kBarrier;
   }
@@ -225,6 +205,7 @@ void BlockRunner::Matrix(ThreadContext* context, uint32_t operation, MatrixSlots
 uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {
   Thread& thread = Of(context);
   thread.place = place;
+  asked_active_ = true;
   Wait(thread, State::kActive);
   return static_cast<uint32_t>(thread.context.result);
 }
@@ -232,6 +213,7 @@ uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {
 // No lane of the warp is ready: those that ask at one place are the ones that a GPU would have
 // converged there. Answers one such group. False if nobody asks.
 bool BlockRunner::AnswerActiveMask(uint32_t warp) {
+  if (!asked_active_) return false;
   const uint32_t first = warp * kWarpLanes;
   const uint32_t end = std::min(thread_count_, first + kWarpLanes);
   const Thread* leader = nullptr;
