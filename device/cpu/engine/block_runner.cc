@@ -28,9 +28,9 @@ constexpr size_t kLocalCopies = 4;
 // After so many turns of its warps a block of a cooperative launch lets others go on, as its loop
 // around a barrier may wait for one of them.
 constexpr uint32_t kCooperativeRounds = 4096;
-// What a thread takes of a launch's blocks at a time, where they do not wait, is about as many as
-// it runs in this time: tens of microseconds, of which sharing a counter with other threads is
-// little, and so short that all of them end at about the same time.
+// What a thread takes of a launch's blocks at a time, where they do not wait for each other, is as
+// many as it runs in this time: tens of microseconds, of which sharing a counter with other threads
+// is little, and so short that all of them end at about the same time.
 constexpr uint64_t kTogetherCycles = 50'000;
 
 // Of a block's shared memory, up to where its last part ends.
@@ -58,23 +58,24 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
     return;
   }
   const uint64_t blocks = job.Blocks();
-  // Where a block may wait for one before it, each thread takes no more than the one it runs.
   uint64_t together = 1;
   while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
-    const uint64_t first = job.next_block.fetch_add(together, std::memory_order_relaxed);
-    if (first >= blocks) return;
+    block_ = job.next_block.fetch_add(together, std::memory_order_relaxed);
+    if (block_ >= blocks) return;
+    blocks_end_ = std::min(blocks, block_ + together);
     fault_ = LaunchFault::kNone;
+    const uint64_t begun = __rdtsc();
     if (job.MayWait()) {
-      StartThreads(first);
+      StartBlocks();
       while (!RunThreads()) sched_yield();  // what they poll for comes from another thread
     } else {
-      const uint64_t end = std::min(blocks, first + together);
-      const uint64_t begun = __rdtsc();
-      RunLoop(first, end);
-      together = __rdtsc() - begun < kTogetherCycles ? together * 2 : (together + 1) / 2;
-      together = std::clamp<uint64_t>((blocks - end) / (2 * job.workers), 1, together);
+      RunLoop();
     }
     PublishFault();
+    // Where a block may wait for one before it, each thread takes no more than the one it runs.
+    if (job.MayWait() && job.may_poll) continue;
+    together = __rdtsc() - begun < kTogetherCycles ? together * 2 : (together + 1) / 2;
+    together = std::clamp<uint64_t>((blocks - blocks_end_) / (2 * job.workers), 1, together);
   }
 }
 
@@ -86,11 +87,13 @@ BlockRunner::Progress BlockRunner::BeginBlock(LaunchJob& job, uint64_t number) {
     PublishFault();
     return Progress::kEnded;
   }
+  block_ = number;
+  blocks_end_ = number + 1;
   if (job.MayWait()) {
-    StartThreads(number);
+    StartBlocks();
     return ContinueBlock();
   }
-  RunLoop(number, number + 1);
+  RunLoop();
   PublishFault();
   return Progress::kEnded;
 }
@@ -268,18 +271,18 @@ void BlockRunner::LoopBody(void* argument) {
   BlockRunner& runner = *thread.runner;
   const std::atomic<LaunchFault>& fault = runner.job_->fault;
   runner.RunLoopBlock(thread.context);
-  while (--runner.loop_blocks_ > 0 && fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
+  while (++runner.block_ < runner.blocks_end_ &&
+         fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
     NextBlockIndex(thread.context);
     runner.RunLoopBlock(thread.context);
   }
   thread.fiber.Suspend(true);
 }
 
-// Blocks [first, end), at least one, none of whose threads waits for anything.
-void BlockRunner::RunLoop(uint64_t first, uint64_t end) {
+// From block_ on, none of whose threads waits for anything.
+void BlockRunner::RunLoop() {
   Thread& thread = *threads_[0];
-  SetBlockIndex(thread.context, BlockIndex(*job_, first));
-  loop_blocks_ = end - first;
+  SetBlockIndex(thread.context, BlockIndex(*job_, block_));
   thread.fiber.Start(&LoopBody, &thread);
   ResumeFiber(thread.fiber);
 }
@@ -293,13 +296,21 @@ void BlockRunner::ThreadBody(void* argument) {
 
 void BlockRunner::ScheduleBody(void* argument) {
   Thread& first = *static_cast<Thread*>(argument);
-  while (!first.runner->Schedule()) first.fiber.Suspend(false);
+  while (!first.runner->ScheduleBlocks()) first.fiber.Suspend(false);
   first.runner->schedule_over_ = true;
   first.fiber.Suspend(true);
 }
 
-void BlockRunner::StartThreads(uint64_t number) {
-  const std::array<uint32_t, 3> block = BlockIndex(*job_, number);
+void BlockRunner::StartBlocks() {
+  StartThreads();
+  if (job_->mode == ThreadsMode::kFibers) return;
+  schedule_over_ = false;
+  threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
+}
+
+// Those of block_.
+void BlockRunner::StartThreads() {
+  const std::array<uint32_t, 3> block = BlockIndex(*job_, block_);
   const bool fibers = job_->mode == ThreadsMode::kFibers;
   // They are as new where all that arrived at them went on.
   if (arrived_barriers_ != 0) barriers_.fill(BarrierState());
@@ -315,19 +326,30 @@ void BlockRunner::StartThreads(uint64_t number) {
     thread.context.frame = nullptr;
     if (fibers) thread.fiber.Start(&ThreadBody, &thread);
   }
-  schedule_over_ = false;
-  if (!fibers) threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
 }
 
-// Runs the block's threads until it is over, or, false, until they can only poll.
+// Runs the threads of block_ and of those after it until all are over, or, false, until they can
+// only poll.
 bool BlockRunner::RunThreads() {
-  if (job_->mode == ThreadsMode::kFibers) return Schedule();
+  if (job_->mode == ThreadsMode::kFibers) return ScheduleBlocks();
   ResumeFiber(threads_[0]->fiber);
   // A fault leaves the fiber without coming back to its body.
   return schedule_over_ || fault_ != LaunchFault::kNone;
 }
 
 // As RunThreads, for kCoroutines from inside the one fiber.
+bool BlockRunner::ScheduleBlocks() {
+  while (Schedule()) {
+    if (++block_ >= blocks_end_ || fault_ != LaunchFault::kNone ||
+        job_->fault.load(std::memory_order_relaxed) != LaunchFault::kNone) {
+      return true;
+    }
+    StartThreads();
+  }
+  return false;
+}
+
+// The same, of one block.
 bool BlockRunner::Schedule() {
   const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
   uint32_t rounds = 0;

@@ -3,9 +3,11 @@
 //
 // Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an
 // exit can drop a stack without unwinding it. A kernel without barriers runs all threads of a block
-// in a loop on one fiber, and block after block there, as one may take less time than to start it.
-// Otherwise each PTX thread is a coroutine, all of them and their scheduler on one fiber, or, where
-// that cannot be, a fiber of its own (ThreadsMode):
+// in a loop on one fiber. Otherwise each PTX thread is a coroutine, all of them and their scheduler
+// on one fiber, or, where that cannot be, a fiber of its own (ThreadsMode). Block follows block
+// there, as one may take less time than to start a fiber or to ask which block is next.
+//
+// States of a thread:
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
@@ -56,7 +58,8 @@ namespace consort::cpu {
 struct LaunchJob {
   KernelEntry entry = nullptr;
   ThreadsMode mode = ThreadsMode::kLoop;
-  uint32_t lanes = 1;  // threads of a block that run in step
+  uint32_t lanes = 1;    // threads of a block that run in step
+  bool may_poll = true;  // for what another block writes
   LaunchShape shape;
   LaunchOutput output;
   const uint8_t* params = nullptr;
@@ -209,10 +212,12 @@ class BlockRunner {
   static void NextBlockIndex(ThreadContext& context);
   static void SetThreadIndex(ThreadContext& context, uint32_t index);
   static void AdvanceThreadIndex(ThreadContext& context, uint32_t step);
-  void RunLoop(uint64_t first, uint64_t end);
+  void RunLoop();
   void RunLoopBlock(ThreadContext& context);
-  void StartThreads(uint64_t number);
+  void StartBlocks();
+  void StartThreads();
   bool RunThreads();
+  bool ScheduleBlocks();
   bool Schedule();
   bool RunWarp(uint32_t warp);
   bool AnswerActiveMask(uint32_t warp);
@@ -281,16 +286,18 @@ class BlockRunner {
   LaunchFault fault_ = LaunchFault::kNone;
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
-  bool schedule_over_ = false;  // in kCoroutines: the fiber has run the block to its end
-  bool asked_active_ = false;  // a thread of the block has been in kActive
-  bool moved_ = false;         // a thread has done more than poll since that was last asked
+  bool schedule_over_ = false;  // in kCoroutines: the fiber has run the blocks to their end
+  bool asked_active_ = false;   // a thread of the block has been in kActive
+  bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
   // Weight of the threads in block_state_, which wait; 0 while barrier 0 has arrivals.
   uint32_t at_block_barrier_ = 0;
   State block_state_ = State::kEven;
   uint32_t ready_states_ = Bit(State::kReady) | Bit(State::kOdd);
-  uint64_t loop_blocks_ = 0;  // that LoopBody is to run
+  // The block that is run, and the end of those that follow it.
+  uint64_t block_ = 0;
+  uint64_t blocks_end_ = 0;
 };
 
 }  // namespace consort::cpu

@@ -121,9 +121,9 @@ TEST_F(Collectives, EveryBlockOfAGridRunsOnceAtItsPlace) {
   mov.u32 %r3, %ntid.y; mov.u32 %r4, %tid.y; mad.lo.u32 %r2, %r2, %r3, %r4;
   mov.u32 %r3, %ntid.x; mad.lo.u32 %r2, %r2, %r3, %r1;
   mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd3, %rd1; red.global.add.u32 [%rd3], 1;)";
-  const std::string function = ".func nothing() { ret; }";
-  for (const char* before : {"", "call nothing;", "bar.sync 0;"}) {
-    auto program = Program::Load(Kernel(before + body, function));
+  const std::string functions = ".func nothing() { ret; }\n.func wait() { bar.sync 0; ret; }";
+  for (const char* before : {"", "call nothing;", "bar.sync 0;", "call wait;"}) {
+    auto program = Program::Load(Kernel(before + body, functions));
     ASSERT_TRUE(program.ok()) << program.status();
     for (const auto& block :
          {std::array<uint32_t, 3>{64, 1, 1}, {5, 3, 2}, {1, 70, 1}, {3, 1, 1}}) {
@@ -203,6 +203,12 @@ TEST_F(Collectives, FaultOfOneBlockEndsACooperativeLaunch) {
       ".global .align 4 .u32 never = 0;\n");
   for (const int workers : {1, 3}) {
     EXPECT_EQ(Run(ptx, 32, 4, workers, true), LaunchFault::kTrap);
+    // What waited in vain then is not gone on with now.
+    out_.clear();
+    ASSERT_EQ(Run(Kernel("bar.sync 0; st.global.u32 [%rd2], %r1;"), 64, 9, workers, true),
+              LaunchFault::kNone);
+    for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(out_[i], i);
+    out_.clear();
   }
 }
 
