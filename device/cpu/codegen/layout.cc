@@ -159,6 +159,7 @@ class Analysis {
       const Instruction& instruction = function.instructions[i];
       out.has_call |= instruction.opcode == "call";
       out.has_alloca |= instruction.opcode == "alloca";
+      out.may_poll |= MayPoll(instruction) || instruction.opcode == "atom";
       if (IsCollective(instruction) || (instruction.opcode == "exit" && !function.is_entry)) {
         out.has_collective = true;
       }
@@ -202,6 +203,7 @@ class Analysis {
       kernel.local_bytes += function.local_bytes;
       kernel.uses_reserved_shared |= function.uses_reserved_shared;
       kernel.uses_alloca |= function.has_alloca;
+      kernel.may_poll |= function.may_poll;
       for (const uint32_t next : function.references) {
         if (seen.insert(next).second) open.push_back(next);
       }

@@ -31,6 +31,7 @@ struct FunctionLayout {
   bool uses_reserved_shared = false;  // names one of %reserved_smem_offset_...
   bool has_collective = false;        // barriers, shuffles, votes, exit below the kernel
   bool has_alloca = false;
+  bool may_poll = false;  // for what others write, in whatever way
   // Instructions that branch back over a load or atomic with which a thread may wait for memory
   // that another one changes; sorted.
   std::vector<uint32_t> polling_branches;
@@ -41,6 +42,7 @@ struct FunctionLayout {
 struct KernelLayout {
   std::vector<uint32_t> functions;  // the kernel and all it may call, sorted
   ThreadsMode mode = ThreadsMode::kLoop;
+  bool may_poll = false;
   uint32_t static_shared_bytes = 0;
   bool uses_reserved_shared = false;
   bool uses_alloca = false;  // each thread needs a stack of its own, or one that is as before

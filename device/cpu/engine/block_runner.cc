@@ -28,9 +28,9 @@ constexpr size_t kLocalCopies = 4;
 // After so many turns of its warps a block of a cooperative launch lets others go on, as its loop
 // around a barrier may wait for one of them.
 constexpr uint32_t kCooperativeRounds = 4096;
-// What a thread takes of a launch's blocks at a time, where they do not wait, is about as many as
-// it runs in this time: tens of microseconds, of which sharing a counter with other threads is
-// little, and so short that all of them end at about the same time.
+// What a thread takes of a launch's blocks at a time, where they do not wait for each other, is as
+// many as it runs in this time: tens of microseconds, of which sharing a counter with other threads
+// is little, and so short that all of them end at about the same time.
 constexpr uint64_t kTogetherCycles = 50'000;
 
 // Of a block's shared memory, up to where its last part ends.
@@ -58,23 +58,24 @@ void BlockRunner::RunBlocks(LaunchJob& job) {
     return;
   }
   const uint64_t blocks = job.Blocks();
-  // Where a block may wait for one before it, each thread takes no more than the one it runs.
   uint64_t together = 1;
   while (job.fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
-    const uint64_t first = job.next_block.fetch_add(together, std::memory_order_relaxed);
-    if (first >= blocks) return;
+    block_ = job.next_block.fetch_add(together, std::memory_order_relaxed);
+    if (block_ >= blocks) return;
+    blocks_end_ = std::min(blocks, block_ + together);
     fault_ = LaunchFault::kNone;
+    const uint64_t begun = __rdtsc();
     if (job.MayWait()) {
-      StartThreads(first);
+      StartBlocks();
       while (!RunThreads()) sched_yield();  // what they poll for comes from another thread
     } else {
-      const uint64_t end = std::min(blocks, first + together);
-      const uint64_t begun = __rdtsc();
-      RunLoop(first, end);
-      together = __rdtsc() - begun < kTogetherCycles ? together * 2 : (together + 1) / 2;
-      together = std::clamp<uint64_t>((blocks - end) / (2 * job.workers), 1, together);
+      RunLoop();
     }
     PublishFault();
+    // Where a block may wait for one before it, each thread takes no more than the one it runs.
+    if (job.MayWait() && job.may_poll) continue;
+    together = __rdtsc() - begun < kTogetherCycles ? together * 2 : (together + 1) / 2;
+    together = std::clamp<uint64_t>((blocks - blocks_end_) / (2 * job.workers), 1, together);
   }
 }
 
@@ -86,11 +87,13 @@ BlockRunner::Progress BlockRunner::BeginBlock(LaunchJob& job, uint64_t number) {
     PublishFault();
     return Progress::kEnded;
   }
+  block_ = number;
+  blocks_end_ = number + 1;
   if (job.MayWait()) {
-    StartThreads(number);
+    StartBlocks();
     return ContinueBlock();
   }
-  RunLoop(number, number + 1);
+  RunLoop();
   PublishFault();
   return Progress::kEnded;
 }
@@ -134,6 +137,7 @@ bool BlockRunner::Prepare(LaunchJob& job) {
   }
   while (threads_.size() < threads) {
     threads_.push_back(std::make_unique<Thread>());
+    threads_.back()->index = static_cast<uint32_t>(threads_.size() - 1);
     threads_.back()->runner = this;
     threads_.back()->context.owner = threads_.back().get();
   }
@@ -168,6 +172,7 @@ void BlockRunner::FillContext(Thread& thread, uint32_t index) {
   context.grid_workspace =
       job_->shape.cooperative ? reinterpret_cast<uint64_t>(job_->grid_workspace.data()) : 0;
   context.runner = this;
+  thread.weight = WeightAtBarrier(index);
   SetThreadIndex(context, index);
 }
 
@@ -219,14 +224,13 @@ void BlockRunner::ResumeFiber(Fiber& fiber) {
   running_ = nullptr;
 }
 
-inline void BlockRunner::ResumeThread(Thread& thread) {
-  if (job_->mode == ThreadsMode::kFibers) {
-    ResumeFiber(thread.fiber);
-  } else if (thread.context.frame == nullptr) {
+inline void BlockRunner::ResumeCoroutine(Thread& thread) {
+  void* const frame = thread.context.frame;
+  if (frame == nullptr) {
     job_->entry(&thread.context, job_->params, nullptr);
   } else {
     // A frame begins with the function that resumes it. Source: LLVM 19, "Coroutines in LLVM".
-    (*static_cast<void (**)(void*)>(thread.context.frame))(thread.context.frame);
+    (*static_cast<void (**)(void*)>(frame))(frame);
   }
 }
 
@@ -242,7 +246,7 @@ void* BlockRunner::CoroutineFrame(ThreadContext* context, uint32_t bytes) {
         ::operator new (stride* thread_count_, std::align_val_t{kFrameAlign})));
     frames_bytes_ = stride * thread_count_;
   }
-  return frames_.get() + stride * (context->thread_index / job_->lanes);
+  return frames_.get() + stride * Of(context).index;
 }
 
 void BlockRunner::CoroutineDone(ThreadContext* context) { Of(context).state = State::kDone; }
@@ -267,18 +271,18 @@ void BlockRunner::LoopBody(void* argument) {
   BlockRunner& runner = *thread.runner;
   const std::atomic<LaunchFault>& fault = runner.job_->fault;
   runner.RunLoopBlock(thread.context);
-  while (--runner.loop_blocks_ > 0 && fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
+  while (++runner.block_ < runner.blocks_end_ &&
+         fault.load(std::memory_order_relaxed) == LaunchFault::kNone) {
     NextBlockIndex(thread.context);
     runner.RunLoopBlock(thread.context);
   }
   thread.fiber.Suspend(true);
 }
 
-// Blocks [first, end), at least one, none of whose threads waits for anything.
-void BlockRunner::RunLoop(uint64_t first, uint64_t end) {
+// From block_ on, none of whose threads waits for anything.
+void BlockRunner::RunLoop() {
   Thread& thread = *threads_[0];
-  SetBlockIndex(thread.context, BlockIndex(*job_, first));
-  loop_blocks_ = end - first;
+  SetBlockIndex(thread.context, BlockIndex(*job_, block_));
   thread.fiber.Start(&LoopBody, &thread);
   ResumeFiber(thread.fiber);
 }
@@ -292,17 +296,28 @@ void BlockRunner::ThreadBody(void* argument) {
 
 void BlockRunner::ScheduleBody(void* argument) {
   Thread& first = *static_cast<Thread*>(argument);
-  while (!first.runner->Schedule()) first.fiber.Suspend(false);
+  while (!first.runner->ScheduleBlocks()) first.fiber.Suspend(false);
   first.runner->schedule_over_ = true;
   first.fiber.Suspend(true);
 }
 
-void BlockRunner::StartThreads(uint64_t number) {
-  const std::array<uint32_t, 3> block = BlockIndex(*job_, number);
+void BlockRunner::StartBlocks() {
+  StartThreads();
+  if (job_->mode == ThreadsMode::kFibers) return;
+  schedule_over_ = false;
+  threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
+}
+
+// Those of block_.
+void BlockRunner::StartThreads() {
+  const std::array<uint32_t, 3> block = BlockIndex(*job_, block_);
   const bool fibers = job_->mode == ThreadsMode::kFibers;
-  barriers_.fill(BarrierState());
+  // They are as new where all that arrived at them went on.
+  if (arrived_barriers_ != 0) barriers_.fill(BarrierState());
   arrived_barriers_ = 0;
-  live_threads_ = thread_count_;
+  at_block_barrier_ = 0;
+  asked_active_ = false;
+  live_weight_ = threads_[0]->context.warp_count * kWarpLanes;
   for (uint32_t i = 0; i < thread_count_; ++i) {
     Thread& thread = *threads_[i];
     SetBlockIndex(thread.context, block);
@@ -311,32 +326,43 @@ void BlockRunner::StartThreads(uint64_t number) {
     thread.context.frame = nullptr;
     if (fibers) thread.fiber.Start(&ThreadBody, &thread);
   }
-  schedule_over_ = false;
-  if (!fibers) threads_[0]->fiber.Start(&ScheduleBody, threads_[0].get());
 }
 
-// Runs the block's threads until it is over, or, false, until they can only poll.
+// Runs the threads of block_ and of those after it until all are over, or, false, until they can
+// only poll.
 bool BlockRunner::RunThreads() {
-  if (job_->mode == ThreadsMode::kFibers) return Schedule();
+  if (job_->mode == ThreadsMode::kFibers) return ScheduleBlocks();
   ResumeFiber(threads_[0]->fiber);
   // A fault leaves the fiber without coming back to its body.
   return schedule_over_ || fault_ != LaunchFault::kNone;
 }
 
 // As RunThreads, for kCoroutines from inside the one fiber.
+bool BlockRunner::ScheduleBlocks() {
+  while (Schedule()) {
+    if (++block_ >= blocks_end_ || fault_ != LaunchFault::kNone ||
+        job_->fault.load(std::memory_order_relaxed) != LaunchFault::kNone) {
+      return true;
+    }
+    StartThreads();
+  }
+  return false;
+}
+
+// The same, of one block.
 bool BlockRunner::Schedule() {
   const uint32_t warps = (thread_count_ + kWarpLanes - 1) / kWarpLanes;
   uint32_t rounds = 0;
-  while (live_threads_ > 0) {
+  while (live_weight_ > 0) {
     bool progress = false;
     for (uint32_t warp = 0; warp < warps; ++warp) {
       while (RunWarp(warp) || (fault_ == LaunchFault::kNone && AnswerActiveMask(warp))) {
         progress = true;
-        if (job_->shape.cooperative && ++rounds == kCooperativeRounds) return live_threads_ == 0;
+        if (job_->shape.cooperative && ++rounds == kCooperativeRounds) return live_weight_ == 0;
       }
       if (fault_ != LaunchFault::kNone) return true;
     }
-    if (progress || live_threads_ == 0) continue;
+    if (progress || live_weight_ == 0) continue;
     bool polls = false;
     for (uint32_t i = 0; i < thread_count_; ++i) {
       if (threads_[i]->state != State::kYielded) continue;
@@ -355,15 +381,23 @@ bool BlockRunner::Schedule() {
 
 // Runs each ready lane of the warp once, in order. False if there was none.
 bool BlockRunner::RunWarp(uint32_t warp) {
+  const bool fibers = job_->mode == ThreadsMode::kFibers;
+  const std::unique_ptr<Thread>* const threads = threads_.data();
   bool ran = false;
   const uint32_t end = std::min(thread_count_, (warp + 1) * kWarpLanes);
   for (uint32_t i = warp * kWarpLanes; i < end; ++i) {
-    Thread& thread = *threads_[i];
-    if (thread.state != State::kReady) continue;
+    Thread& thread = *threads[i];
+    if (!IsReady(thread.state)) continue;
     ran = true;
-    ResumeThread(thread);
+    if (fibers) {
+      ResumeFiber(thread.fiber);
+      // A coroutine's fault would not come back here.
+      if (fault_ != LaunchFault::kNone) return false;
+    } else {
+      ResumeCoroutine(thread);
+    }
+    if (thread.state == block_state_) continue;  // the usual
     moved_ |= thread.state != State::kYielded;
-    if (fault_ != LaunchFault::kNone) return false;
     if (thread.state == State::kDone) ThreadLeft(thread);
   }
   return ran;
@@ -371,7 +405,8 @@ bool BlockRunner::RunWarp(uint32_t warp) {
 
 // After its last instruction: barriers and collectives that only waited for this thread complete.
 void BlockRunner::ThreadLeft(Thread& thread) {
-  --live_threads_;
+  live_weight_ -= thread.weight;
+  if (at_block_barrier_ != 0 && at_block_barrier_ == live_weight_) ReleaseBlock();
   for (uint32_t rest = arrived_barriers_; rest != 0; rest &= rest - 1) {
     CompleteBarrier(static_cast<uint32_t>(std::countr_zero(rest)));
   }

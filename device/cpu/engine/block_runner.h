@@ -3,12 +3,17 @@
 //
 // Kernel code always runs on a fiber, never on the caller's stack, so that a fault, a trap or an
 // exit can drop a stack without unwinding it. A kernel without barriers runs all threads of a block
-// in a loop on one fiber, and block after block there, as one may take less time than to start it.
-// Otherwise each PTX thread is a coroutine, all of them and their scheduler on one fiber, or, where
-// that cannot be, a fiber of its own (ThreadsMode):
+// in a loop on one fiber. Otherwise each PTX thread is a coroutine, all of them and their scheduler
+// on one fiber, or, where that cannot be, a fiber of its own (ThreadsMode). Block follows block
+// there, as one may take less time than to start a fiber or to ask which block is next.
+//
+// States of a thread:
 //
 //   kReady      may run
 //   kYielded    may run, but only polls memory
+//   kEven, kOdd came to barrier 0 to wait for the whole block, as most that wait do: to its first,
+//               third, ... or to its second, fourth, ...; those of block_state_ wait, the others,
+//               who came to the one before, may run
 //   kBarrier    waits at barrier `barrier` for more threads
 //   kWarp       waits for the lanes of `mask` at the same collective
 //   kActive     asked which lanes are active; answered when its warp can do nothing else
@@ -53,7 +58,8 @@ namespace consort::cpu {
 struct LaunchJob {
   KernelEntry entry = nullptr;
   ThreadsMode mode = ThreadsMode::kLoop;
-  uint32_t lanes = 1;  // threads of a block that run in step
+  uint32_t lanes = 1;    // threads of a block that run in step
+  bool may_poll = true;  // for what another block writes
   LaunchShape shape;
   LaunchOutput output;
   const uint8_t* params = nullptr;
@@ -99,7 +105,18 @@ class BlockRunner {
 
   // --- From a kernel's fiber, through runtime.cc ---
 
-  void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count);
+  // Inline, as in kernels that mostly wait this is much of all that is done.
+  void Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
+    Thread& thread = Of(context);
+    if ((barrier | count | (arrived_barriers_ & 1)) != 0) {
+      return WaitAtAnyBarrier(thread, barrier, count);
+    }
+    thread.state = block_state_;
+    moved_ = true;
+    at_block_barrier_ += thread.weight;
+    if (at_block_barrier_ != live_weight_) return Leave(thread);
+    ReleaseBlock();
+  }
   void BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count);
   uint32_t BarrierReduction(ThreadContext* context, uint32_t barrier, uint32_t count,
                             BarrierReduce op, bool predicate);
@@ -143,7 +160,7 @@ class BlockRunner {
   bool IsBelowRunningStack(uintptr_t address) const { return running_->IsBelowStack(address); }
 
  private:
-  enum class State : uint8_t { kReady, kYielded, kBarrier, kWarp, kActive, kDone };
+  enum class State : uint8_t { kReady, kYielded, kEven, kOdd, kBarrier, kWarp, kActive, kDone };
   enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
   struct Thread;
@@ -154,6 +171,8 @@ class BlockRunner {
 
   struct Thread {
     State state = State::kReady;
+    uint32_t index = 0;   // in threads_
+    uint32_t weight = 1;  // what it counts for at barriers
     // kBarrier
     uint32_t barrier = 0;
     // kWarp
@@ -171,13 +190,16 @@ class BlockRunner {
   };
 
   struct BarrierState {
-    uint32_t arrived = 0;   // threads
+    uint32_t arrived = 0;   // the weight of those that did
     uint32_t expected = 0;  // 0: all that are alive
     BarrierReduce op = BarrierReduce::kNone;
     uint32_t popc = 0;
     uint32_t votes = 0;
     uint32_t waiting = 0;
   };
+
+  static constexpr uint32_t Bit(State state) { return 1u << static_cast<uint32_t>(state); }
+  bool IsReady(State state) const { return (ready_states_ & Bit(state)) != 0; }
 
   // Source: PTX ISA, bar: 16 barriers of a block.
   static constexpr uint32_t kBarriers = 16;
@@ -190,14 +212,16 @@ class BlockRunner {
   static void NextBlockIndex(ThreadContext& context);
   static void SetThreadIndex(ThreadContext& context, uint32_t index);
   static void AdvanceThreadIndex(ThreadContext& context, uint32_t step);
-  void RunLoop(uint64_t first, uint64_t end);
+  void RunLoop();
   void RunLoopBlock(ThreadContext& context);
-  void StartThreads(uint64_t number);
+  void StartBlocks();
+  void StartThreads();
   bool RunThreads();
+  bool ScheduleBlocks();
   bool Schedule();
   bool RunWarp(uint32_t warp);
   bool AnswerActiveMask(uint32_t warp);
-  void ResumeThread(Thread& thread);
+  void ResumeCoroutine(Thread& thread);
   void ResumeFiber(Fiber& fiber);
   static void LoopBody(void* argument);
   static void ThreadBody(void* argument);
@@ -219,18 +243,27 @@ class BlockRunner {
     uint32_t popc = 0;
     uint32_t votes = 1;
   };
-  uint32_t WeightAtBarrier(const Thread& thread) const;
+  uint32_t WeightAtBarrier(uint32_t index) const;
   void ArriveAtBarrier(const Thread& thread, const Arrival& arrival);
   uint32_t WaitAtBarrier(Thread& thread, const Arrival& arrival);
+  void WaitAtAnyBarrier(Thread& thread, uint32_t barrier, uint32_t count);
   // Releases the waiting threads if all have arrived.
   bool CompleteBarrier(uint32_t barrier) {
     const BarrierState& state = barriers_[barrier];
-    const uint32_t expected = state.expected != 0 ? state.expected : live_threads_;
+    const uint32_t expected = state.expected != 0 ? state.expected : live_weight_;
     if (state.arrived == 0 || state.arrived < expected) return false;
     ReleaseBarrier(barrier);
     return true;
   }
   void ReleaseBarrier(uint32_t barrier);
+  // All that are alive are in block_state_, and may run without being touched one by one.
+  void ReleaseBlock() {
+    at_block_barrier_ = 0;
+    ready_states_ = Bit(State::kReady) | Bit(block_state_);
+    block_state_ = block_state_ == State::kEven ? State::kOdd : State::kEven;
+  }
+  // From now on those in block_state_ wait in kBarrier.
+  void CountBlockAtBarrier();
   uint64_t EnterCollective(ThreadContext* context, Collective collective, uint32_t mode,
                            uint64_t value, uint32_t b, uint32_t c, uint32_t mask);
   bool CompleteCollective(Thread& thread);
@@ -249,15 +282,22 @@ class BlockRunner {
   std::unique_ptr<uint8_t, FreeFrames> frames_;
   size_t frames_bytes_ = 0;
   uint32_t thread_count_ = 0;  // of a block; of groups where threads run in step
-  uint32_t live_threads_ = 0;
+  uint32_t live_weight_ = 0;   // of the threads that have not left the kernel
   LaunchFault fault_ = LaunchFault::kNone;
   AccessChecker checker_;
   uint32_t watch_count_ = 0;
-  bool schedule_over_ = false;  // in kCoroutines: the fiber has run the block to its end
+  bool schedule_over_ = false;  // in kCoroutines: the fiber has run the blocks to their end
+  bool asked_active_ = false;   // a thread of the block has been in kActive
   bool moved_ = false;          // a thread has done more than poll since that was last asked
   std::array<BarrierState, kBarriers> barriers_;
   uint32_t arrived_barriers_ = 0;  // a bit for each that threads have arrived at
-  uint64_t loop_blocks_ = 0;       // that LoopBody is to run
+  // Weight of the threads in block_state_, which wait; 0 while barrier 0 has arrivals.
+  uint32_t at_block_barrier_ = 0;
+  State block_state_ = State::kEven;
+  uint32_t ready_states_ = Bit(State::kReady) | Bit(State::kOdd);
+  // The block that is run, and the end of those that follow it.
+  uint64_t block_ = 0;
+  uint64_t blocks_end_ = 0;
 };
 
 }  // namespace consort::cpu

@@ -23,21 +23,21 @@ uint32_t BlockRunner::LiveLanes(uint32_t warp) const {
   return mask;
 }
 
-// What the thread counts for at a barrier with a count. Counts are in whole warps: a last warp with
-// fewer lanes counts for 32 threads all the same.
-uint32_t BlockRunner::WeightAtBarrier(const Thread& thread) const {
+// What the thread, or the group that begins with it, counts for. Counts are in whole warps: a last
+// warp with fewer lanes counts for 32 threads all the same.
+uint32_t BlockRunner::WeightAtBarrier(uint32_t index) const {
   const uint32_t threads = job_->Threads();
   const uint32_t whole = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
-  const uint32_t first = thread.context.thread_index;
-  if (job_->lanes > 1) return first + job_->lanes >= threads ? whole - first : job_->lanes;
+  if (job_->lanes > 1) return index + job_->lanes >= threads ? whole - index : job_->lanes;
   const uint32_t odd_lanes = threads % kWarpLanes;
-  return odd_lanes != 0 && first == threads - odd_lanes ? 1 + kWarpLanes - odd_lanes : 1;
+  return odd_lanes != 0 && index == threads - odd_lanes ? 1 + kWarpLanes - odd_lanes : 1;
 }
 
 inline void BlockRunner::ArriveAtBarrier(const Thread& thread, const Arrival& arrival) {
   if (arrival.barrier >= kBarriers) Abandon(LaunchFault::kTrap);
+  if (arrival.barrier == 0 && at_block_barrier_ != 0) CountBlockAtBarrier();
   BarrierState& state = barriers_[arrival.barrier];
-  state.arrived += arrival.count == 0 ? 1 : WeightAtBarrier(thread);
+  state.arrived += thread.weight;
   arrived_barriers_ |= 1u << arrival.barrier;
   state.expected = arrival.count;
   state.op = arrival.op;
@@ -73,8 +73,21 @@ inline uint32_t BlockRunner::WaitAtBarrier(Thread& thread, const Arrival& arriva
   return static_cast<uint32_t>(thread.context.result);
 }
 
-void BlockRunner::Barrier(ThreadContext* context, uint32_t barrier, uint32_t count) {
-  WaitAtBarrier(Of(context), {barrier, count});
+void BlockRunner::WaitAtAnyBarrier(Thread& thread, uint32_t barrier, uint32_t count) {
+  WaitAtBarrier(thread, {barrier, count});
+}
+
+void BlockRunner::CountBlockAtBarrier() {
+  BarrierState& state = barriers_[0];
+  state.arrived = state.votes = state.waiting = at_block_barrier_;
+  arrived_barriers_ |= 1;
+  at_block_barrier_ = 0;
+  for (uint32_t i = 0; i < thread_count_; ++i) {
+    Thread& thread = *threads_[i];
+    if (thread.state != block_state_) continue;
+    thread.barrier = 0;
+    thread.state = State::kBarrier;
+  }
 }
 
 void BlockRunner::BarrierArrive(ThreadContext* context, uint32_t barrier, uint32_t count) {
@@ -192,6 +205,7 @@ void BlockRunner::Matrix(ThreadContext* context, uint32_t operation, MatrixSlots
 uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {
   Thread& thread = Of(context);
   thread.place = place;
+  asked_active_ = true;
   Wait(thread, State::kActive);
   return static_cast<uint32_t>(thread.context.result);
 }
@@ -199,6 +213,7 @@ uint32_t BlockRunner::ActiveMask(ThreadContext* context, uint32_t place) {
 // No lane of the warp is ready: those that ask at one place are the ones that a GPU would have
 // converged there. Answers one such group. False if nobody asks.
 bool BlockRunner::AnswerActiveMask(uint32_t warp) {
+  if (!asked_active_) return false;
   const uint32_t first = warp * kWarpLanes;
   const uint32_t end = std::min(thread_count_, first + kWarpLanes);
   const Thread* leader = nullptr;

@@ -121,9 +121,9 @@ TEST_F(Collectives, EveryBlockOfAGridRunsOnceAtItsPlace) {
   mov.u32 %r3, %ntid.y; mov.u32 %r4, %tid.y; mad.lo.u32 %r2, %r2, %r3, %r4;
   mov.u32 %r3, %ntid.x; mad.lo.u32 %r2, %r2, %r3, %r1;
   mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd3, %rd1; red.global.add.u32 [%rd3], 1;)";
-  const std::string function = ".func nothing() { ret; }";
-  for (const char* before : {"", "call nothing;", "bar.sync 0;"}) {
-    auto program = Program::Load(Kernel(before + body, function));
+  const std::string functions = ".func nothing() { ret; }\n.func wait() { bar.sync 0; ret; }";
+  for (const char* before : {"", "call nothing;", "bar.sync 0;", "call wait;"}) {
+    auto program = Program::Load(Kernel(before + body, functions));
     ASSERT_TRUE(program.ok()) << program.status();
     for (const auto& block :
          {std::array<uint32_t, 3>{64, 1, 1}, {5, 3, 2}, {1, 70, 1}, {3, 1, 1}}) {
@@ -203,6 +203,12 @@ TEST_F(Collectives, FaultOfOneBlockEndsACooperativeLaunch) {
       ".global .align 4 .u32 never = 0;\n");
   for (const int workers : {1, 3}) {
     EXPECT_EQ(Run(ptx, 32, 4, workers, true), LaunchFault::kTrap);
+    // What waited in vain then is not gone on with now.
+    out_.clear();
+    ASSERT_EQ(Run(Kernel("bar.sync 0; st.global.u32 [%rd2], %r1;"), 64, 9, workers, true),
+              LaunchFault::kNone);
+    for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(out_[i], i);
+    out_.clear();
   }
 }
 
@@ -217,6 +223,37 @@ join: ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd2], %r7;)"),
                 128),
             LaunchFault::kNone);
   for (uint32_t i = 0; i < 128; ++i) ASSERT_EQ(out_[i], i % 2 ? i - 1 + 2000 : i + 1 + 1000);
+}
+
+// At barrier 0 threads wait for the whole block with a reduction, without, or with a count of all
+// its threads, in whole warps. Who comes first makes no difference, nor whether threads run in
+// step, as they do where a branch is taken by whole warps.
+TEST_F(Collectives, AllWaysOfWaitingForTheBlockMeet) {
+  constexpr uint32_t kThreads = 72;
+  for (const char* other : {"bar.red.popc.u32 %r3, 0, %p2;", "bar.sync 0;", "bar.sync 0, 96;"}) {
+    for (const char* first : {"setp.lt.u32 %p1, %r1, 32;", "setp.ge.u32 %p1, %r1, 32;",
+                              "and.b32 %r6, %r1, 1; setp.eq.u32 %p1, %r6, 0;"}) {
+      SCOPED_TRACE(std::string(other) + " " + first);
+      out_.clear();
+      ASSERT_EQ(Run(Kernel(std::string(R"(
+  .shared .align 4 .b8 tile[4096];
+  mov.u32 %r4, tile; mad.lo.u32 %r5, %r1, 4, %r4; mov.u32 %r8, 0; mov.u32 %r9, 0;
+  setp.ne.u32 %p2, %r1, 99;
+)") + first + R"(
+  mov.u32 %r6, %ntid.x; sub.u32 %r6, %r6, 1; sub.u32 %r6, %r6, %r1; mad.lo.u32 %r6, %r6, 4, %r4;
+again:
+  add.u32 %r2, %r1, %r8; st.shared.u32 [%r5], %r2;
+  @%p1 bra other; bar.sync 0; bra join;
+other: )" + other + R"(
+join:
+  ld.shared.u32 %r7, [%r6]; add.u32 %r9, %r9, %r7; bar.sync 0;
+  add.u32 %r8, %r8, 1; setp.lt.u32 %p3, %r8, 5; @%p3 bra again;
+  st.global.u32 [%rd2], %r9;)"),
+                    kThreads, 3),
+                LaunchFault::kNone);
+      for (uint32_t i = 0; i < kThreads; ++i) EXPECT_EQ(out_[i], 5 * (kThreads - 1 - i) + 10);
+    }
+  }
 }
 
 TEST_F(Collectives, ThreadsThatLeftDoNotHoldABarrier) {

@@ -21,7 +21,8 @@ extern "C" {
 
 // Saves the callee-saved registers on the present stack and its pointer in *save, then takes the
 // stack `load` and the registers saved there. The x87 and MXCSR control words are the same on all
-// stacks of a thread and are left alone.
+// stacks of a thread and are left alone. Jumps where it could return: the processor takes it that a
+// `ret` leads to where the last call was, which cost a quarter of the time of kernels that wait.
 void consort_fiber_switch(void** save, void* load);
 // The first return address on a new stack: calls consort_fiber_main(r12).
 void consort_fiber_thunk();
@@ -49,7 +50,8 @@ consort_fiber_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmp *%rcx
     .cfi_endproc
     .size consort_fiber_switch, .-consort_fiber_switch
 

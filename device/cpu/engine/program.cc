@@ -69,6 +69,7 @@ class CompiledProgram : public Program, public SiteNames {
     job.entry = code->entry;
     job.mode = code->mode;
     job.lanes = code->lanes;
+    job.may_poll = layout.may_poll;
     job.shape = shape;
     job.output = output;
     job.params = copy.get();
