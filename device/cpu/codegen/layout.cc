@@ -43,7 +43,7 @@ bool MayPoll(const Instruction& instruction) {
   }
   return instruction.opcode == "ld" &&
          (HasModifier(instruction, "volatile") || HasModifier(instruction, "acquire") ||
-          HasModifier(instruction, "relaxed"));
+          HasModifier(instruction, "relaxed") || HasModifier(instruction, "cv"));
 }
 
 // Where every thread that comes along waits for all others of its block.

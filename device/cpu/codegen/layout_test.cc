@@ -74,8 +74,9 @@ TEST(PollingTest, ABarrierThatMayBeMissedDoesNot) {
 // Else its blocks are not taken several at a time.
 TEST(PollingTest, WhatAnotherBlockWritesIsSeenByFewInstructions) {
   EXPECT_FALSE(MayPoll("bar.sync 0; ld.global.u32 %r1, [%rd1]; red.global.add.u32 [%rd1], 1;"));
-  for (const char* sees : {"ld.volatile.global.u32 %r1, [%rd1];", "ld.acquire.gpu.u32 %r1, [%rd1];",
-                           "atom.global.add.u32 %r1, [%rd1], 0;"}) {
+  for (const char* sees :
+       {"ld.volatile.global.u32 %r1, [%rd1];", "ld.acquire.gpu.u32 %r1, [%rd1];",
+        "ld.global.cv.u32 %r1, [%rd1];", "atom.global.add.u32 %r1, [%rd1], 0;"}) {
     EXPECT_TRUE(MayPoll(std::string("bar.sync 0;") + sees)) << sees;
     EXPECT_TRUE(MayPoll("call look;", ".func look() { .reg .b32 %r<9>; .reg .b64 %rd<4>;" +
                                           std::string(sees) + " ret; }"))
