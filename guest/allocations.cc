@@ -105,10 +105,11 @@ void Allocations::SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bo
   }
 }
 
-void Allocations::SetMappedBy(uint64_t start, uint64_t bit) {
+void Allocations::SetReached(uint64_t start, uint64_t bit, bool mapped) {
   MutexLock lock(&mutex_);
   const size_t after = After(start);
-  if (after != 0 && ranges_[after - 1].start == start) ranges_[after - 1].mapped_by |= bit;
+  if (after == 0 || ranges_[after - 1].start != start) return;
+  (mapped ? ranges_[after - 1].mapped_by : ranges_[after - 1].refused_by) |= bit;
 }
 
 bool Allocations::SetSyncMemops(uint64_t address, bool value) {

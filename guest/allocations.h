@@ -36,6 +36,7 @@ struct Allocation {
   // kVirtual and shared host memory: other devices than the window's, by ordinal, whose workers
   // have it mapped there; of kVirtual, what they may do.
   uint64_t mapped_by = 0;
+  uint64_t refused_by = 0;  // shared host memory: those whose workers could not
   uint64_t readable_by = 0;
   uint64_t writable_by = 0;
   uint64_t buffer_id = 0;   // unique in the process: CU_POINTER_ATTRIBUTE_BUFFER_ID
@@ -87,8 +88,8 @@ class Allocations {
   // Likewise of another device, `bit` its ordinal's, whose worker has mapped them or has not.
   void SetPeerAccess(uint64_t start, uint64_t bytes, uint64_t bit, bool mapped, uint32_t access);
   // Notes that another device's worker, `bit` its ordinal's, has mapped the range that starts
-  // there.
-  void SetMappedBy(uint64_t start, uint64_t bit);
+  // there, or could not.
+  void SetReached(uint64_t start, uint64_t bit, bool mapped);
   // Where those start that `matches(allocation)`.
   template <class Matches>
   std::vector<uint64_t> Starts(Matches matches) {

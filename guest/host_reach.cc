@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "guest/call.h"
+#include "guest/log.h"
 #include "guest/peers.h"
 #include "guest/runtime.h"
 #include "guest/shared_memory.h"
 #include "guest/shared_pages.h"
-#include "guest/unsupported.h"
 
 namespace consort::guest {
 namespace {
@@ -31,9 +31,26 @@ bool Lacks(const Device* device, const Allocation& range) {
          DeviceOfAddress(range.start) != device;
 }
 
-void Reach(Device* device, uint64_t address, const char* call) {
-  if (ReachHostMemory(device, address) == CUDA_SUCCESS) return;
-  NoteUnsupported(call, "host memory of another device's context; the host's log says why");
+// What the address lies in; false: nothing that `device` has to be told of. `*result`: a failure is
+// not tried again.
+bool FindToReach(const Device* device, uint64_t address, Allocation* range, CUresult* result) {
+  if (!GetRuntime()->allocations.Find(address, range) || !Lacks(device, *range)) return false;
+  if ((range->refused_by & Bit(device)) == 0) return true;
+  *result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return false;
+}
+
+CUresult Pass(Device* owner, uint64_t start, Device* device) {
+  wire::HostReachRequest request;
+  CUresult result = KeepHostAddresses(device, owner, &request.session);
+  if (result != CUDA_SUCCESS) return result;
+  result = PassSharedMemory(owner->session, start, device->session, &request);
+  if (result != CUDA_SUCCESS) {
+    LogLine("device %d does not reach the host memory at 0x%llx of device %d (error %d)",
+            device->ordinal, static_cast<unsigned long long>(start), owner->ordinal,
+            static_cast<int>(result));
+  }
+  return result;
 }
 
 }  // namespace
@@ -42,23 +59,16 @@ CUresult ReachHostMemory(Device* device, uint64_t address) {
   Runtime* runtime = GetRuntime();
   if (runtime->device_count == 1) return CUDA_SUCCESS;
   Allocation range;
-  if (!runtime->allocations.Find(address, &range) || !Lacks(device, range)) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (!FindToReach(device, address, &range, &result)) return result;
   MutexLock lock(&runtime->host_reach_mutex);
   // Again, now that no other thread does the same.
-  if (!runtime->allocations.Find(address, &range) || !Lacks(device, range)) return CUDA_SUCCESS;
+  if (!FindToReach(device, address, &range, &result)) return result;
   Device* owner = DeviceOfAddress(range.start);
   if (owner == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  wire::HostReachRequest request;
-  if (CUresult result = KeepHostAddresses(device, owner, &request.session);
-      result != CUDA_SUCCESS) {
-    return result;
-  }
-  if (CUresult result = PassSharedMemory(owner->session, range.start, device->session, &request);
-      result != CUDA_SUCCESS) {
-    return result;
-  }
-  runtime->allocations.SetMappedBy(range.start, Bit(device));
-  return CUDA_SUCCESS;
+  result = Pass(owner, range.start, device);
+  runtime->allocations.SetReached(range.start, Bit(device), result == CUDA_SUCCESS);
+  return result;
 }
 
 void ReachParameters(Device* device, std::span<const std::byte> parameters) {
@@ -71,7 +81,7 @@ void ReachParameters(Device* device, std::span<const std::byte> parameters) {
       uint64_t value = 0;
       memcpy(&value, parameters.data() + at, sizeof(value));
       if (value - welcome.shared_host_base < welcome.shared_host_bytes)
-        Reach(device, value, "cuLaunchKernel");
+        ReachHostMemory(device, value);
     }
   }
 }
@@ -81,7 +91,7 @@ void ShowHostMemory(const Allocation& allocation) {
   if (runtime->device_count == 1 || !IsForAll(allocation)) return;
   for (int i = 0; i < runtime->device_count; ++i) {
     Device* device = &runtime->devices[i];
-    if (device->in_use.load()) Reach(device, allocation.start, "cuMemHostAlloc");
+    if (device->in_use.load()) ReachHostMemory(device, allocation.start);
   }
 }
 
@@ -89,8 +99,7 @@ void ReachPortableMemory(Device* device) {
   Runtime* runtime = GetRuntime();
   // First this, then a look at what there is; ShowHostMemory is called the other way round.
   if (device->in_use.exchange(true) || runtime->device_count == 1) return;
-  for (uint64_t start : runtime->allocations.Starts(IsForAll))
-    Reach(device, start, "cuDevicePrimaryCtxRetain");
+  for (uint64_t start : runtime->allocations.Starts(IsForAll)) ReachHostMemory(device, start);
 }
 
 void LeaveHostMemory(const Allocation& removed) {

@@ -23,10 +23,10 @@
 
 namespace consort::guest {
 
-// Has `device` reach what `address` lies in, if that is memory of this kind. Errors: the hosts', of
-// which its log tells; CUDA_ERROR_TOO_MANY_PEERS: the addresses are another program's there.
+// Has `device` reach what `address` lies in, if that is memory of this kind. Errors, logged the
+// first time: the host's; CUDA_ERROR_TOO_MANY_PEERS: the addresses are another program's there.
 CUresult ReachHostMemory(Device* device, uint64_t address);
-// Likewise whatever a kernel's parameters point to. What fails is noted; the kernel faults there.
+// Likewise whatever a kernel's parameters point to. Where that fails the kernel faults.
 void ReachParameters(Device* device, std::span<const std::byte> parameters);
 
 // Has all devices in use reach an allocation that was just added, if it is managed or portable.

@@ -42,8 +42,7 @@ void Session::TakePeerRefusal(const PeerRefused& refused) {
 
 CUresult Session::PeerOffer(const wire::FrameHeader&, const wire::PeerOfferRequest&,
                             wire::PeerOfferReply* reply) {
-  // What is swapped would have to be here whenever the other device runs.
-  if (peers_by_ == nullptr || residency_->swaps()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (peers_by_ == nullptr) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   if (!peer_token_.has_value()) {
     ExportToken token;
     // Up to 256 bytes come whole or not at all. Source: getrandom(2).
@@ -64,7 +63,7 @@ void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequ
   if (request.use > static_cast<uint32_t>(PeerUse::kHost)) {
     return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
   }
-  if (peers_by_ == nullptr || residency_->swaps()) {
+  if (peers_by_ == nullptr || (residency_->swaps() && key.use != PeerUse::kHost)) {
     return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   }
   if (reaches_.contains(key) || peer_waits_.contains(key)) {
@@ -229,6 +228,12 @@ void Session::Lend(PeerNews news) {
   }
   if (--peer_offers_ == 0) peer_offered_until_ = 0;
   if (wanted.use != PeerUse::kCopies && wanted.use != PeerUse::kKernels) return;
+  // What is swapped would have to be here whenever the other device runs.
+  if (residency_->swaps()) {
+    LOG(WARNING) << "session " << wanted.session << " wants memory of session " << open_.session
+                 << ", which is swapped";
+    return;
+  }
   // From here on it cannot go on elsewhere.
   if (record_ != nullptr) record_->BeginWork();
   rest_hopeless_ = false;
