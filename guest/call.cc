@@ -206,10 +206,8 @@ CUresult SynchroniseDevice(const Device* device) {
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }
 
 CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {
-  if (MaybeCapturing()) {
-    if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
-      return result;
-  }
+  if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
+    return result;
   wire::EventSynchronizeRequest request;
   wire::EmptyReply reply;
   request.event = event.id;
@@ -220,10 +218,8 @@ CUresult RecordForOtherDevice(const StreamRef& stream, const EventRef& event) {
   const Event* object = GetRuntime()->events.Find(event.id);
   if (object == nullptr || object->opened_by != stream.context->id)
     return CUDA_ERROR_INVALID_HANDLE;
-  if (MaybeCapturing()) {
-    if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
-      return result;
-  }
+  if (CUresult result = RefuseInCapture(stream.context, stream.id); result != CUDA_SUCCESS)
+    return result;
   wire::StreamSynchronizeRequest wait;
   wire::EmptyReply reply;
   wait.stream = stream.id;

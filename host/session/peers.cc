@@ -88,15 +88,19 @@ void Session::PeerOpen(const wire::FrameHeader& header, const wire::PeerOpenRequ
 void Session::PeerClose(const wire::FrameHeader& header, const wire::PeerCloseRequest& request) {
   const PeerKey key = {request.session, static_cast<PeerUse>(request.use)};
   if (!reaches_.contains(key)) return ReplyNow(header, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-  std::shared_ptr<Fence> fence;
-  const CUresult fenced = streams_.FenceAll(&fence);
-  if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
+  EndAfterAllWork(header, PendingItem::Kind::kPeerClose, key.session,
+                  static_cast<uint64_t>(key.use));
+}
+
+void Session::EndAfterAllWork(const wire::FrameHeader& header, PendingItem::Kind kind,
+                              uint64_t peer, uint64_t what) {
   PendingItem item;
-  item.kind = PendingItem::Kind::kPeerClose;
-  item.fence = std::move(fence);
+  item.kind = kind;
   item.request = header;
-  item.value = key.session;
-  item.offset = static_cast<uint64_t>(key.use);
+  item.value = peer;
+  item.offset = what;
+  const CUresult fenced = streams_.FenceAll(&item.fence);
+  if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
   pending_.Add(std::move(item));
 }
 
@@ -302,16 +306,7 @@ CUresult Session::HostReach(const wire::FrameHeader&, const wire::HostReachReque
 
 void Session::HostLeave(const wire::FrameHeader& header, const wire::HostLeaveRequest& request) {
   if (HostOf(request.session) == nullptr) return ReplyNow(header, CUDA_ERROR_INVALID_VALUE);
-  std::shared_ptr<Fence> fence;
-  const CUresult fenced = streams_.FenceAll(&fence);
-  if (fenced != CUDA_SUCCESS) return ReplyNow(header, fenced);
-  PendingItem item;
-  item.kind = PendingItem::Kind::kHostLeave;
-  item.fence = std::move(fence);
-  item.request = header;
-  item.value = request.session;
-  item.offset = request.address;
-  pending_.Add(std::move(item));
+  EndAfterAllWork(header, PendingItem::Kind::kHostLeave, request.session, request.address);
 }
 
 CUresult Session::LeaveHost(uint64_t peer, uint64_t address) {

@@ -409,6 +409,9 @@ class Session final : private Handlers, private PendingSink {
   absl::StatusOr<std::shared_ptr<const PeerAddresses>> AddressesOf(const PeerLink& link) const;
   void Lend(PeerNews news);
   void EndPeerWait(std::map<PeerKey, PeerWait>::iterator wait, CUresult result);
+  // Does `kind`, which ends what is had of `peer` and replies, when the device is done with it.
+  void EndAfterAllWork(const wire::FrameHeader& header, PendingItem::Kind kind, uint64_t peer,
+                       uint64_t what);
   // The device is done with it. Nothing if there is no such.
   void EndReach(const PeerKey& key);
   void TellPeerGone(const PeerKey& key);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "tests/api/support.h"
 
@@ -644,12 +645,23 @@ API_TEST_ALONE(PeerIpcTest, AShareableDescriptorIsMappedOnAnotherDevice) {
       });
 }
 
+// Memory and an event of device 0 for the other process.
+struct Handles {
+  CUipcMemHandle memory;
+  CUipcEventHandle event;
+};
+
+std::pair<CUdeviceptr, CUevent> Open(const Handles& handles) {
+  CUdeviceptr memory = 0;
+  CUevent event = nullptr;
+  Require(Drv().cuIpcOpenMemHandle_v2(&memory, handles.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+          "cuIpcOpenMemHandle");
+  Require(Drv().cuIpcOpenEventHandle(&event, handles.event), "cuIpcOpenEventHandle");
+  return {memory, event};
+}
+
 // Device 0's event, on which device 1 waits: what its stream has written before is then there.
 API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsWaitedForByAnotherDevice) {
-  struct Handles {
-    CUipcMemHandle memory;
-    CUipcEventHandle event;
-  };
   WithTwoProcesses(
       "cuIpcGetEventHandle",
       [](const Line& line) {
@@ -684,11 +696,7 @@ API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsWaitedForByAnotherDevice) {
           line.Send(0);
           GTEST_SKIP() << kNoPeer;
         }
-        CUdeviceptr memory = 0;
-        CUevent event = nullptr;
-        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&memory, handles.memory,
-                                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-        ASSERT_OK(Drv().cuIpcOpenEventHandle(&event, handles.event));
+        auto [memory, event] = Open(handles);
         const DeviceBuffer here(kWords * sizeof(unsigned));
         const Stream stream;
         EXPECT_RESULT(CUDA_ERROR_NOT_READY, Drv().cuEventQuery(event));
@@ -716,10 +724,6 @@ API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsWaitedForByAnotherDevice) {
 }
 
 API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsRecordedByAnotherDevice) {
-  struct Handles {
-    CUipcMemHandle memory;
-    CUipcEventHandle event;
-  };
   WithTwoProcesses(
       "cuIpcGetEventHandle",
       [](const Line& line) {
@@ -747,11 +751,7 @@ API_TEST_ALONE(PeerIpcTest, AnEventOfAnotherProcessIsRecordedByAnotherDevice) {
           line.Send(0);
           GTEST_SKIP() << kNoPeer;
         }
-        CUdeviceptr memory = 0;
-        CUevent event = nullptr;
-        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&memory, handles.memory,
-                                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-        ASSERT_OK(Drv().cuIpcOpenEventHandle(&event, handles.event));
+        auto [memory, event] = Open(handles);
         const Module module(kBasicPtx);
         const Stream stream;
         EXPECT_OK(Launch(module.Function("fill_index"), (kWords + 255) / 256, 256, stream, memory,
