@@ -328,13 +328,16 @@ CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& f
 
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
   Device* own = stream.context->device;
-  // What would keep the calling thread until the stream gets there.
+  // Else it would keep the calling thread until the stream gets there.
   const bool large = BulkBytes(to, from, rows, kBulkToDeviceBytesMin) != 0;
   for (Side* side : {&to, &from}) {
-    const bool foreign = side->device != nullptr && side->device != own;
-    if (foreign && (IsMappedFor(*side, own) ||
-                    (large && side->shared && ReachHostMemory(own, side->address) == CUDA_SUCCESS)))
+    if (side->device == nullptr || side->device == own) continue;
+    const Side& other = side == &to ? from : to;
+    const bool worth_it = large && side->shared && other.device == own;
+    if (IsMappedFor(*side, own) ||
+        (worth_it && ReachHostMemory(own, side->address) == CUDA_SUCCESS)) {
       side->device = own;
+    }
   }
   const bool foreign_to = to.device != nullptr && to.device != own;
   const bool foreign_from = from.device != nullptr && from.device != own;
