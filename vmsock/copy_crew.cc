@@ -92,9 +92,6 @@ CopyCrew::CopyCrew(const CopyCrewOptions& options)
     : options_(options), barriers_(options.threads > 0 && RegisterForBarriers()) {
   CHECK_LE(options_.threads, kCopyCrewThreadsMax);
   CHECK_GT(options_.share, 0u);
-  for (uint64_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].turn.store(i * kTurnShares, std::memory_order_relaxed);
-  }
   for (uint32_t i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { Run(); });
     pthread_setname_np(threads_.back().native_handle(), "vm-copy");
@@ -140,55 +137,61 @@ void CopyCrew::Begin(CopyJob* job) {
 }
 
 bool CopyCrew::Append(CopyJob* job, uint32_t shares) {
+  if (!Left::Fits(job)) return false;
   uint64_t position = end_.load(std::memory_order_relaxed);
   while (true) {
     Slot& slot = slots_[position % slots_.size()];
-    const uint64_t turn = slot.turn.load(std::memory_order_acquire);
-    if (turn < position * kTurnShares) return false;
-    if (turn > position * kTurnShares) {
+    // What stood here a lap ago.
+    const uint64_t last = position < slots_.size() ? 0 : position - slots_.size() + 1;
+    const uint64_t published = slot.published.load(std::memory_order_acquire);
+    if (published < last) return false;
+    if (published > last) {
       position = end_.load(std::memory_order_relaxed);
-    } else if (end_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) {
-      slot.job.store(job, std::memory_order_relaxed);
-      slot.shares.store(shares, std::memory_order_relaxed);
-      slot.turn.store(turn + 1, std::memory_order_release);
-      // The next job's place, which threads of the crew have left.
-      PrefetchForWrite(&slots_[(position + 1) % slots_.size()], sizeof(Slot));
-      return true;
+      continue;
     }
+    if (Left(slot.left.load(std::memory_order_relaxed)).any()) return false;
+    if (!end_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed)) continue;
+    // Nobody else puts a job here, and who comes too late for the last one changes nothing.
+    slot.left.store(Left::All(job, shares).word(), std::memory_order_release);
+    slot.published.store(position + 1, std::memory_order_release);
+    return true;
   }
 }
 
-CopyCrew::Slot* CopyCrew::FirstSlot(uint64_t* turn) {
-  for (uint64_t position = first_.load(std::memory_order_relaxed);; ++position) {
-    Slot& slot = slots_[position % slots_.size()];
-    *turn = slot.turn.load(std::memory_order_acquire);
-    if (*turn <= position * kTurnShares) return nullptr;
-    // Else all of that job was taken, and the place is free for another.
-    if (*turn < (position + 1) * kTurnShares) return &slot;
+bool CopyCrew::HasShares(uint64_t* first) const {
+  while (true) {
+    const Slot& slot = slots_[*first % slots_.size()];
+    const uint64_t published = slot.published.load(std::memory_order_acquire);
+    if (published <= *first) return false;
+    if (published > *first + 1) {
+      // Of a later lap: all that stood before it by a lap are taken, or it would not be here.
+      *first = published - slots_.size();
+      continue;
+    }
+    if (Left(slot.left.load(std::memory_order_relaxed)).any()) return true;
+    ++*first;
   }
 }
 
-bool CopyCrew::Help() {
-  uint64_t turn;
-  while (Slot* const slot = FirstSlot(&turn)) {
-    CopyJob* const job = slot->job.load(std::memory_order_relaxed);
-    const uint64_t position = turn / kTurnShares;
-    const auto share = static_cast<uint32_t>(turn % kTurnShares - 1);
-    const bool last = share + 1 == slot->shares.load(std::memory_order_relaxed);
-    const uint64_t next = last ? (position + slots_.size()) * kTurnShares : turn + 1;
-    if (!slot->turn.compare_exchange_weak(turn, next, std::memory_order_acq_rel)) continue;
-    if (last) {
-      uint64_t first = first_.load(std::memory_order_relaxed);
-      while (first <= position &&
-             !first_.compare_exchange_weak(first, position + 1, std::memory_order_relaxed)) {
-      }
-    }
-    job->CopyShare(share);
+bool CopyCrew::TakeShare(uint64_t* first) {
+  while (HasShares(first)) {
+    // Whichever job stands there by now: what is taken says which.
+    const Left taken(slots_[*first % slots_.size()].left.fetch_add(1, std::memory_order_acq_rel));
+    if (!taken.any()) continue;
+    CopyJob* const job = taken.job();
+    job->CopyShare(taken.share());
     // The job's owner may have it for another copy from here on.
     job->left_.fetch_sub(1, std::memory_order_release);
     return true;
   }
   return false;
+}
+
+bool CopyCrew::Help() {
+  uint64_t first = first_.load(std::memory_order_relaxed);
+  const bool helped = TakeShare(&first);
+  first_.store(first, std::memory_order_relaxed);
+  return helped;
 }
 
 void CopyCrew::HelpIfBehind() {
@@ -215,22 +218,23 @@ void CopyCrew::Wake() {
 }
 
 void CopyCrew::Run() {
+  uint64_t first = 0;
   while (true) {
     for (Nanos until = MonotonicNow() + kCopyCrewSpin; MonotonicNow() < until;) {
-      for (int pauses = 0; pauses < kPausesAtOnce && !HasShares(); ++pauses) Pause();
+      for (int pauses = 0; pauses < kPausesAtOnce && !HasShares(&first); ++pauses) Pause();
       bool worked = false;
-      while (Help()) worked = true;
+      while (TakeShare(&first)) worked = true;
       if (worked) until = MonotonicNow() + kCopyCrewSpin;
     }
     {
       absl::MutexLock lock(&mutex_);
       sleepers_.fetch_add(1, std::memory_order_acq_rel);
       if (barriers_) BarrierForAll();
-      while (!HasShares() && !ending_.load(std::memory_order_relaxed)) work_.Wait(&mutex_);
+      while (!HasShares(&first) && !ending_.load(std::memory_order_relaxed)) work_.Wait(&mutex_);
       sleepers_.fetch_sub(1, std::memory_order_relaxed);
       if (ending_.load(std::memory_order_relaxed)) return;
     }
-    if (HasShares()) Wake();
+    if (HasShares(&first)) Wake();
   }
 }
 

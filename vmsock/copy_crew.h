@@ -39,7 +39,7 @@ inline constexpr uint32_t kCopyCrewThreadsMax = 64;
 // in the device's steps. Those for which there is no room are copied by whoever brings them.
 inline constexpr uint32_t kCopyJobsWaitingMax = 128;
 // Shares of a job at most; of a larger one they are larger.
-inline constexpr uint32_t kCopySharesMax = 32768;
+inline constexpr uint32_t kCopySharesMax = 512;
 // How long a thread looks for more work before it sleeps, so that a stream finds it awake. Chosen,
 // not measured.
 inline constexpr Nanos kCopyCrewSpin = 50 * kMicrosecond;
@@ -48,9 +48,9 @@ struct CopyCrewOptions {
   uint32_t threads = 0;  // at most kCopyCrewThreadsMax; none: Begin copies
   // Jobs of fewer bytes are copied by Begin: handing them over would not pay.
   Bytes shared_from = 32 * kKiB;
-  // What a thread takes at a time, about: a job says where it can be cut. On an H200's host 16 KiB
-  // gave more than 32 and 64.
-  Bytes share = 16 * kKiB;
+  // What a thread takes at a time, about: a job says where it can be cut. On H200s' hosts 12 KiB,
+  // three receive buffers of Linux, gave more than 8, 16, 20, 24 and 32.
+  Bytes share = 12 * kKiB;
   // A thread that sleeps is woken when as much waits; less is copied by whoever waits for it before
   // a thread would be awake.
   Bytes wakes_from = 128 * kKiB;
@@ -138,33 +138,57 @@ class CopyCrew {
   void Finish(const CopyJob& job);
 
  private:
-  // A place in the line, and all that is said of a job there: a cache line that goes from one
-  // processor to the next. The line is like D. Vyukov's bounded queue of many producers and
-  // consumers (1024cores.net): `turn` is the position of the job that the place is free for, or
-  // has, times kTurnShares, and, while it has it, one more than the share that is taken next.
-  // Whoever takes the last one frees the place. Released by who writes the place, acquired by who
-  // reads it; who takes a share by compare and swap has read the job before, and it was that job
-  // still.
-  struct alignas(64) Slot {
-    std::atomic<uint64_t> turn{0};
-    std::atomic<CopyJob*> job{nullptr};
-    std::atomic<uint32_t> shares{0};
+  // What is left to take of a job, in one word, so that a share is taken, and all known of it, by
+  // adding one: the job's address, how many shares it has, and which of them is next. None is left
+  // from where that is as many; it grows beyond by those who came too late, each at most once for
+  // each job.
+  class Left {
+   public:
+    explicit constexpr Left(uint64_t word) : word_(word) {}
+    // The first share is next. Whether it can say so: addresses have 48 bits, of a cache line each.
+    static bool Fits(const CopyJob* job) {
+      return Address(job) % 64 == 0 && Address(job) >> 48 == 0;
+    }
+    static Left All(const CopyJob* job, uint32_t shares) {
+      return Left(Address(job) << 16 | uint64_t{shares} << kNextBits);
+    }
+    uint64_t word() const { return word_; }
+    bool any() const { return share() < shares(); }
+    uint32_t share() const { return word_ & kNextMask; }
+    CopyJob* job() const { return reinterpret_cast<CopyJob*>(word_ >> 22 << 6); }
+
+   private:
+    static constexpr int kNextBits = 11;
+    static constexpr uint64_t kNextMask = (1 << kNextBits) - 1;
+    static_assert(kCopySharesMax + 2 * kCopyCrewThreadsMax < kNextMask);
+    static uint64_t Address(const CopyJob* job) { return reinterpret_cast<uintptr_t>(job); }
+    uint32_t shares() const { return word_ >> kNextBits & kNextMask; }
+
+    uint64_t word_;
   };
-  static constexpr uint64_t kTurnShares = 65536;
-  static_assert(kCopySharesMax < kTurnShares);
+
+  // A place in the line: a cache line that goes from one processor to the next. The line is a
+  // bounded queue of many producers, like D. Vyukov's (1024cores.net), whose consumers take shares.
+  // `published` is one more than the position of the job that was put there last. The place is free
+  // for the next lap's when that one has no shares left.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> published{0};
+    std::atomic<uint64_t> left{0};
+  };
 
   // False: there is no room.
   bool Append(CopyJob* job, uint32_t shares);
-  // The first place with a share to take, its `turn`. Null: there is none.
-  Slot* FirstSlot(uint64_t* turn);
-  bool HasShares() {
-    uint64_t turn;
-    return FirstSlot(&turn) != nullptr;
-  }
-  // How many jobs wait, about.
-  uint64_t waiting() const {
-    const uint64_t first = first_.load(std::memory_order_relaxed);
-    return end_.load(std::memory_order_relaxed) - first;
+  // Whether there is a share to take; no job before `first` has any, nor afterwards.
+  bool HasShares(uint64_t* first) const;
+  // Takes one and copies it. False: there is none.
+  bool TakeShare(uint64_t* first);
+  // How many jobs have shares to take, about.
+  uint64_t waiting() {
+    const uint64_t end = end_.load(std::memory_order_relaxed);
+    uint64_t first = first_.load(std::memory_order_relaxed);
+    if (!HasShares(&first)) return 0;
+    first_.store(first, std::memory_order_relaxed);
+    return end > first ? end - first : 1;
   }
   void Wake();
   // Of each of the crew's threads.
@@ -172,10 +196,12 @@ class CopyCrew {
 
   const CopyCrewOptions options_;
   std::array<Slot, kCopyJobsWaitingMax> slots_;
-  // Positions: no job before the first has shares to take, and where the next is appended. Changed
-  // by compare and swap; what they guard is passed by `turn`.
-  alignas(128) std::atomic<uint64_t> first_{0};
+  // Where the next job is appended. Changed by compare and swap; what it guards is passed by the
+  // place.
   alignas(128) std::atomic<uint64_t> end_{0};
+  // For who is not of the crew: a position before which no job has shares to take. Those of the
+  // crew know their own, which they need not take from another processor.
+  alignas(128) std::atomic<uint64_t> first_{0};
   // Whether a thread that goes to sleep can make all others' stores and loads so far seen in their
   // order (membarrier(2)), so that who appends need not.
   const bool barriers_;

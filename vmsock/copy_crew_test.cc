@@ -185,6 +185,36 @@ TEST(CopyCrew, CopiesWhatFindsNoPlaceInLine) {
   }
 }
 
+// Places in line are used again and again, by jobs that are used again, while threads come too late
+// for shares of those before.
+TEST(CopyCrew, JobsGoRoundTheLineManyTimes) {
+  constexpr size_t kBytes = 600;
+  CopyCrew crew({.threads = 3, .shared_from = 1, .share = 100, .wakes_from = 1});
+  std::mt19937_64 random(TestSeed());
+  struct Round {
+    PartsJob job;
+    std::vector<std::byte> from;
+    std::vector<std::byte> to = std::vector<std::byte>(kBytes);
+  };
+  std::deque<Round> rounds(5);
+  for (uint32_t i = 0; i < 40 * kCopyJobsWaitingMax; ++i) {
+    Round& round = rounds[i % rounds.size()];
+    if (i >= rounds.size()) {
+      if (i % 3 == 0) {
+        crew.Finish(round.job);
+      } else {
+        while (!round.job.done()) std::this_thread::yield();
+      }
+      ASSERT_TRUE(round.to == round.from) << i;
+    }
+    round.from = RandomBytes(kBytes, random);
+    round.job.Clear();
+    round.job.parts().push_back({round.to.data(), round.from.data(), kBytes});
+    crew.Begin(&round.job);
+  }
+  for (Round& round : rounds) crew.Finish(round.job);
+}
+
 TEST(CopyCrew, CutsIntoNoMoreSharesThanAJobMayHave) {
   CopyCrew crew({.threads = 2, .shared_from = 1, .share = 1});
   std::vector<std::byte> from(3 * kCopySharesMax + 5, std::byte{7});

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
+#include "vmsock/deadline.h"
 #include "vmsock/vhost_user/limits.h"
 
 namespace consort::vhost_user {
@@ -94,7 +95,7 @@ ConnectionState Connection::Save() const {
           .peer_window = peer_window_,
           .peer_forwarded = peer_forwarded_,
           .sent = sent_,
-          .unread_ends = {unread_ends_.begin(), unread_ends_.end()},
+          .unread_ends = {unread_ends_.begin() + static_cast<ptrdiff_t>(read_), unread_ends_.end()},
           .readable = readable_,
           .host_ended = host_ended_,
           .guest_shutdown = guest_shutdown_,
@@ -114,9 +115,13 @@ bool Connection::TakePeerCredit(const PacketHeader& header) {
   if (sent_ - header.fwd_cnt > kPeerWindowBytesMax) return false;
   peer_window_ = std::min(header.buf_alloc, kPeerWindowBytesMax);
   peer_forwarded_ = header.fwd_cnt;
-  while (!unread_ends_.empty() &&
-         static_cast<int32_t>(peer_forwarded_ - unread_ends_.front()) >= 0) {
-    unread_ends_.pop_front();
+  while (read_ < unread_ends_.size() &&
+         static_cast<int32_t>(peer_forwarded_ - unread_ends_[read_]) >= 0) {
+    ++read_;
+  }
+  if (read_ > unread_packets()) {
+    unread_ends_.erase(unread_ends_.begin(),
+                       unread_ends_.begin() + static_cast<ptrdiff_t>(std::exchange(read_, 0)));
   }
   credit_requested = false;
   return true;
@@ -133,11 +138,11 @@ uint32_t Connection::UnreadPacketLimit() const {
 
 uint32_t Connection::SendablePackets() const {
   const uint32_t limit = UnreadPacketLimit();
-  const uint32_t unread = static_cast<uint32_t>(unread_ends_.size());
+  const auto unread = static_cast<uint32_t>(unread_packets());
   return unread >= limit ? 0 : limit - unread;
 }
 
-bool Connection::NearPacketLimit() const { return unread_ends_.size() * 2 > UnreadPacketLimit(); }
+bool Connection::NearPacketLimit() const { return unread_packets() * 2 > UnreadPacketLimit(); }
 
 uint32_t Connection::ReportForwarded() {
   if (writes_memory()) forwarded_ += static_cast<uint32_t>(conduit_->TakeCredit(window_bytes_));
@@ -298,6 +303,7 @@ void Connection::Unread(uint64_t bytes) { conduit_->Unread(bytes); }
 void Connection::Received(uint64_t bytes, bool now) {
   received_ += bytes;
   if (!now && received_ < kBytesReturnedAtOnce) return;
+  pace_.Took(received_, MonotonicNow());
   if (conduit_->Return(std::exchange(received_, 0))) RingBell();
 }
 

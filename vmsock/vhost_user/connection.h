@@ -24,7 +24,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <utility>
@@ -35,6 +34,7 @@
 #include "vmsock/conduit.h"
 #include "vmsock/vhost_user/device_state.h"
 #include "vmsock/vhost_user/event_set.h"
+#include "vmsock/vhost_user/pace.h"
 #include "vmsock/vhost_user/packet.h"
 
 namespace consort::vhost_user {
@@ -78,8 +78,11 @@ class Connection {
   uint32_t SendablePackets() const;
   // Packets of so many bytes each are on their way to the guest.
   void NoteSent(std::span<const uint32_t> packets) {
+    const size_t before = unread_ends_.size();
+    unread_ends_.resize(before + packets.size());
+    uint32_t* const ends = unread_ends_.data() + before;
     uint32_t sent = sent_;
-    for (const uint32_t bytes : packets) unread_ends_.push_back(sent += bytes);
+    for (size_t i = 0; i < packets.size(); ++i) ends[i] = sent += packets[i];
     sent_ = sent;
   }
   // What the host side has taken so far, for a header that goes out now.
@@ -115,8 +118,11 @@ class Connection {
   std::span<const std::byte> Read();
   // The last `bytes` of what Read gave last were not taken: it gives them again.
   void Unread(uint64_t bytes);
-  // The next `bytes` of what Read gave are copied. The worker hears of it `now`, or with others.
+  // The next `bytes` of what Read gave are copied, and the guest has room for more. The worker
+  // hears of it `now`, or with others.
   void Received(uint64_t bytes, bool now);
+  // The guest takes what Received tells of faster than it could read it.
+  bool taken_unread() const { return pace_.faster_than_reading(); }
 
   // --- state ---
 
@@ -190,9 +196,13 @@ class Connection {
   uint32_t peer_window_ = 0;
   uint32_t peer_forwarded_ = 0;
   uint32_t sent_ = 0;
-  std::deque<uint32_t> unread_ends_;  // value of sent_ behind each packet that is not wholly read
+  size_t unread_packets() const { return unread_ends_.size() - read_; }
+  // Value of sent_ behind each packet that is not wholly read, behind `read_` others.
+  std::vector<uint32_t> unread_ends_;
+  size_t read_ = 0;
   bool readable_ = false;
   uint64_t received_ = 0;    // bytes of the conduit that are copied and not returned yet
+  Pace pace_;                // of those that were returned
   bool host_left_ = false;   // nothing comes behind what the descriptor or the conduit has now
   bool host_ended_ = false;  // end of file was read
 

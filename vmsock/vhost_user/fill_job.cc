@@ -6,13 +6,23 @@
 
 #include "base/log.h"
 #include "vmsock/prefetch.h"
+#include "vmsock/streaming_copy.h"
 
 namespace consort::vhost_user {
+namespace {
+
+// Of a packet in a place of so many bytes.
+uint64_t PayloadRoom(uint64_t place_bytes) {
+  return std::min<uint64_t>(place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax);
+}
+
+}  // namespace
 
 FillJob::FillJob() { pieces_.reserve(kPacketsPerCopy); }
 
 void FillJob::Clear() {
   bytes_ = 0;
+  alike_.count = 0;
   pieces_.clear();
   sources_.clear();
 }
@@ -21,36 +31,78 @@ void FillJob::AddSource(std::span<const std::byte> bytes) { sources_.push_back(b
 
 size_t FillJob::AddPackets(std::span<const WritableBuffer> places, uint64_t payload_bytes,
                            std::span<uint32_t> payloads) {
-  const size_t before = pieces_.size();
-  pieces_.resize(before + places.size());
-  Piece* const pieces = pieces_.data() + before;
-  size_t count = 0;
+  size_t count = pieces_.empty() ? AddAlike(places, payload_bytes, payloads) : 0;
   uint64_t left = payload_bytes;
+  for (size_t i = 0; i < count; ++i) left -= payloads[i];
+  if (left > 0 && count < places.size()) SpreadAlike();
   for (; left > 0 && count < places.size(); ++count) {
     const iovec& place = places[count].place;
-    const auto payload = static_cast<uint32_t>(std::min(
-        left, std::min<uint64_t>(place.iov_len - kPacketHeaderBytes, kPacketPayloadBytesMax)));
-    pieces[count] = {static_cast<std::byte*>(place.iov_base),
-                     static_cast<uint32_t>(kPacketHeaderBytes) + payload, payload};
+    const auto payload = static_cast<uint32_t>(std::min(left, PayloadRoom(place.iov_len)));
+    pieces_.push_back({static_cast<std::byte*>(place.iov_base),
+                       static_cast<uint32_t>(kPacketHeaderBytes) + payload, payload});
     payloads[count] = payload;
     left -= payload;
   }
-  pieces_.resize(before + count);
   bytes_ += count * kPacketHeaderBytes + payload_bytes - left;
   return count;
 }
 
-void FillJob::CopyAlone() const { CopyPieces({}, pieces_.size()); }
+size_t FillJob::AddAlike(std::span<const WritableBuffer> places, uint64_t payload_bytes,
+                         std::span<uint32_t> payloads) {
+  if (alike_.count == 0 && !places.empty()) {
+    alike_.payload_bytes = alike_.last_bytes =
+        static_cast<uint32_t>(std::min(payload_bytes, PayloadRoom(places[0].place.iov_len)));
+  }
+  const uint32_t each = alike_.payload_bytes;
+  uint32_t last = alike_.last_bytes;
+  std::byte** const to = to_.data() + alike_.count;
+  size_t count = 0;
+  for (uint64_t left = payload_bytes; left > 0 && count < places.size() && last == each; ++count) {
+    const iovec& place = places[count].place;
+    const auto payload = static_cast<uint32_t>(std::min(left, PayloadRoom(place.iov_len)));
+    if (payload > each) break;
+    to[count] = static_cast<std::byte*>(place.iov_base);
+    payloads[count] = last = payload;
+    left -= payload;
+  }
+  alike_.count += static_cast<uint32_t>(count);
+  alike_.last_bytes = last;
+  return count;
+}
+
+void FillJob::SpreadAlike() {
+  for (uint32_t i = 0; i < alike_.count; ++i) {
+    const uint32_t payload = i + 1 < alike_.count ? alike_.payload_bytes : alike_.last_bytes;
+    pieces_.push_back({to_[i], static_cast<uint32_t>(kPacketHeaderBytes) + payload, payload});
+  }
+  alike_.count = 0;
+}
+
+void FillJob::CopyAlone() const {
+  if (alike_.count > 0) {
+    CopyAlike(0, alike_.count, /*past_caches=*/false);
+  } else {
+    CopyPieces({}, pieces_.size(), /*past_caches=*/false);
+  }
+}
 
 void FillJob::PrefetchForNext() const {
-  PrefetchForWrite(&header_, reinterpret_cast<const std::byte*>(places_.data() + shares_) -
-                                 reinterpret_cast<const std::byte*>(&header_));
-  PrefetchForWrite(pieces_.data(), kPacketsPerCopy * sizeof(Piece));
-  if (!sources_.empty()) PrefetchForWrite(sources_.data(), sizeof(sources_[0]));
+  PrefetchForWrite(&alike_, sizeof(alike_));
+  PrefetchForWrite(&sources_, sizeof(sources_));
+  PrefetchForWrite(&to_, sizeof(to_));
+  if (!pieces_.empty()) {
+    PrefetchForWrite(pieces_.data(), pieces_.size() * sizeof(Piece));
+    PrefetchForWrite(&places_, shares_ * sizeof(Place));
+  }
   PrefetchCount();
 }
 
 uint32_t FillJob::Divide(uint64_t share_bytes) {
+  if (alike_.count > 0) {
+    const uint64_t packets = share_bytes / (kPacketHeaderBytes + alike_.payload_bytes);
+    alike_.share_packets = static_cast<uint32_t>(std::clamp<uint64_t>(packets, 1, alike_.count));
+    return (alike_.count - 1) / alike_.share_packets + 1;
+  }
   shares_ = 0;
   Place next;
   uint64_t room = 0;     // of the share that the next packet belongs to
@@ -78,38 +130,64 @@ uint32_t FillJob::Divide(uint64_t share_bytes) {
 }
 
 void FillJob::CopyShare(uint32_t share) const {
-  CopyPieces(places_[share], share + 1 < shares_ ? places_[share + 1].piece : pieces_.size());
+  const bool past_caches = alike_.past_caches;
+  if (alike_.count > 0) {
+    const uint32_t begin = share * alike_.share_packets;
+    CopyAlike(begin, std::min(begin + alike_.share_packets, alike_.count), past_caches);
+  } else {
+    CopyPieces(places_[share], share + 1 < shares_ ? places_[share + 1].piece : pieces_.size(),
+               past_caches);
+  }
+  if (past_caches) StreamingCopiesDone();
 }
 
-void FillJob::CopyPieces(Place begin, size_t end) const {
-  auto [first, source, offset] = begin;
-  PacketHeader header = header_;
+void FillJob::CopyAlike(uint32_t begin, uint32_t end, bool past_caches) const {
+  PacketHeader header = alike_.header;
+  Place from;
+  for (from.offset = uint64_t{begin} * alike_.payload_bytes;
+       from.offset >= sources_[from.source].size(); ++from.source) {
+    from.offset -= sources_[from.source].size();
+  }
+  for (uint32_t i = begin; i < end; ++i) {
+    header.len = i + 1 < alike_.count ? alike_.payload_bytes : alike_.last_bytes;
+    std::memcpy(to_[i], &header, sizeof(header));
+    CopyPayload(to_[i] + sizeof(header), header.len, past_caches, &from);
+  }
+}
+
+void FillJob::CopyPieces(Place begin, size_t end, bool past_caches) const {
+  Place from = begin;
+  PacketHeader header = alike_.header;
   const auto* const header_bytes = reinterpret_cast<const std::byte*>(&header);
   size_t header_at = 0;
-  for (size_t i = first; i < end; ++i) {
+  for (size_t i = begin.piece; i < end; ++i) {
     const Piece& piece = pieces_[i];
     if (piece.payload_bytes > 0) {
       header.len = piece.payload_bytes;
       header_at = 0;
     }
-    std::byte* to = piece.to;
-    size_t left = piece.bytes;
-    const size_t of_header = std::min(left, kPacketHeaderBytes - header_at);
-    std::memcpy(to, header_bytes + header_at, of_header);
+    const size_t of_header = std::min<size_t>(piece.bytes, kPacketHeaderBytes - header_at);
+    std::memcpy(piece.to, header_bytes + header_at, of_header);
     header_at += of_header;
-    to += of_header;
-    left -= of_header;
-    while (left > 0) {
-      const std::span<const std::byte> from = sources_[source];
-      const size_t count = std::min(left, from.size() - offset);
-      std::memcpy(to, from.data() + offset, count);
-      to += count;
-      left -= count;
-      offset += count;
-      if (offset == from.size()) {
-        ++source;
-        offset = 0;
-      }
+    CopyPayload(piece.to + of_header, piece.bytes - of_header, past_caches, &from);
+  }
+}
+
+void FillJob::CopyPayload(std::byte* to, size_t bytes, bool past_caches, Place* from) const {
+  while (bytes > 0) {
+    const std::span<const std::byte> source = sources_[from->source];
+    const size_t count = std::min<size_t>(bytes, source.size() - from->offset);
+    if (past_caches) {
+      StreamingCopy(to, source.data() + from->offset, count);
+    } else {
+      std::memcpy(to, source.data() + from->offset, count);
+    }
+    to += count;
+    bytes -= count;
+    from->offset += count;
+    if (from->offset == source.size()) {
+      ++from->source;
+      from->offset = 0;
     }
   }
 }

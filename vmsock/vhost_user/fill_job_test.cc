@@ -50,6 +50,7 @@ class Fill {
     for (size_t i = 0; i < packets; ++i) job_.AddPacket(pieces_[i], payloads[i]);
     if (!sources_first) AddSources();
     job_.SetHeader(kHeader);
+    job_.SetPastCaches(Below(2) == 0);
     crew->Begin(&job_);
   }
 
@@ -140,6 +141,70 @@ TEST_P(FillJobTest, WritesPacketsIntoBuffersOfAnyShape) {
       ASSERT_NO_FATAL_FAILURE(fill.Check());
       fill.job().PrefetchForNext();
     }
+  }
+}
+
+// Places as Linux posts them, with some larger or smaller ones now and then, taken as they come.
+TEST_P(FillJobTest, WritesPacketsIntoBuffersThatAreAlikeOrNot) {
+  const uint32_t seed = TestSeed();
+  SCOPED_TRACE("CONSORT_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto below = [&](size_t bound) { return random() % bound; };
+  CopyCrew crew(GetParam().options);
+  FillJob job;
+  for (int round = 0; round < 400 && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    constexpr size_t kStride = 8192;
+    const size_t packets = 1 + below(kPacketsPerCopy);
+    std::vector<std::byte> memory(packets * kStride, std::byte{0xee});
+    std::vector<std::byte> expected = memory;
+    std::vector<WritableBuffer> places;
+    std::vector<uint32_t> room;
+    const bool odd = below(2) == 0;
+    for (size_t i = 0; i < packets; ++i) {
+      const size_t length = odd && below(8) == 0 ? kPacketHeaderBytes + 1 + below(6000) : 3776;
+      places.push_back({0, {memory.data() + i * kStride, length}});
+      room.push_back(static_cast<uint32_t>(length - kPacketHeaderBytes));
+    }
+    job.Clear();
+    job.SetHeader(kHeader);
+    job.SetPastCaches(below(2) == 0);
+    // Each time as much as there is room for, but for the last, which may be less.
+    std::deque<std::vector<std::byte>> sources;
+    const auto source = [&](size_t bytes) -> std::span<const std::byte> {
+      std::vector<std::byte>& made = sources.emplace_back(bytes);
+      for (std::byte& byte : made) byte = static_cast<std::byte>(random());
+      return made;
+    };
+    for (size_t taken = 0; taken < packets;) {
+      const size_t count = 1 + below(packets - taken);
+      uint64_t bytes = 0;
+      for (size_t i = 0; i < count; ++i) bytes += room[taken + i];
+      const bool last = taken + count == packets;
+      if (last) bytes -= below(bytes);
+      const std::span<const std::byte> stream = source(bytes);
+      const size_t cut = below(bytes);
+      if (cut > 0) job.AddSource(stream.first(cut));
+      job.AddSource(stream.subspan(cut));
+      std::array<uint32_t, kPacketsPerCopy> told = {};
+      const size_t made = job.AddPackets(std::span(places).subspan(taken, count), bytes, told);
+      size_t at = 0;
+      for (size_t i = 0; i < made; ++i) {
+        ASSERT_EQ(told[i], std::min<uint64_t>(room[taken + i], bytes - at));
+        PacketHeader header = kHeader;
+        header.len = told[i];
+        std::byte* const to = expected.data() + (taken + i) * kStride;
+        std::memcpy(to, &header, sizeof(header));
+        std::memcpy(to + sizeof(header), stream.data() + at, told[i]);
+        at += told[i];
+      }
+      ASSERT_EQ(at, bytes);
+      taken += count;
+    }
+    crew.Begin(&job);
+    crew.Finish(job);
+    EXPECT_TRUE(memory == expected);
+    job.PrefetchForNext();
   }
 }
 

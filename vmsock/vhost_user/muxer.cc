@@ -724,6 +724,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
     counters_->packets_to_guest.Add(step.used.size());
     counters_->bytes_to_guest.Add(step.bytes);
     step.job.SetHeader(HeaderFor(connection, kOpReadWrite, 0, 0));
+    step.job.SetPastCaches(connection.taken_unread());
     BeginCopies(to_guest_, connection);
     EndCopies(to_guest_, rx);
   }

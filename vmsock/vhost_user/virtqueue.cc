@@ -136,16 +136,26 @@ size_t Virtqueue::PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buff
     available_seen_ = index;
   }
   const auto wanted = static_cast<uint16_t>(std::min<size_t>(waiting, buffers.size()));
-  // The misses of all of these at once.
-  const uint32_t ahead = std::min<uint32_t>(waiting, wanted + kDescriptorsAhead);
-  for (uint32_t i = 0; i < ahead; ++i) {
-    const uint32_t head = ReadHead(static_cast<uint16_t>(i)) & (options_.layout.entries - 1);
-    PrefetchForRead(descriptors_ + kDescriptorBytes * head);
+  const uint16_t mask = static_cast<uint16_t>(options_.layout.entries - 1);
+  const std::byte* const heads = available_ + kRingOffset;
+  const auto head_at = [&](uint16_t position) {
+    uint16_t head = 0;
+    std::memcpy(&head, heads + 2 * size_t{static_cast<uint16_t>(position & mask)}, sizeof(head));
+    return head;
+  };
+  // The misses of all of these at once, and of as many that are taken next.
+  uint16_t asked =
+      static_cast<uint16_t>(asked_ - next_available_) <= waiting ? asked_ : next_available_;
+  const auto asked_end =
+      static_cast<uint16_t>(next_available_ + std::min<uint32_t>(waiting, 2u * wanted));
+  for (; static_cast<int16_t>(asked_end - asked) > 0; ++asked) {
+    PrefetchForRead(descriptors_ + kDescriptorBytes * (head_at(asked) & mask));
   }
+  asked_ = asked;
   uint16_t taken = 0;
   for (; taken < wanted; ++taken) {
-    const uint16_t head = ReadHead(taken);
-    if (head >= options_.layout.entries) break;
+    const uint16_t head = head_at(static_cast<uint16_t>(next_available_ + taken));
+    if (head > mask) break;
     const Descriptor descriptor = ReadDescriptor(descriptors_, head);
     if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
             kDescriptorWrite ||

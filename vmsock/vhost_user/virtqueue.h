@@ -134,6 +134,7 @@ class Virtqueue {
   // The guest's own index when it was last looked at, which is once all before it are taken: a
   // guest that adds chains meanwhile keeps taking its cache line away.
   uint16_t available_seen_ = 0;
+  uint16_t asked_ = 0;            // PopWritable has asked for descriptors of entries before it
   uint16_t used_index_ = 0;       // the next to be written
   uint16_t published_index_ = 0;  // what the guest sees
   // The first Publish interrupts whatever used_event says: it may date from before a stop.
