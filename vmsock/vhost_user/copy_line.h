@@ -17,16 +17,11 @@
 
 #include "base/log.h"
 #include "vmsock/vhost_user/limits.h"
+#include "vmsock/vhost_user/virtqueue.h"
 
 namespace consort::vhost_user {
 
 class Connection;
-
-// A chain that goes back to the guest, and how much of it was written.
-struct UsedChain {
-  uint16_t head = 0;
-  uint32_t written_bytes = 0;
-};
 
 // `Job` is a CopyJob (copy_crew.h) that can be cleared.
 template <class Job>

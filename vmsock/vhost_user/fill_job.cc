@@ -31,9 +31,8 @@ void FillJob::AddSource(std::span<const std::byte> bytes) { sources_.push_back(b
 
 size_t FillJob::AddPackets(std::span<const WritableBuffer> places, uint64_t payload_bytes,
                            std::span<uint32_t> payloads) {
-  size_t count = pieces_.empty() ? AddAlike(places, payload_bytes, payloads) : 0;
   uint64_t left = payload_bytes;
-  for (size_t i = 0; i < count; ++i) left -= payloads[i];
+  size_t count = pieces_.empty() ? AddAlike(places, &left, payloads) : 0;
   if (left > 0 && count < places.size()) SpreadAlike();
   for (; left > 0 && count < places.size(); ++count) {
     const iovec& place = places[count].place;
@@ -47,26 +46,35 @@ size_t FillJob::AddPackets(std::span<const WritableBuffer> places, uint64_t payl
   return count;
 }
 
-size_t FillJob::AddAlike(std::span<const WritableBuffer> places, uint64_t payload_bytes,
+size_t FillJob::AddAlike(std::span<const WritableBuffer> places, uint64_t* left,
                          std::span<uint32_t> payloads) {
-  if (alike_.count == 0 && !places.empty()) {
-    alike_.payload_bytes = alike_.last_bytes =
-        static_cast<uint32_t>(std::min(payload_bytes, PayloadRoom(places[0].place.iov_len)));
+  if (places.empty() || *left == 0) return 0;
+  const uint64_t place_bytes = places[0].place.iov_len;
+  const uint64_t room = PayloadRoom(place_bytes);
+  if (alike_.count == 0) {
+    alike_.payload_bytes = alike_.last_bytes = static_cast<uint32_t>(std::min(*left, room));
+  } else if (alike_.last_bytes != room || alike_.payload_bytes != room) {
+    return 0;
   }
   const uint32_t each = alike_.payload_bytes;
-  uint32_t last = alike_.last_bytes;
+  // Those that are filled.
   std::byte** const to = to_.data() + alike_.count;
+  const size_t full = std::min<uint64_t>(places.size(), *left / each);
   size_t count = 0;
-  for (uint64_t left = payload_bytes; left > 0 && count < places.size() && last == each; ++count) {
-    const iovec& place = places[count].place;
-    const auto payload = static_cast<uint32_t>(std::min(left, PayloadRoom(place.iov_len)));
-    if (payload > each) break;
-    to[count] = static_cast<std::byte*>(place.iov_base);
-    payloads[count] = last = payload;
-    left -= payload;
+  for (; count < full && places[count].place.iov_len == place_bytes; ++count) {
+    to[count] = static_cast<std::byte*>(places[count].place.iov_base);
+    payloads[count] = each;
+  }
+  *left -= count * uint64_t{each};
+  // And the last, if what is left does not fill it.
+  if (count == full && count < places.size() && *left > 0 &&
+      PayloadRoom(places[count].place.iov_len) >= *left) {
+    to[count] = static_cast<std::byte*>(places[count].place.iov_base);
+    payloads[count] = alike_.last_bytes = static_cast<uint32_t>(*left);
+    *left = 0;
+    ++count;
   }
   alike_.count += static_cast<uint32_t>(count);
-  alike_.last_bytes = last;
   return count;
 }
 

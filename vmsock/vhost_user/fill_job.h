@@ -99,8 +99,9 @@ class FillJob final : public CopyJob {
   uint64_t bytes() const override { return bytes_; }
   uint32_t Divide(uint64_t share_bytes) override;
   void CopyShare(uint32_t share) const override;
-  // Of AddPackets the first ones that are like those before, which are alike. Says how many.
-  size_t AddAlike(std::span<const WritableBuffer> places, uint64_t payload_bytes,
+  // Of AddPackets the first ones that are like those before, which are alike; `left` says what of
+  // the bytes is left for others. Says how many they are.
+  size_t AddAlike(std::span<const WritableBuffer> places, uint64_t* left,
                   std::span<uint32_t> payloads);
   // Packets that are alike become pieces, for others to follow.
   void SpreadAlike();

@@ -238,7 +238,7 @@ bool Muxer::EndCopies(CopyLine<Job>& line, Virtqueue& ring) {
       bytes = 0;
     }
     bytes += step.bytes;
-    for (const UsedChain& chain : step.used) ring.Push(chain.head, chain.written_bytes);
+    ring.Push(step.used);
     line.RemoveFirst();
     any = true;
   }
@@ -268,7 +268,7 @@ void Muxer::SettleCopies(CopyLine<Job>& line) {
 template <class Job>
 void Muxer::GiveBack(CopyLine<Job>& line, Virtqueue& ring, const UsedChain& chain) {
   if (line.empty()) {
-    ring.Push(chain.head, chain.written_bytes);
+    ring.Push({&chain, 1});
   } else {
     line.last().used.push_back(chain);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmsock/vhost_user/virtqueue.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -32,8 +33,6 @@ constexpr size_t kRingOffset = 4;
 // takes about as long as some chains.
 constexpr uint16_t kDescriptorsAhead = 8;
 constexpr uint16_t kTablesAhead = 3;
-// Used elements that a cache line has: the line behind the one that is being written.
-constexpr uint32_t kElementsAhead = kCacheLineBytes / kUsedElementBytes;
 
 constexpr size_t AvailableBytes(uint32_t entries) { return kRingOffset + 2 * entries + 2; }
 constexpr size_t UsedBytes(uint32_t entries) {
@@ -232,17 +231,20 @@ void Virtqueue::Rewind(uint16_t count) {
   next_available_ = static_cast<uint16_t>(next_available_ - count);
 }
 
-void Virtqueue::Push(uint16_t head, uint32_t written_bytes) {
-  const uint32_t slot = used_index_ & (options_.layout.entries - 1);
-  const uint32_t element[2] = {head, written_bytes};
-  static_assert(sizeof(element) == kUsedElementBytes);
-  std::byte* const at = used_ + kRingOffset + kUsedElementBytes * slot;
-  std::memcpy(at, element, sizeof(element));
-  // The guest has read the lines that come next, a lap ago.
-  if (slot % kElementsAhead == 0 && slot + kElementsAhead < options_.layout.entries) {
-    PrefetchForWrite(at + kUsedElementBytes * kElementsAhead, kCacheLineBytes);
+void Virtqueue::Push(std::span<const UsedChain> chains) {
+  static_assert(sizeof(UsedChain) == kUsedElementBytes);
+  while (!chains.empty()) {
+    const uint32_t slot = used_index_ & (options_.layout.entries - 1);
+    const auto some = chains.first(std::min<size_t>(chains.size(), options_.layout.entries - slot));
+    std::byte* const at = used_ + kRingOffset + kUsedElementBytes * slot;
+    std::memcpy(at, some.data(), some.size_bytes());
+    used_index_ = static_cast<uint16_t>(used_index_ + some.size());
+    chains = chains.subspan(some.size());
+    // The guest has read the line that comes next, a lap ago.
+    if (slot + some.size() < options_.layout.entries) {
+      PrefetchForWrite(at + some.size_bytes(), kCacheLineBytes);
+    }
   }
-  ++used_index_;
 }
 
 bool Virtqueue::Publish() {

@@ -44,6 +44,13 @@ struct WritableBuffer {
   iovec place = {};
 };
 
+// A chain that goes back to the guest, and how much of it was written: an element of the used ring
+// (virtio 1.2, section 2.7.8).
+struct UsedChain {
+  uint32_t head = 0;
+  uint32_t written_bytes = 0;
+};
+
 // Where the rings are; addresses of the frontend's address space.
 struct VirtqueueLayout {
   uint32_t entries = 0;  // a power of two, at most kRingEntriesMax
@@ -83,9 +90,13 @@ class Virtqueue {
   bool HasNews() const { return AvailableIndex() != available_seen_; }
   // Un-takes the last `count` chains, none of which was returned. The next Pop reads them again.
   void Rewind(uint16_t count);
-  // Returns a chain of which the device wrote the first `written_bytes`. The guest sees it after
-  // Publish.
-  void Push(uint16_t head, uint32_t written_bytes);
+  // Returns a chain of which the device wrote the first `written_bytes`, or several. The guest sees
+  // them after Publish.
+  void Push(uint16_t head, uint32_t written_bytes) {
+    const UsedChain chain{head, written_bytes};
+    Push({&chain, 1});
+  }
+  void Push(std::span<const UsedChain> chains);
   // Makes pushed chains visible. True if the guest wants an interrupt for them.
   bool Publish();
 
