@@ -49,6 +49,17 @@ class MemoryMap {
   // Unmaps everything.
   void Clear();
 
+  // One region by guest-physical addresses, while no Update or Clear changes it.
+  struct Window {
+    uint64_t begin = 0;
+    uint64_t bytes = 0;
+    std::byte* base = nullptr;
+    bool Contains(uint64_t addr, uint64_t length) const {
+      return addr >= begin && addr - begin <= bytes && length <= bytes - (addr - begin);
+    }
+    std::byte* At(uint64_t addr) const { return base + (addr - begin); }
+  };
+
   // The address of `bytes` contiguous bytes at a frontend's address; null if not all inside one
   // region. Valid until the next Update or Clear.
   std::byte* FromUser(uint64_t user_addr, uint64_t bytes) const;
@@ -56,6 +67,8 @@ class MemoryMap {
   std::byte* FromGuest(uint64_t guest_addr, uint64_t bytes) const {
     return last_.Contains(guest_addr, bytes) ? last_.At(guest_addr) : FindGuest(guest_addr, bytes);
   }
+  // That in which FromGuest found something last: for who asks for many addresses in turn.
+  const Window& last_window() const { return last_; }
   // Appends the pieces of a guest buffer to `out`: one, or several where adjacent regions are
   // mapped apart. False, with `out` in an unspecified but valid state, if any byte lies outside.
   // bytes == 0 appends nothing.
@@ -78,17 +91,6 @@ class MemoryMap {
     // owner.
     std::shared_ptr<Mapping> mapping;
     UniqueFd file;
-  };
-
-  // One region by one kind of its addresses.
-  struct Window {
-    uint64_t begin = 0;
-    uint64_t bytes = 0;
-    std::byte* base = nullptr;
-    bool Contains(uint64_t addr, uint64_t length) const {
-      return addr >= begin && addr - begin <= bytes && length <= bytes - (addr - begin);
-    }
-    std::byte* At(uint64_t addr) const { return base + (addr - begin); }
   };
 
   // Looks through all regions.

@@ -2,6 +2,7 @@
 #include "vmsock/vhost_user/virtqueue.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -33,6 +34,8 @@ constexpr size_t kRingOffset = 4;
 // takes about as long as some chains.
 constexpr uint16_t kDescriptorsAhead = 8;
 constexpr uint16_t kTablesAhead = 3;
+// Entries of the available ring that are looked at in one piece.
+constexpr size_t kHeadsAtOnce = 64;
 
 constexpr size_t AvailableBytes(uint32_t entries) { return kRingOffset + 2 * entries + 2; }
 constexpr size_t UsedBytes(uint32_t entries) {
@@ -103,6 +106,14 @@ inline uint16_t Virtqueue::ReadHead(uint16_t ahead) const {
   return head;
 }
 
+void Virtqueue::ReadHeads(uint16_t ahead, std::span<uint16_t> heads) const {
+  const uint32_t slot =
+      static_cast<uint16_t>(next_available_ + ahead) & (options_.layout.entries - 1);
+  const size_t first = std::min<size_t>(heads.size(), options_.layout.entries - slot);
+  std::memcpy(heads.data(), available_ + kRingOffset + 2 * slot, 2 * first);
+  std::memcpy(heads.data() + first, available_ + kRingOffset, 2 * (heads.size() - first));
+}
+
 inline void Virtqueue::PrefetchDescriptor(uint16_t waiting) const {
   if (waiting <= kDescriptorsAhead) return;
   const uint32_t index = ReadHead(kDescriptorsAhead) & (options_.layout.entries - 1);
@@ -134,26 +145,28 @@ size_t Virtqueue::PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buff
     if (waiting > options_.layout.entries) return 0;
     available_seen_ = index;
   }
-  const auto wanted = static_cast<uint16_t>(std::min<size_t>(waiting, buffers.size()));
-  const uint16_t mask = static_cast<uint16_t>(options_.layout.entries - 1);
-  const std::byte* const heads = available_ + kRingOffset;
-  const auto head_at = [&](uint16_t position) {
-    uint16_t head = 0;
-    std::memcpy(&head, heads + 2 * size_t{static_cast<uint16_t>(position & mask)}, sizeof(head));
-    return head;
-  };
+  const auto wanted =
+      static_cast<uint16_t>(std::min<size_t>({waiting, buffers.size(), kHeadsAtOnce}));
+  const auto mask = static_cast<uint16_t>(options_.layout.entries - 1);
+  std::array<uint16_t, kHeadsAtOnce> heads;
   // The misses of all of these at once, and of as many that are taken next.
-  uint16_t asked =
-      static_cast<uint16_t>(asked_ - next_available_) <= waiting ? asked_ : next_available_;
-  const auto asked_end =
-      static_cast<uint16_t>(next_available_ + std::min<uint32_t>(waiting, 2u * wanted));
-  for (; static_cast<int16_t>(asked_end - asked) > 0; ++asked) {
-    PrefetchForRead(descriptors_ + kDescriptorBytes * (head_at(asked) & mask));
+  auto asked = static_cast<uint16_t>(asked_ - next_available_);
+  if (asked > waiting) asked = 0;
+  for (const auto ahead = static_cast<uint16_t>(std::min<uint32_t>(waiting, 2u * wanted));
+       asked < ahead;) {
+    const auto count = static_cast<uint16_t>(std::min<size_t>(ahead - asked, kHeadsAtOnce));
+    ReadHeads(asked, std::span(heads).first(count));
+    for (uint16_t i = 0; i < count; ++i) {
+      PrefetchForRead(descriptors_ + kDescriptorBytes * (heads[i] & mask));
+    }
+    asked = static_cast<uint16_t>(asked + count);
   }
-  asked_ = asked;
+  asked_ = static_cast<uint16_t>(next_available_ + asked);
+  ReadHeads(0, std::span(heads).first(wanted));
+  MemoryMap::Window window = memory_->last_window();
   uint16_t taken = 0;
   for (; taken < wanted; ++taken) {
-    const uint16_t head = head_at(static_cast<uint16_t>(next_available_ + taken));
+    const uint16_t head = heads[taken];
     if (head > mask) break;
     const Descriptor descriptor = ReadDescriptor(descriptors_, head);
     if ((descriptor.flags & (kDescriptorNext | kDescriptorWrite | kDescriptorIndirect)) !=
@@ -161,9 +174,11 @@ size_t Virtqueue::PopWritable(uint32_t bytes_min, std::span<WritableBuffer> buff
         descriptor.len < bytes_min) {
       break;
     }
-    std::byte* const at = memory_->FromGuest(descriptor.addr, descriptor.len);
-    if (at == nullptr) break;
-    buffers[taken] = {head, {at, descriptor.len}};
+    if (!window.Contains(descriptor.addr, descriptor.len)) {
+      if (memory_->FromGuest(descriptor.addr, descriptor.len) == nullptr) break;
+      window = memory_->last_window();
+    }
+    buffers[taken] = {head, {window.At(descriptor.addr), descriptor.len}};
   }
   next_available_ = static_cast<uint16_t>(next_available_ + taken);
   return taken;

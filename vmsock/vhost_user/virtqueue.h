@@ -128,6 +128,8 @@ class Virtqueue {
   uint16_t AvailableIndex() const;
   // Entry `next_available_` + `ahead` of the available ring, copied.
   uint16_t ReadHead(uint16_t ahead) const;
+  // The same for as many entries as `heads`, from that one on; at most as many as the ring has.
+  void ReadHeads(uint16_t ahead, std::span<uint16_t> heads) const;
   absl::Status Walk(uint16_t head, Chain& chain) const;
   // Ask for what the next chains will read, of those that are `waiting`. What is found there is
   // believed no further.
