@@ -18,8 +18,8 @@ namespace consort::vhost_user {
 
 class Pace {
  public:
-  // Bytes that it is judged by: many times what QEMU's queue holds, 478 KB, which any guest takes at
-  // once.
+  // Bytes that it is judged by: many times what QEMU's queue holds, 478 KB, which any guest takes
+  // at once.
   static constexpr uint64_t kJudgedBytes = 4 * kMiB;
   // A processor of the H200s' hosts copied 4 to 9 GB/s.
   static constexpr uint64_t kBytesPerSecondRead = 12'000'000'000;
