@@ -163,6 +163,7 @@ class Connection {
   uint32_t read_chains = 1;  // rx buffers to try next time: grows while reads fill them
 
  private:
+  size_t unread_packets() const { return unread_ends_.size() - read_; }
   uint32_t ShutdownToTell() const;
   uint32_t UnreadPacketLimit() const;
   // Sends pieces until done or the socket is full; `sent` is the sum.
@@ -196,7 +197,6 @@ class Connection {
   uint32_t peer_window_ = 0;
   uint32_t peer_forwarded_ = 0;
   uint32_t sent_ = 0;
-  size_t unread_packets() const { return unread_ends_.size() - read_; }
   // Value of sent_ behind each packet that is not wholly read, behind `read_` others.
   std::vector<uint32_t> unread_ends_;
   size_t read_ = 0;
