@@ -9,14 +9,6 @@
 #include "vmsock/streaming_copy.h"
 
 namespace consort::vhost_user {
-namespace {
-
-// Of a packet in a place of so many bytes.
-uint64_t PayloadRoom(uint64_t place_bytes) {
-  return std::min<uint64_t>(place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax);
-}
-
-}  // namespace
 
 FillJob::FillJob() { pieces_.reserve(kPacketsPerCopy); }
 

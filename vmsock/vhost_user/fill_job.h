@@ -27,6 +27,11 @@
 
 namespace consort::vhost_user {
 
+// Most that a packet carries whose place has so many bytes, more than a header.
+inline uint64_t PayloadRoom(uint64_t place_bytes) {
+  return std::min<uint64_t>(place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax);
+}
+
 class FillJob final : public CopyJob {
  public:
   FillJob();

@@ -668,9 +668,6 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
     }
     return !connection.broken();
   };
-  const auto room_of = [](uint64_t place_bytes) {
-    return std::min<uint64_t>(place_bytes - kPacketHeaderBytes, kPacketPayloadBytesMax);
-  };
   while (step.used.size() < packets && step.bytes < credit && !step.job.full()) {
     if (found == step.bytes) {
       bool any = false;
@@ -682,7 +679,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
         rx.PopWritable(kPacketHeaderBytes + 1,
                        std::span(rx_buffers_).first(packets - step.used.size())));
     uint64_t room = 0;
-    for (const WritableBuffer& buffer : buffers) room += room_of(buffer.place.iov_len);
+    for (const WritableBuffer& buffer : buffers) room += PayloadRoom(buffer.place.iov_len);
     Chain& chain = rx_chains_[0];
     if (buffers.empty()) {
       ASSIGN_OR_RETURN(const bool popped, PopRx(rx, chain));
@@ -690,7 +687,7 @@ absl::StatusOr<Muxer::TurnResult> Muxer::SendFromConduit(Virtqueue& rx, Connecti
         starved = true;
         break;
       }
-      room = room_of(chain.writable_bytes);
+      room = PayloadRoom(chain.writable_bytes);
     }
     room = std::min(room, credit - step.bytes);
     if (!find(room)) {
