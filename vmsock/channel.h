@@ -38,6 +38,7 @@ struct Frame {
   wire::FrameHeader header;
   std::span<const std::byte> body;
   uint64_t token = 0;  // the channel's own; for Release
+  uint64_t end = 0;    // of a channel with rings: the position after it
 };
 
 // What another process of the same side needs to go on with a channel where this one stops.

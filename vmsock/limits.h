@@ -15,6 +15,12 @@ namespace consort {
 inline constexpr Bytes kRequestRingBytes = 8 * kMiB;
 inline constexpr Bytes kReplyRingBytes = 8 * kMiB;
 
+// Behind this much of a lap a producer goes back to the beginning of its ring, if the consumer has
+// taken all: 3,600 launches, and little enough for a processor's own cache. This much, and room for
+// the frame that goes beyond it in most cases, has its pages when a channel is made.
+inline constexpr Bytes kRingLapBytes = 512 * kKiB;
+inline constexpr Bytes kRingPopulatedBytes = kRingLapBytes + 64 * kKiB;
+
 // A session's rings in the memory that its virtual machine shares with the host, which all of its
 // programs share: six pieces of bulk data. Large copies go past the rings.
 inline constexpr Bytes kVmRingBytes = 4 * kMiB;
@@ -23,6 +29,7 @@ inline constexpr Bytes kVmRingBytes = 4 * kMiB;
 // nearly the same size before the end. 2 MiB is the power of two above that.
 inline constexpr Bytes kRingBytesMin = 2 * kMiB;
 static_assert(kRingBytesMin >= 2 * Bytes{wire::kFrameBytesMax});
+static_assert(kRingBytesMin >= kRingPopulatedBytes);
 // What a peer may name at most, so that sums of two rings and their control page never overflow and
 // a guest never maps more than a gigabyte for a channel.
 inline constexpr Bytes kRingBytesMax = 512 * kMiB;

@@ -149,6 +149,11 @@ bool RingChannel::Map(const RingSizes& sizes, Parts* parts) {
                       static_cast<off_t>(parts->offset));
   if (mapped == MAP_FAILED) return false;
   parts->memory = {static_cast<std::byte*>(mapped), bytes};
+  // Only a wish: a device's memory in a virtual machine has its pages, and an old kernel makes them
+  // when they are touched.
+  (void)madvise(mapped, kControlBytes + kRingPopulatedBytes, MADV_POPULATE_WRITE);
+  (void)madvise(parts->memory.data() + kControlBytes + sizes.request_ring_bytes,
+                kRingPopulatedBytes, MADV_POPULATE_WRITE);
   return true;
 }
 

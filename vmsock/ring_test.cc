@@ -114,6 +114,65 @@ TEST(Ring, WrapsAtEveryDistanceFromTheEnd) {
   }
 }
 
+// One frame at a time, each released before the next: a consumer that keeps up.
+TEST(Ring, GoesBackToItsBeginningWhereAllIsReleased) {
+  TestRing ring(2 * kRingLapBytes);
+  RingProducer producer(ring.view());
+  RingConsumer consumer(ring.view());
+  constexpr uint32_t kFrame = 4096;
+  const std::byte* const data = ring.view().data;
+  for (uint32_t number = 0; number < 3 * kRingLapBytes / kFrame; ++number) {
+    Put(&producer, number, kFrame);
+    Frame frame;
+    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, number, kFrame));
+    const Bytes offset = Bytes{number} * kFrame % kRingLapBytes;
+    ASSERT_EQ(frame.body.data(), data + offset + sizeof(wire::FrameHeader)) << number;
+    ASSERT_EQ(frame.end, producer.position());
+    ASSERT_TRUE(consumer.Release(frame.token));
+  }
+  EXPECT_EQ(consumer.position(), 2 * ring.capacity + kRingLapBytes);
+}
+
+TEST(Ring, UsesAllOfItselfWhereSomethingIsHeld) {
+  TestRing ring(2 * kRingLapBytes);
+  RingProducer producer(ring.view());
+  RingConsumer consumer(ring.view());
+  constexpr uint32_t kFrame = 4096;
+  Put(&producer, 0, kFrame);
+  Frame held;
+  ASSERT_EQ(consumer.TryReceive(&held), ChannelStatus::kOk);
+  for (uint32_t number = 1; number < ring.capacity / kFrame; ++number) {
+    Put(&producer, number, kFrame);
+    Frame frame;
+    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, number, kFrame));
+    consumer.Release(frame.token);
+  }
+  EXPECT_EQ(producer.position(), ring.capacity);
+  EXPECT_EQ(producer.TryReserve(16), nullptr);
+  ASSERT_TRUE(FrameIs(held, 0, kFrame)) << "written over";
+  EXPECT_TRUE(consumer.Release(held.token));
+  EXPECT_NE(producer.TryReserve(16), nullptr);
+}
+
+TEST(Ring, LooksForNoEarlyEndThroughMemoryThatIsNotCached) {
+  TestRing ring(2 * kRingLapBytes);
+  RingView view = ring.view();
+  view.write_combining = true;
+  RingProducer producer(view);
+  RingConsumer consumer(ring.view());
+  constexpr uint32_t kFrame = 4096;
+  for (uint32_t number = 0; number < ring.capacity / kFrame; ++number) {
+    Put(&producer, number, kFrame);
+    Frame frame;
+    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
+    ASSERT_TRUE(FrameIs(frame, number, kFrame));
+    consumer.Release(frame.token);
+  }
+  EXPECT_EQ(producer.position(), ring.capacity);
+}
+
 TEST(Ring, GivesRoomBackInOrderOfReceipt) {
   TestRing ring(1024);
   RingProducer producer(ring.view());

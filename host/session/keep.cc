@@ -312,7 +312,6 @@ absl::Status Session::GoOn(MoveLink* link) {
   if (auto log = RedoLog::TakeUp(std::move(descriptors.redo)); save_after_ != 0 && log.ok()) {
     redo_ = *std::move(log);
     redo_position_ = resting.position.received;
-    redo_ring_bytes_ = handover.request_ring_bytes;
   }
   deferred_error_ = static_cast<CUresult>(resting.position.deferred_error);
   UseChannel(std::move(opened));

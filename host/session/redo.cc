@@ -114,7 +114,7 @@ void Session::NoteRequest(const Frame& frame) {
     work_began_ = MonotonicNow();
   }
   if (redo_->spoiled()) return;
-  redo_position_ += RingBytesTaken(redo_position_, redo_ring_bytes_, frame.header.bytes);
+  redo_position_ = frame.end;
   std::string why;
   const RequestRedo kind = RedoKindOf(frame, &why);
   if (kind != RequestRedo::kSpoils) {
@@ -183,7 +183,6 @@ absl::Status Session::AnnounceSave(const SessionState& state) {
   KeepSharedHost(state);
   if (!line_->Flush()) return absl::UnavailableError("consortd is busy");
   redo_position_ = channel.received;
-  redo_ring_bytes_ = channel.request_ring_bytes;
   redo_->Rest();
   redo_->Pass(redo_position_);
   redo_->Announce(departure_->saved_as);
@@ -198,7 +197,6 @@ void Session::BeginRedo() {
 void Session::PrepareRedo(HostChannel opened, const ChannelHandover& handover) {
   set_aside_ = std::move(opened);
   redo_position_ = handover.received;
-  redo_ring_bytes_ = handover.request_ring_bytes;
   redo_->ForgetAnswersFrom(handover.sent);
   announced_ = true;
   HostChannel again;

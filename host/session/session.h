@@ -784,7 +784,6 @@ class Session final : private Handlers, private PendingSink {
   HostChannel set_aside_;                // the program's, meanwhile
   std::span<std::byte> rings_memory_;    // of the channel, if it has rings
   uint64_t redo_position_ = 0;           // of requests, in their ring
-  Bytes redo_ring_bytes_ = 0;            // its capacity
   bool at_work_ = false;                 // since RestRedo
   bool save_asked_ = false;
   Nanos save_after_ = 0;       // 0: it is not saved by itself
