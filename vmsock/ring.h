@@ -91,8 +91,9 @@ class RingProducer {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     const uint64_t offset = head & (ring_.capacity - 1);
     uint64_t taken = RingBytesTaken(head, ring_.capacity, bytes);
+    // A frame that is larger than what lies before it would not fit behind the end of the lap.
     // Memory that is mapped write-combining is not cached: to look costs more there than it gains.
-    const bool may_end_lap = offset >= kRingLapBytes && !ring_.write_combining;
+    const bool may_end_lap = offset >= kRingLapBytes && bytes <= offset && !ring_.write_combining;
     if (may_end_lap || taken > ring_.capacity - (head - tail_)) {
       // Partner: the consumer's store in Release. Acquire: it has done reading what we overwrite.
       const uint64_t tail = ring_.tail->load(std::memory_order_acquire);

@@ -134,6 +134,31 @@ TEST(Ring, GoesBackToItsBeginningWhereAllIsReleased) {
   EXPECT_EQ(consumer.position(), 2 * ring.capacity + kRingLapBytes);
 }
 
+// Of any size that there is, wherever a lap could end.
+TEST(Ring, HasRoomForAnyFrameWhereAllIsReleased) {
+  constexpr uint64_t kCapacity = kRingBytesMin;
+  for (const uint64_t offset : {kRingLapBytes - 8, kRingLapBytes, kRingLapBytes + 8,
+                                Bytes{wire::kFrameBytesMax}, kCapacity / 2, kCapacity - 8}) {
+    for (const uint64_t bytes :
+         {uint64_t{16}, offset - 8, offset, offset + 8, uint64_t{wire::kFrameBytesMax}}) {
+      if (bytes > wire::kFrameBytesMax) continue;
+      SCOPED_TRACE(std::to_string(bytes) + " at " + std::to_string(offset));
+      TestRing ring(kCapacity);
+      ring.head = ring.tail = offset;
+      RingProducer producer(ring.view());
+      RingConsumer consumer(ring.view());
+      ASSERT_TRUE(producer.StartAt(offset));
+      ASSERT_TRUE(consumer.StartAt(offset));
+      EXPECT_TRUE(producer.Writable(wire::kFrameBytesMax));
+      Put(&producer, 7, static_cast<uint32_t>(bytes));
+      Frame frame;
+      ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
+      EXPECT_TRUE(FrameIs(frame, 7, static_cast<uint32_t>(bytes)));
+      EXPECT_TRUE(consumer.Release(frame.token));
+    }
+  }
+}
+
 TEST(Ring, UsesAllOfItselfWhereSomethingIsHeld) {
   TestRing ring(2 * kRingLapBytes);
   RingProducer producer(ring.view());
