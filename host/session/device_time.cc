@@ -84,6 +84,7 @@ void DeviceTime::BeginLaunch(const std::shared_ptr<Kernel>& kernel, CUstream str
     ReturnEvents(&sample);
     return;
   }
+  kernel->sampled = MonotonicNow();
   taken_ = std::move(sample);
 }
 

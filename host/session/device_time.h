@@ -5,10 +5,11 @@
 // measured and then, each kLaunchesPerSample launches, some that follow each other directly, or one
 // where they do not; each launch in between counts as long as the latest measured one. Once what it
 // takes alone is known well, it is each kKnownPerSample, and of a kernel shorter than kShortNanos
-// each kShortPerSample: being measured makes a launch 4 to 5 us later (an H200), and of those that
-// a program waits for one by one few are to be late. Time in which a kernel shares the device with
-// others counts in full, and so does time between the events in which the device did something
-// else: this is occupation, not use. Owned by the session loop; calls need the worker's context.
+// each kShortPerSample with kShortPause in between: being measured makes a launch 4 to 6 us later
+// (an H200), and of those that a program waits for one by one few are to be late. Time in which a
+// kernel shares the device with others counts in full, and so does time between the events in which
+// the device did something else: this is occupation, not use. Owned by the session loop; calls need
+// the worker's context.
 #ifndef CONSORT_HOST_SESSION_DEVICE_TIME_H_
 #define CONSORT_HOST_SESSION_DEVICE_TIME_H_
 
@@ -19,8 +20,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/units.h"
 #include "gen/device/driver_table.h"
 #include "host/session/event_pool.h"
+#include "vmsock/deadline.h"
 
 namespace consort::host {
 
@@ -30,6 +33,7 @@ class DeviceTime {
   static constexpr uint64_t kKnownPerSample = 128;
   static constexpr uint64_t kShortPerSample = 512;
   static constexpr uint64_t kShortNanos = 20'000;  // chosen: some four times what a sample adds
+  static constexpr Nanos kShortPause = 20 * kMillisecond;  // chosen: some 2,000 such launches
   // Where launches go as chains (launch_chain.h), each of which a sample would break up.
   static constexpr uint64_t kChainedPerSample = 512;
   // Launches of one sample, so that what events add is little beside short kernels.
@@ -48,6 +52,7 @@ class DeviceTime {
     uint64_t launches = 0;
     uint64_t chained = 0;       // as part of chains, since one was to be measured
     uint64_t latest_nanos = 0;  // of the latest measured launch
+    Nanos sampled = 0;          // when that was
     // By the number of threads, the mean of launches for which the device had no other
     // application's work, each divided by the application's own streams that were busy then. Those
     // of the latest sizes that were measured so.
@@ -78,9 +83,9 @@ class DeviceTime {
   static bool SamplesNext(const Kernel& kernel, uint64_t threads) {
     if (kernel.chained >= kChainedPerSample) return true;
     if (kernel.launches % kLaunchesPerSample != 0) return false;
-    const uint64_t known_per_sample =
-        kernel.latest_nanos < kShortNanos ? kShortPerSample : kKnownPerSample;
-    return kernel.launches % known_per_sample == 0 || !kernel.AloneKnown(threads);
+    if (!kernel.AloneKnown(threads)) return true;
+    if (kernel.latest_nanos >= kShortNanos) return kernel.launches % kKnownPerSample == 0;
+    return kernel.launches % kShortPerSample == 0 && MonotonicNow() - kernel.sampled >= kShortPause;
   }
   // Whether it is to be, and a chain (launch_chain.h) must not take it in.
   static bool SamplesNextOfChain(const Kernel& kernel) {

@@ -31,6 +31,10 @@ TEST(DeviceTime, MeasuresFewerThanOneOfAHundredOfWhatIsKnown) {
   EXPECT_EQ(Due(&kernel, 12800), 100u);
   kernel.latest_nanos = DeviceTime::kShortNanos - 1;
   EXPECT_EQ(Due(&kernel, 12800), 25u);
+  kernel.sampled = MonotonicNow() + kSecond;  // just now, however slow this is
+  EXPECT_EQ(Due(&kernel, 12800), 0u);
+  kernel.latest_nanos = DeviceTime::kShortNanos;
+  EXPECT_EQ(Due(&kernel, 12800), 100u);
 }
 
 TEST(DeviceTime, WhatIsKnownOfAnotherSizeIsNothing) {

@@ -93,12 +93,17 @@ bool WorkGate::AdmitSlowly(RequestCost cost) {
   const Nanos now = MonotonicNow();
   if (!waiting_ && !scheduler_->contended()) {
     // Without a policy others may be at work all the same.
-    const bool due = unmeasured_ >= kMeasuredEvery && in_flight_.empty() && !scheduler_->crowded();
+    bool due = unmeasured_ >= kMeasuredEvery && in_flight_.empty() && !scheduler_->crowded();
+    if (due && now - measured_ < kMeasuredPause) {
+      unmeasured_ = kMeasuredEvery - kMeasuredLookEvery;
+      due = false;
+    }
     if (!due) {
       untracked_ = true;
       return true;
     }
     unmeasured_ = 0;
+    measured_ = now;
     FinishLast(now);
     Open(scheduler_->Start(*id_, now), cost, now);
     batch_->alone_measured = true;

@@ -276,6 +276,30 @@ TEST_F(WorkGateTest, OfOneThatIsAloneABatchOfManyRequestsIsMeasured) {
   EXPECT_FALSE(gate_.measures());
 }
 
+// Those that belong to it are late.
+TEST_F(WorkGateTest, OfOneThatIsAloneBatchesAreMeasuredWithPauses) {
+  const auto put_until_measured = [&] {
+    uint32_t requests = 0;
+    while (!gate_.measures()) {
+      EXPECT_TRUE(gate_.Admit(RequestCost::kKernel));
+      gate_.BeginRequest(RequestCost::kKernel);
+      gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
+      ++requests;
+    }
+    Work();
+    EndWork();
+    TurnUntil([&] { return State().in_flight == 0; });
+    return requests;
+  };
+  const Nanos before = MonotonicNow();
+  put_until_measured();
+  EXPECT_GE(put_until_measured(), 512u);
+  EXPECT_GE(MonotonicNow() - before, 20 * kMillisecond);
+  // Where there was a pause anyway, it is as many requests as ever.
+  absl::SleepFor(absl::Milliseconds(25));
+  EXPECT_EQ(put_until_measured(), 512u);
+}
+
 // Their work would be in front of it, and nobody would know.
 TEST_F(WorkGateTest, NoBatchIsMeasuredBesideOthersWithoutAPolicy) {
   scheduler_.SetPolicy(kNoScheduler, nullptr, MonotonicNow());

@@ -3,33 +3,48 @@
 """tests/bench/compare.py: remoting_bench natively and through Consort, in turns, side by side.
 
     tests/bench/compare.py [--build DIR] [--runs N] [--device auto|nvidia|cpu] [--quick] [--beside FLAG]...
+                           [--pytorch auto|off|PYTHON]
 
 Starts a consortd of the build, runs the program through it over its UNIX socket, and natively with
 the driver that the loader finds, alternating, and prints medians, spread and ratio as a Markdown
 table for docs/PERFORMANCE.md. Without an NVIDIA GPU, or with --device cpu, it runs through Consort
 on the CPU device only, and says so. With --beside a second consortd, which has these flags too, takes
-its turns beside the first. `./dev bench remoting` calls it as a Google Benchmark program
-is called, so it takes --benchmark_out too and writes every single value there as JSON.
+its turns beside the first. On a GPU each run also asks what a training step of an MLP and a token of GPT-2 take
+(tests/gpu/pytorch_mlp.py, pytorch_gpt2.py), and whether losses, weights and tokens are the same in all ways, bit for bit, by
+a Python that has torch and transformers: this one, if it has (auto, the default). `./dev bench remoting` calls it as a Google
+Benchmark program is called, so it takes --benchmark_out too and writes every single value there as JSON.
 
-Exit status 0: every run ended well. Nothing is judged: what must be reached is a person's business.
+Exit status 0: every run ended well, and PyTorch computed the same everywhere. No number is judged: what must be reached is a
+person's business.
 """
 
 import argparse
+import collections
 import contextlib
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
 import platform
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 
 from build_kind import build_kind
+from turns import TurnTaker
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUN_SECONDS_MAX = 300
+# A row of a program of tests/gpu: what it is asked for, how many units of the row that is, and how often.
+PyTorchRow = collections.namedtuple("PyTorchRow", "name program work units turns")
+PYTORCH_ROWS = (
+    PyTorchRow("pytorch_mlp_step", "pytorch_mlp.py", "mlp", 50, 20),
+    PyTorchRow("pytorch_gpt2_token_float32", "pytorch_gpt2.py", "float32", 32, 10),
+    PyTorchRow("pytorch_gpt2_token_float16", "pytorch_gpt2.py", "float16", 32, 10),
+)
 
 
 def parse_arguments():
@@ -41,6 +56,7 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions, 32 MiB at most")
     parser.add_argument("--beside", action="append", default=[], metavar="FLAG",
                         help="of a second consortd, measured beside the first; may be given again")
+    parser.add_argument("--pytorch", metavar="PYTHON", default="auto", help="interpreter for PyTorch's rows; auto (default): this one; off")
     parser.add_argument("--benchmark_out", type=pathlib.Path, help="file for all values, as JSON")
     parser.add_argument("--benchmark_out_format", choices=("json",), default="json")
     return parser.parse_args()
@@ -69,6 +85,37 @@ def run_once(command, environment):
             name, value, unit = line.split()
             values[name] = (float(value), unit)
     return values, facts
+
+
+def find_pytorch(wanted):
+    """An interpreter for PyTorch's rows, or None: there are none."""
+    if wanted != "auto":
+        return None if wanted == "off" else wanted
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"PyTorch's rows are left out: {sys.executable} has no {' and no '.join(missing)}", file=sys.stderr)
+    return None if missing else sys.executable
+
+
+def run_pytorch(python, environments):
+    """{way: {name: (milliseconds, unit)}}: the median of each row's turns. A process a program and way, which take turns."""
+    values = {way: {} for way in environments}
+    for program in dict.fromkeys(row.program for row in PYTORCH_ROWS):
+        with contextlib.ExitStack() as until_the_end:
+            processes = {way: until_the_end.enter_context(TurnTaker(python, HERE.parent / "gpu" / program, environment))
+                         for way, environment in environments.items()}
+            for process in processes.values():
+                process.wait_until_ready()
+            for row in (row for row in PYTORCH_ROWS if row.program == program):
+                times = {way: [] for way in processes}
+                for _ in range(row.turns):
+                    for way in random.sample(list(processes), len(processes)):
+                        times[way].append(processes[way].take(row.work))
+                for way, seconds in times.items():
+                    values[way][row.name] = (1000 * statistics.median(seconds) / row.units, "ms")
+            if len({process.end() for process in processes.values()}) > 1:
+                raise RuntimeError(f"{program} does not compute the same in all ways")
+    return values
 
 
 def amount(value):
@@ -116,6 +163,7 @@ def main():
     # The CPU device computes and copies at a CPU's pace: sizes that fit it.
     quick = ["--quick"] if arguments.quick or not gpu else []
     command = [str(program), *quick, *(["--big-mib", "32"] if quick else [])]
+    pytorch = find_pytorch(arguments.pytorch) if gpu else None
 
     flags = {"Consort": []}
     if arguments.beside:
@@ -134,6 +182,10 @@ def main():
             for way, daemon in daemons.items():
                 values, facts = run_once(command, daemon.local_environment())
                 ways[way].append(values)
+            if pytorch:
+                environments = {"native": dict(os.environ)} | {way: daemon.local_environment() for way, daemon in daemons.items()}
+                for way, values in run_pytorch(pytorch, environments).items():
+                    (native if way == "native" else ways[way])[-1].update(values)
             print(f"run {number + 1} of {arguments.runs}", file=sys.stderr, flush=True)
         statuses = [daemon.stop() for daemon in daemons.values()]
 

@@ -27,22 +27,19 @@ import os
 import pathlib
 import platform
 import random
-import re
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 
 from build_kind import build_kind
 from compare import cell, has_gpu, run_once
+from turns import TurnTaker
 
 HERE = pathlib.Path(__file__).resolve().parent
 GPT2 = HERE.parent / "gpu" / "pytorch_gpt2.py"
 GPT2_ROUNDS = 30
 GPT2_TYPES = ("float32", "float16")
-ANSWER_SECONDS_MAX = 300
 REPORT_SECONDS = 1.5  # after which consortd knows what a session did
 PROXY_PORT = 7011
 
@@ -89,49 +86,6 @@ class Ended:
         self._process.communicate()
 
 
-class Gpt2:
-    """A process that generates when it is told to, for a with block; one that does not answer is ended."""
-
-    def __init__(self, python, environment, log):
-        self._log = log
-        self._process = subprocess.Popen([python, GPT2, "turns"], env=environment, text=True, stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, stderr=log)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.wait()
-
-    def _await(self, pattern):
-        late = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
-        late.start()
-        try:
-            for line in self._process.stdout:
-                found = re.match(pattern, line)
-                if found:
-                    return found
-        finally:
-            late.cancel()
-        self._log.seek(0)
-        raise RuntimeError(f"{GPT2.name} ended with {self._process.wait()}\n{self._log.read()[-4000:]}")
-
-    def wait_until_ready(self):
-        self._await(r"ready$")
-
-    def generate(self, name):
-        """Seconds."""
-        self._process.stdin.write(name + "\n")
-        self._process.stdin.flush()
-        return float(self._await(r"again \S+ ([\d.]+)$").group(1))
-
-    def end(self):
-        """The digest of the tokens."""
-        self._process.stdin.close()
-        return self._await(r"digest (\w+)$").group(1)
-
-
 def answers(daemon):
     """For how many calls the programs that it serves have waited so far."""
     time.sleep(REPORT_SECONDS)
@@ -147,8 +101,7 @@ def generate(python, environments, servers, set_late):
     with contextlib.ExitStack() as stack:
         processes = {}
         for column, environment in environments.items():
-            log = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
-            processes[column] = stack.enter_context(Gpt2(python, environment, log))
+            processes[column] = stack.enter_context(TurnTaker(python, GPT2, environment))
         for column, process in processes.items():
             process.wait_until_ready()
             print(f"gpt2 {column} is ready", file=sys.stderr, flush=True)
@@ -156,13 +109,13 @@ def generate(python, environments, servers, set_late):
         for name in GPT2_TYPES:
             for column, server in servers.items():
                 before = answers(server)
-                processes[column].generate(name)
+                processes[column].take(name)
                 waits[name][column] = answers(server) - before
             for _ in range(GPT2_ROUNDS):
                 for column in random.sample(columns, len(columns)):
                     if column in ("proxy", "late"):
                         set_late(column == "late")
-                    times[name][column].append(processes[column].generate(name))
+                    times[name][column].append(processes[column].take(name))
         return times, waits, {processes[column].end() for column in environments}
 
 

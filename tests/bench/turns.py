@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/bench/turns.py: Python programs that are measured in turns, each in a process that stays.
+
+Times of one such program differ by half from process to process, and drift. So processes that run in different ways
+take turns, in another order each time. Their programs (tests/gpu/pytorch_mlp.py, pytorch_gpt2.py, with the argument
+`turns`) say "ready" when all is loaded that has to be, answer each line on their standard input, which names some work, with
+"again WORK SECONDS", and say at its end a digest of all that they computed.
+"""
+
+import re
+import subprocess
+import tempfile
+import threading
+
+ANSWER_SECONDS_MAX = 300
+
+
+class TurnTaker:
+    """A process of such a program, for a with block; one that does not answer is ended."""
+
+    def __init__(self, python, program, environment):
+        """Starts it. `program`: its path."""
+        self._name = program.name
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._process = subprocess.Popen([python, program, "turns"], env=environment, text=True, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=self._log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._log):
+            file.close()
+
+    def _await(self, pattern):
+        late = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
+        late.start()
+        try:
+            for line in self._process.stdout:
+                found = re.match(pattern, line)
+                if found:
+                    return found
+        finally:
+            late.cancel()
+        self._log.seek(0)
+        raise RuntimeError(f"{self._name} ended with {self._process.wait()}\n{self._log.read()[-4000:]}")
+
+    def wait_until_ready(self):
+        self._await(r"ready$")
+
+    def take(self, work):
+        """Seconds."""
+        self._process.stdin.write(work + "\n")
+        self._process.stdin.flush()
+        return float(self._await(r"again \S+ ([\d.]+)$").group(1))
+
+    def end(self):
+        """The digest."""
+        self._process.stdin.close()
+        return self._await(r"digest (\w+)$").group(1)
