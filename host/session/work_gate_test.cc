@@ -278,18 +278,19 @@ TEST_F(WorkGateTest, OfOneThatIsAloneABatchOfManyRequestsIsMeasured) {
 
 // Those that belong to it are late.
 TEST_F(WorkGateTest, OfOneThatIsAloneBatchesAreMeasuredWithPauses) {
+  // A batch after one that took long is closed with its first request.
   const auto put_until_measured = [&] {
-    uint32_t requests = 0;
-    while (!gate_.measures()) {
+    for (uint32_t requests = 1;; ++requests) {
       EXPECT_TRUE(gate_.Admit(RequestCost::kKernel));
       gate_.BeginRequest(RequestCost::kKernel);
+      const bool measured = gate_.measures();
       gate_.EndRequest(RequestCost::kKernel, {.estimate = 1});
-      ++requests;
+      if (!measured) continue;
+      Work();
+      EndWork();
+      TurnUntil([&] { return State().in_flight == 0; });
+      return requests;
     }
-    Work();
-    EndWork();
-    TurnUntil([&] { return State().in_flight == 0; });
-    return requests;
   };
   const Nanos before = MonotonicNow();
   put_until_measured();
