@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "base/pages.h"
 #include "vmsock/deadline.h"
 #include "vmsock/socket_io.h"
 #include "vmsock/spin.h"
@@ -149,11 +150,9 @@ bool RingChannel::Map(const RingSizes& sizes, Parts* parts) {
                       static_cast<off_t>(parts->offset));
   if (mapped == MAP_FAILED) return false;
   parts->memory = {static_cast<std::byte*>(mapped), bytes};
-  // Only a wish: a device's memory in a virtual machine has its pages, and an old kernel makes them
-  // when they are touched.
-  (void)madvise(mapped, kControlBytes + kRingPopulatedBytes, MADV_POPULATE_WRITE);
-  (void)madvise(parts->memory.data() + kControlBytes + sizes.request_ring_bytes,
-                kRingPopulatedBytes, MADV_POPULATE_WRITE);
+  // Where the memory is a device's of a virtual machine it has its pages, and this does nothing.
+  Populate(mapped, kControlBytes + kRingPopulatedBytes);
+  Populate(parts->memory.data() + kControlBytes + sizes.request_ring_bytes, kRingPopulatedBytes);
   return true;
 }
 
