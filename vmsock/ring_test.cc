@@ -38,6 +38,15 @@ void Put(RingProducer* producer, uint32_t number, uint32_t bytes) {
   producer->Commit();
 }
 
+// Sends and receives it, and releases it at once; where it lay goes to `frame`.
+void Pass(RingProducer* producer, RingConsumer* consumer, uint32_t number, uint32_t bytes,
+          Frame* frame) {
+  Put(producer, number, bytes);
+  ASSERT_EQ(consumer->TryReceive(frame), ChannelStatus::kOk);
+  ASSERT_TRUE(FrameIs(*frame, number, bytes));
+  consumer->Release(frame->token);
+}
+
 TEST(Ring, TakesFramesUpToExactlyItsCapacity) {
   TestRing ring(1024);
   RingProducer producer(ring.view());
@@ -122,14 +131,12 @@ TEST(Ring, GoesBackToItsBeginningWhereAllIsReleased) {
   constexpr uint32_t kFrame = 4096;
   const std::byte* const data = ring.view().data;
   for (uint32_t number = 0; number < 3 * kRingLapBytes / kFrame; ++number) {
-    Put(&producer, number, kFrame);
     Frame frame;
-    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
-    ASSERT_TRUE(FrameIs(frame, number, kFrame));
+    ASSERT_NO_FATAL_FAILURE(Pass(&producer, &consumer, number, kFrame, &frame));
     const Bytes offset = Bytes{number} * kFrame % kRingLapBytes;
     ASSERT_EQ(frame.body.data(), data + offset + sizeof(wire::FrameHeader)) << number;
     ASSERT_EQ(frame.end, producer.position());
-    ASSERT_TRUE(consumer.Release(frame.token));
+    ASSERT_EQ(ring.tail, producer.position());
   }
   EXPECT_EQ(consumer.position(), 2 * ring.capacity + kRingLapBytes);
 }
@@ -150,11 +157,9 @@ TEST(Ring, HasRoomForAnyFrameWhereAllIsReleased) {
       ASSERT_TRUE(producer.StartAt(offset));
       ASSERT_TRUE(consumer.StartAt(offset));
       EXPECT_TRUE(producer.Writable(wire::kFrameBytesMax));
-      Put(&producer, 7, static_cast<uint32_t>(bytes));
       Frame frame;
-      ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
-      EXPECT_TRUE(FrameIs(frame, 7, static_cast<uint32_t>(bytes)));
-      EXPECT_TRUE(consumer.Release(frame.token));
+      ASSERT_NO_FATAL_FAILURE(Pass(&producer, &consumer, 7, static_cast<uint32_t>(bytes), &frame));
+      EXPECT_EQ(ring.tail, producer.position());
     }
   }
 }
@@ -168,11 +173,8 @@ TEST(Ring, UsesAllOfItselfWhereSomethingIsHeld) {
   Frame held;
   ASSERT_EQ(consumer.TryReceive(&held), ChannelStatus::kOk);
   for (uint32_t number = 1; number < ring.capacity / kFrame; ++number) {
-    Put(&producer, number, kFrame);
     Frame frame;
-    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
-    ASSERT_TRUE(FrameIs(frame, number, kFrame));
-    consumer.Release(frame.token);
+    ASSERT_NO_FATAL_FAILURE(Pass(&producer, &consumer, number, kFrame, &frame));
   }
   EXPECT_EQ(producer.position(), ring.capacity);
   EXPECT_EQ(producer.TryReserve(16), nullptr);
@@ -189,11 +191,8 @@ TEST(Ring, LooksForNoEarlyEndThroughMemoryThatIsNotCached) {
   RingConsumer consumer(ring.view());
   constexpr uint32_t kFrame = 4096;
   for (uint32_t number = 0; number < ring.capacity / kFrame; ++number) {
-    Put(&producer, number, kFrame);
     Frame frame;
-    ASSERT_EQ(consumer.TryReceive(&frame), ChannelStatus::kOk);
-    ASSERT_TRUE(FrameIs(frame, number, kFrame));
-    consumer.Release(frame.token);
+    ASSERT_NO_FATAL_FAILURE(Pass(&producer, &consumer, number, kFrame, &frame));
   }
   EXPECT_EQ(producer.position(), ring.capacity);
 }
