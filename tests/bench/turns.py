@@ -7,6 +7,7 @@ take turns, in another order each time. Their programs (tests/gpu/pytorch_mlp.py
 "again WORK SECONDS", and say at its end a digest of all that they computed.
 """
 
+import contextlib
 import re
 import subprocess
 import tempfile
@@ -32,7 +33,8 @@ class TurnTaker:
         self._process.kill()
         self._process.wait()
         for file in (self._process.stdin, self._process.stdout, self._log):
-            file.close()
+            with contextlib.suppress(BrokenPipeError):
+                file.close()
 
     def _await(self, pattern):
         late = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
@@ -52,8 +54,9 @@ class TurnTaker:
 
     def take(self, work):
         """Seconds."""
-        self._process.stdin.write(work + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # one that has ended does not answer, and is asked why
+            self._process.stdin.write(work + "\n")
+            self._process.stdin.flush()
         return float(self._await(r"again \S+ ([\d.]+)$").group(1))
 
     def end(self):

@@ -44,6 +44,14 @@ class Turns(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "program.py ended with 1\nno such device"):
             process.take("a")
 
+    def test_a_program_that_ended_before_its_turn_says_why(self):
+        process = self.taker("print('ready', flush=True); raise SystemExit('out of memory')")
+        process.wait_until_ready()
+        while process._process.poll() is None:
+            pass
+        with self.assertRaisesRegex(RuntimeError, "program.py ended with 1\nout of memory"):
+            process.take("a")
+
     def test_a_program_that_says_nothing_is_ended(self):
         limit, turns.ANSWER_SECONDS_MAX = turns.ANSWER_SECONDS_MAX, 0.5
         self.addCleanup(setattr, turns, "ANSWER_SECONDS_MAX", limit)
