@@ -292,8 +292,13 @@ inline constexpr uint32_t kPendingPerSession = 4096;
 // 2048 launches in flight, or fewer and several sequences of kernels. Beyond that launches go one
 // by one, which costs no time while the device is that far behind.
 inline constexpr size_t kChainsPerSession = 32;
-// Launches with more arguments go alone.
-inline constexpr size_t kChainedArgumentBytesMax = 512;
+// Launches of one session that have a graph of their own (host/session/repeated_launches.h), each
+// of which takes some 100 KiB of device memory (driver 580); and those whose repetitions are
+// counted.
+inline constexpr size_t kRepeatedGraphsPerSession = 128;
+inline constexpr size_t kRepeatedKnownPerSession = 1024;
+// Launches with more arguments go without a graph.
+inline constexpr size_t kNodeArgumentBytesMax = 512;
 
 // Requests that are handled before completions are looked at again.
 inline constexpr uint32_t kRequestsPerTurn = 64;

@@ -217,7 +217,7 @@ int Run(const WorkerMainOptions& options) {
   if (AskedFor(options.shared_code, driver->cpu)) (*device)->ShareLibraries();
   (*device)->vigils()->AllowFor(std::thread::hardware_concurrency());
   // The CPU driver gains nothing.
-  if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_chains_launches();
+  if (AskedFor(options.launch_chains, !driver->cpu)) (*worker)->set_launches_graphs();
 
   // What is swapped is not always there to be reached.
   if (store == nullptr && AskedFor(options.peer_access, true)) {

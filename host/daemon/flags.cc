@@ -337,7 +337,8 @@ void AddMemory(CLI::App* app, Said* said) {
   group.Text("--checkpoint-folder", "FOLDER", "where those are, for this consortd alone",
              &options->save_folder);
   group.Checked("--launch-chains", "on|off|auto",
-                "whether many launches that wait go to the driver as one\n"
+                "whether many launches that wait go to the driver as one,\n"
+                "and what is launched again and again as a graph\n"
                 "(default auto: on for NVIDIA's devices)",
                 OnOffAuto(&options->launch_chains));
   group.Checked("--peer-access", "on|off|auto",

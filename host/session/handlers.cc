@@ -471,7 +471,7 @@ void Session::DestroyContext(uint32_t context) {
     }
   }
   streams_.DestroyContext(context);
-  if (chains_ != nullptr) chains_->Clear();
+  ForgetLaunchGraphs();
   modules_.RemoveContext(context);
   for (const uint64_t copy :
        copies_.Remove([this](uint64_t library) { return !modules_.HasLibrary(library); })) {
@@ -523,7 +523,7 @@ CUresult Session::ContextSetLimit(const wire::FrameHeader& header,
     if (result == CUDA_SUCCESS) result = driver_.cuCtxGetLimit(&value, limit);
   }
   if (result == CUDA_SUCCESS) {
-    if (chains_ != nullptr) chains_->Clear();
+    ForgetLaunchGraphs();
     journal_.Change({ObjectKind::kLimit, request.limit}, 0, header.value, request);
   }
   reply->value = value;
@@ -565,7 +565,9 @@ CUresult Session::Launch(const wire::FrameHeader& header, const wire::LaunchRequ
                            !gate_.alone() || !DeviceTime::SamplesNext(*kernel->time, threads)
                                ? 0
                                : streams_.CountAtWork(stream->driver));
-  result = driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
+  result = LaunchRepeated(*stream, *kernel, request)
+               ? CUDA_SUCCESS
+               : driver_.cuLaunchKernelEx(&config, kernel->function(), nullptr, packed);
   if (result == CUDA_SUCCESS) {
     const DeviceTime::Launched launched = device_time_.EndLaunch(stream->driver);
     streams_.NoteKernel(stream, launched.alone_nanos, gate_.holds_back());
@@ -787,7 +789,7 @@ CUresult Session::LibraryUnload(const wire::FrameHeader&,
   CUresult result = modules_.Remove(request.library, &removed);
   if (result != CUDA_SUCCESS) return result;
   journal_.Drop({ObjectKind::kLibrary, request.library});
-  if (chains_ != nullptr) chains_->Clear();
+  ForgetLaunchGraphs();
   result = AfterAllWork(PendingItem::Kind::kLibraryUnload, removed);
   for (const uint64_t copy :
        copies_.Remove([&](uint64_t gone) { return gone == request.library; })) {
@@ -877,7 +879,7 @@ CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,
                                        wire::FunctionSetAttributeReply* reply) {
   const CUresult result = modules_.SetAttribute(request, reply);
   if (result == CUDA_SUCCESS) {
-    if (chains_ != nullptr) chains_->Clear();
+    ForgetLaunchGraphs();
     journal_.Change({ObjectKind::kKernel, request.kernel}, request.attribute, header.value,
                     request);
   }

@@ -2,59 +2,15 @@
 #include "host/session/launch_chain.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace consort::host {
-namespace {
-
-// What of it the driver keeps it copies. `extra` is set to refer to what the arguments refer to.
-template <class Params>
-void Describe(CUkernel kernel, CUcontext context, const std::array<unsigned int, 7>& shape,
-              void** extra, Params* params) {
-  *params = {};
-  params->kern = kernel;
-  params->ctx = context;
-  params->gridDimX = shape[0];
-  params->gridDimY = shape[1];
-  params->gridDimZ = shape[2];
-  params->blockDimX = shape[3];
-  params->blockDimY = shape[4];
-  params->blockDimZ = shape[5];
-  params->sharedMemBytes = shape[6];
-  params->extra = extra;
-}
-
-std::array<unsigned int, 7> ShapeOf(const LaunchChains::Item& item) {
-  return {item.grid[0],  item.grid[1],  item.grid[2],     item.block[0],
-          item.block[1], item.block[2], item.shared_bytes};
-}
-
-}  // namespace
-
-bool LaunchChains::Available(const device::DriverTable& driver) {
-  return driver.cuGraphKernelNodeSetAttribute != nullptr &&
-         driver.cuGraphExecKernelNodeSetParams_v2 != nullptr;
-}
 
 uint32_t LaunchChains::LengthOf(size_t count) {
   for (const uint32_t length : kLengths) {
     if (count >= length) return length;
   }
   return 0;
-}
-
-bool LaunchChains::Node::Has(const Item& item) const {
-  return kernel == item.kernel && shape == ShapeOf(item) &&
-         argument_bytes == item.arguments.size() &&
-         std::memcmp(arguments.data(), item.arguments.data(), argument_bytes) == 0;
-}
-
-void LaunchChains::Node::Take(const Item& item) {
-  kernel = item.kernel;
-  shape = ShapeOf(item);
-  argument_bytes = static_cast<uint32_t>(item.arguments.size());
-  std::memcpy(arguments.data(), item.arguments.data(), argument_bytes);
 }
 
 bool LaunchChains::InFlight(Chain* chain) {
@@ -64,9 +20,9 @@ bool LaunchChains::InFlight(Chain* chain) {
   return false;
 }
 
-uint64_t LaunchChains::HashOf(std::span<const Item> items) {
+uint64_t LaunchChains::HashOf(std::span<const PlainLaunch> items) {
   uint64_t hash = 0;
-  for (const Item& item : items) {
+  for (const PlainLaunch& item : items) {
     // A multiplier of Steele and Vigna, "Computationally Easy, Spectrally Good Multipliers for
     // Congruential Pseudorandom Number Generators" (2021).
     hash = (hash ^ reinterpret_cast<uint64_t>(item.kernel)) * 0xd1342543de82ef95;
@@ -88,33 +44,16 @@ LaunchChains::Chain* LaunchChains::FindFree(int priority, size_t length, uint64_
   return other != nullptr && !InFlight(other) ? other : nullptr;
 }
 
-CUresult LaunchChains::AddNode(const Chain& chain, CUgraphNode before, const Item& item,
-                               Node* node) {
-  node->Take(item);
-  size_t bytes = node->argument_bytes;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->arguments.data(),
-                   CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  CUgraphNodeParams params = {};
-  params.type = CU_GRAPH_NODE_TYPE_KERNEL;
-  Describe(node->kernel, context_, node->shape, bytes != 0 ? extra : nullptr, &params.kernel);
-  CUresult result = driver_.cuGraphAddNode_v2(&node->handle, chain.graph, &before, nullptr,
-                                              before != nullptr ? 1 : 0, &params);
-  if (result != CUDA_SUCCESS) return result;
-  CUkernelNodeAttrValue priority = {};
-  priority.priority = chain.priority;
-  return driver_.cuGraphKernelNodeSetAttribute(node->handle, CU_LAUNCH_ATTRIBUTE_PRIORITY,
-                                               &priority);
-}
-
-std::unique_ptr<LaunchChains::Chain> LaunchChains::Make(int priority, std::span<const Item> items) {
+std::unique_ptr<LaunchChains::Chain> LaunchChains::Make(int priority,
+                                                        std::span<const PlainLaunch> items) {
   auto chain = std::make_unique<Chain>();
   chain->priority = priority;
   chain->nodes.resize(items.size());
   CUresult result = driver_.cuGraphCreate(&chain->graph, 0);
-  CUgraphNode before = nullptr;
+  const KernelNode* before = nullptr;
   for (size_t i = 0; i < items.size() && result == CUDA_SUCCESS; ++i) {
-    result = AddNode(*chain, before, items[i], &chain->nodes[i]);
-    before = chain->nodes[i].handle;
+    result = chain->nodes[i].Add(driver_, context_, chain->graph, before, priority, items[i]);
+    before = &chain->nodes[i];
     if (result != CUDA_SUCCESS) refused_.insert(items[i].kernel);
   }
   if (result == CUDA_SUCCESS) {
@@ -126,7 +65,7 @@ std::unique_ptr<LaunchChains::Chain> LaunchChains::Make(int priority, std::span<
   return nullptr;
 }
 
-bool LaunchChains::Prepare(int priority, std::span<const Item> items) {
+bool LaunchChains::Prepare(int priority, std::span<const PlainLaunch> items) {
   const uint64_t kernels = HashOf(items);
   prepared_ = FindFree(priority, items.size(), kernels);
   if (prepared_ == nullptr || prepared_->kernels != kernels) {
@@ -142,19 +81,10 @@ bool LaunchChains::Prepare(int priority, std::span<const Item> items) {
   }
   prepared_->kernels = kernels;
   for (size_t i = 0; i < items.size(); ++i) {
-    Node& node = prepared_->nodes[i];
-    if (node.Has(items[i])) continue;
-    node.Take(items[i]);
-    size_t bytes = node.argument_bytes;
-    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node.arguments.data(),
-                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    CUDA_KERNEL_NODE_PARAMS params;
-    Describe(node.kernel, context_, node.shape, bytes != 0 ? extra : nullptr, &params);
-    if (driver_.cuGraphExecKernelNodeSetParams_v2(prepared_->exec, node.handle, &params) ==
-        CUDA_SUCCESS) {
+    if (prepared_->nodes[i].Become(driver_, context_, prepared_->exec, items[i]) == CUDA_SUCCESS) {
       continue;
     }
-    refused_.insert(std::exchange(node.kernel, nullptr));
+    refused_.insert(items[i].kernel);
     prepared_->kernels = 0;
     return false;
   }

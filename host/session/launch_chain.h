@@ -30,6 +30,7 @@
 #include "gen/device/driver_table.h"
 #include "host/limits.h"
 #include "host/session/event_pool.h"
+#include "host/session/kernel_node.h"
 
 namespace consort::host {
 
@@ -42,23 +43,6 @@ class LaunchChains {
   // A graph is made once one with the right kernels could have been used so often since the one
   // before was made: making it takes the driver as long as some 70 to 150 launches.
   static constexpr uint32_t kMissesPerGraph = 4;
-
-  // A launch without attributes. Its arguments, at most kChainedArgumentBytesMax, may lie in memory
-  // that a guest can change: what is launched is what was read once.
-  struct Item {
-    CUkernel kernel = nullptr;
-    unsigned int grid[3] = {};
-    unsigned int block[3] = {};
-    unsigned int shared_bytes = 0;
-    std::span<const std::byte> arguments;
-
-    uint64_t threads() const {
-      return uint64_t{grid[0]} * grid[1] * grid[2] * block[0] * block[1] * block[2];
-    }
-  };
-
-  // Whether the driver has all of what is called here.
-  static bool Available(const device::DriverTable& driver);
 
   // `driver` and `events`, which have no timing, are borrowed for this object's life; `context` is
   // the worker's.
@@ -77,7 +61,7 @@ class LaunchChains {
 
   // Makes a graph ready that launches `items`, as many as LengthOf gives, in a stream of that
   // priority. False: they go one by one, nothing has been launched.
-  bool Prepare(int priority, std::span<const Item> items);
+  bool Prepare(int priority, std::span<const PlainLaunch> items);
   // Launches what was prepared last. An error: nothing of it was launched, and one by one the
   // launches give their own errors.
   CUresult Launch(CUstream stream);
@@ -87,35 +71,23 @@ class LaunchChains {
   void Clear();
 
  private:
-  struct Node {
-    CUgraphNode handle = nullptr;
-    CUkernel kernel = nullptr;               // null: not known what the node has
-    std::array<unsigned int, 7> shape = {};  // grid, block, shared bytes
-    uint32_t argument_bytes = 0;
-    std::array<std::byte, kChainedArgumentBytesMax> arguments;
-
-    bool Has(const Item& item) const;
-    void Take(const Item& item);
-  };
   struct Chain {
     int priority = 0;
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     CUevent ended = nullptr;  // behind its last launch; null: there is none in flight
-    std::vector<Node> nodes;
-    uint64_t kernels = 0;  // HashOf what the nodes have
+    std::vector<KernelNode> nodes;
+    uint64_t kernels = 0;  // HashOf what the nodes are
     uint64_t used = 0;     // at its last launch, of uses_
   };
 
   // Of the kernels in their order; nothing hangs on it but speed.
-  static uint64_t HashOf(std::span<const Item> items);
+  static uint64_t HashOf(std::span<const PlainLaunch> items);
   // One that is not in flight, best one that has those kernels, or null. Looks at two at most.
   Chain* FindFree(int priority, size_t length, uint64_t kernels);
   bool InFlight(Chain* chain);
   // Null: the driver refused.
-  std::unique_ptr<Chain> Make(int priority, std::span<const Item> items);
-  // Adds a node behind `before`, which is null for the first.
-  CUresult AddNode(const Chain& chain, CUgraphNode before, const Item& item, Node* node);
+  std::unique_ptr<Chain> Make(int priority, std::span<const PlainLaunch> items);
   void Destroy(Chain* chain);
 
   const device::DriverTable& driver_;

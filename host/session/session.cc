@@ -120,6 +120,10 @@ bool Session::Run(SessionEnded* ended) {
   VLOG(1) << "session " << open_.session << " waited for " << round_trips_.count()
           << " answers: " << round_trips_.Text() << "; " << chained_ << " of "
           << device_time_.launches() << " launches went in chains";
+  if (repeated_ != nullptr) {
+    VLOG(1) << "session " << open_.session << " launched " << repeated_->launched()
+            << " kernels by " << repeated_->made() << " graphs of their own";
+  }
   return clean;
 }
 

@@ -64,6 +64,7 @@
 #include "host/session/print_turn.h"
 #include "host/session/redo_channel.h"
 #include "host/session/redo_log.h"
+#include "host/session/repeated_launches.h"
 #include "host/session/residency.h"
 #include "host/session/round_trips.h"
 #include "host/session/session_record.h"
@@ -119,8 +120,15 @@ class Session final : private Handlers, private PendingSink {
 
   // Many launches that wait go to the driver as one. Before Run; nothing where the driver cannot.
   void ChainLaunches() {
-    if (LaunchChains::Available(driver_)) {
+    if (KernelNode::Available(driver_)) {
       chains_ = std::make_unique<LaunchChains>(driver_, device_.context(), &events_);
+    }
+  }
+
+  // A launch that comes again and again goes as a graph of its own. As ChainLaunches.
+  void RepeatLaunches() {
+    if (KernelNode::Available(driver_)) {
+      repeated_ = std::make_unique<RepeatedLaunches>(driver_, device_.context());
     }
   }
 
@@ -364,7 +372,13 @@ class Session final : private Handlers, private PendingSink {
   }
   void PrepareRedo(HostChannel opened, const ChannelHandover& handover);
 
-  // --- Chains of launches. chained_launches.cc
+  // --- Launches as graphs. launch_graphs.cc
+  static PlainLaunch PlainLaunchOf(const Kernel& kernel, const wire::LaunchRequest& request);
+  // False: nothing was launched, and it goes as any other does.
+  bool LaunchRepeated(const Stream& stream, const Kernel& kernel,
+                      const wire::LaunchRequest& request);
+  // A kernel goes, or what is set for a kernel or the context changes.
+  void ForgetLaunchGraphs();
   bool MayChain() const;
   // Takes in launches that have come, and what comes after them, up to a chain's most.
   void LookAhead();
@@ -828,9 +842,10 @@ class Session final : private Handlers, private PendingSink {
   Modules modules_;
   VariableCopies copies_;  // of variables of modules_, in window_
   Links links_;
-  Graphs graphs_;                            // of kernels of modules_
-  std::unique_ptr<LaunchChains> chains_;     // likewise; null: launches go one by one
-  std::shared_ptr<GreenContext> partition_;  // null: its streams run anywhere on the device
+  Graphs graphs_;                               // of kernels of modules_
+  std::unique_ptr<LaunchChains> chains_;        // likewise; null: launches go one by one
+  std::unique_ptr<RepeatedLaunches> repeated_;  // likewise; null: without graphs of their own
+  std::shared_ptr<GreenContext> partition_;     // null: its streams run anywhere on the device
   Streams streams_;
   PrintTurn print_turn_;
   WorkGate gate_;
@@ -852,7 +867,7 @@ class Session final : private Handlers, private PendingSink {
 
   std::deque<Frame> backlog_;
   // Launches at the backlog's front: what LaunchWaiting made of them.
-  std::array<LaunchChains::Item, LaunchChains::kLengthMost> items_;
+  std::array<PlainLaunch, LaunchChains::kLengthMost> items_;
   std::array<const Kernel*, LaunchChains::kLengthMost> items_kernels_ = {};
   uint32_t unchained_ = 0;  // so many requests go alone before it looks again
   uint64_t chained_ = 0;    // launches, in all

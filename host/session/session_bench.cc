@@ -35,13 +35,24 @@ struct Round {
 };
 Round round_of_launches;
 
-CUresult CUDAAPI Launch(const CUlaunchConfig*, CUfunction, void**, void**) {
+void CountLaunch() {
   Round& round = round_of_launches;
   if (round.launches == 0) {
     while (round.held.load(std::memory_order_acquire)) __builtin_ia32_pause();
     round.begin = Seconds();
   }
   if (++round.launches == kLaunches) round.end = Seconds();
+}
+
+CUresult CUDAAPI Launch(const CUlaunchConfig*, CUfunction, void**, void**) {
+  CountLaunch();
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI LaunchGraph(CUgraphExec, CUstream) {
+  CountLaunch();
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI ChangeNode(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI Record(CUevent, CUstream) { return CUDA_SUCCESS; }
@@ -57,6 +68,8 @@ const WorkerDevice& Device() {
   static const WorkerDevice* const device = [] {
     device::LoadedDriver driver = CpuDriver();
     driver.table.cuLaunchKernelEx = Launch;
+    driver.table.cuGraphLaunch = LaunchGraph;
+    driver.table.cuGraphExecKernelNodeSetParams_v2 = ChangeNode;
     driver.table.cuEventRecord = Record;
     driver.table.cuEventQuery = QueryEvent;
     driver.table.cuStreamQuery = QueryStream;
@@ -87,12 +100,14 @@ void DirectLaunch(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * (kLaunches - 1));
 }
 
-// range(0): kernels that are launched in turns; range(1): streams, likewise.
+// range(0): kernels that are launched in turns; range(1): streams, likewise; range(2): whether what
+// comes again and again goes by a graph of its own.
 void SessionLaunch(benchmark::State& state) {
   const auto kernels = static_cast<uint32_t>(state.range(0));
   const auto streams = static_cast<uint32_t>(state.range(1));
   PeerOptions options;
   options.device = &Device();
+  options.repeats = state.range(2) != 0;
   SessionPeer peer(options);
   LoadLibrary(&peer, "", std::vector<std::string>(kernels - 1, "add"));
   for (uint32_t i = 0; i < streams; ++i) {
@@ -100,7 +115,7 @@ void SessionLaunch(benchmark::State& state) {
     create.stream = 16 + i;
     peer.Post(create);
   }
-  const struct {
+  struct {
     uint64_t words;
     uint32_t count;
     uint32_t value;
@@ -114,6 +129,7 @@ void SessionLaunch(benchmark::State& state) {
     round.launches = 0;
     round.held.store(true, std::memory_order_release);
     for (uint32_t i = 0; i < kLaunches; ++i) {
+      params.value = i;
       launch.kernel = GuestId(kKernelKind, 1 + i % kernels);
       launch.stream = 16 + i % streams;
       peer.Post(launch);
@@ -130,10 +146,9 @@ void SessionLaunch(benchmark::State& state) {
 
 BENCHMARK(DirectLaunch)->UseManualTime();
 BENCHMARK(SessionLaunch)
-    ->ArgNames({"kernels", "streams"})
-    ->Args({1, 1})
-    ->Args({64, 1})
-    ->Args({64, 4})
+    ->ArgNames({"kernels", "streams", "graphs"})
+    ->ArgsProduct({{1}, {1}, {0, 1}})
+    ->ArgsProduct({{64}, {1, 4}, {0, 1}})
     ->UseManualTime();
 
 }  // namespace

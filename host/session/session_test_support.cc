@@ -133,6 +133,7 @@ SessionPeer::SessionPeer(const PeerOptions& options) {
                                 options.broker, open, std::move(accepted->socket));
   if (options.keeps_by != nullptr) session_->KeepBy(options.keeps_by);
   if (options.chains) session_->ChainLaunches();
+  if (options.repeats) session_->RepeatLaunches();
   if (options.binds_by != nullptr) session_->BindBy(options.binds_by);
   thread_ = std::thread([this] {
     clean_ = session_->Run(&ended_);

@@ -71,6 +71,7 @@ struct PeerOptions {
   std::string tenant = "test";
   uint32_t weight = 1;
   bool chains = false;                // of launches
+  bool repeats = false;               // launches that come again and again have graphs
   ControlSocket* binds_by = nullptr;  // borrowed; null: the device is known
   ControlSocket* keeps_by = nullptr;  // likewise; null: it ends with its worker
 };

@@ -261,7 +261,10 @@ void Worker::Open(const OpenSession& open, UniqueFd connection) {
                                            open, std::move(connection));
   if (keeps_memory_) session->KeepBy(control_);
   if (save_after_ != 0) session->SaveBy(control_, save_after_);
-  if (chains_launches_) session->ChainLaunches();
+  if (launches_graphs_) {
+    session->ChainLaunches();
+    session->RepeatLaunches();
+  }
   if (open.deferred != 0 && open.origin == OpenSession::kNew) session->BindBy(control_);
   session->FindPeersBy(control_);
   session->LendVmMemoryBy(control_);

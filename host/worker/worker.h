@@ -39,8 +39,9 @@ class Worker {
   void set_keeps_memory() { keeps_memory_ = true; }
   // Sessions are to be saved by consortd, so often. Before Run.
   void set_save_after(Nanos after) { save_after_ = after; }
-  // Many launches that wait go to the driver as one. Before Run.
-  void set_chains_launches() { chains_launches_ = true; }
+  // Launches go to the driver as graphs: many that wait as one, and what comes again and again.
+  // Before Run.
+  void set_launches_graphs() { launches_graphs_ = true; }
 
   // Serves until the worker's end. True: every session has ended and the device may be released.
   // False: a session is stuck in its device; the process must end without waiting for it.
@@ -97,7 +98,7 @@ class Worker {
   DeviceHealth health_;
   bool keeps_memory_ = false;
   Nanos save_after_ = 0;  // 0: they are not
-  bool chains_launches_ = false;
+  bool launches_graphs_ = false;
   Nanos next_report_ = 0;
   MemoryReport memory_reported_;  // that consortd has been told
   std::ofstream trace_;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/chains_test.py: programs whose launches go to the driver many at once (--launch-chains on): as right as one by one.
+"""tests/e2e/chains_test.py: programs whose launches go to the driver as graphs, many at once or again and again
+(--launch-chains on): as right as one by one.
 CONSORT_TEST_DEVICE=nvidia: on GPUs."""
 
 import os
@@ -16,7 +17,7 @@ DEVICE = os.environ.get("CONSORT_TEST_DEVICE") or "cpu"
 
 class Chains(unittest.TestCase):
     def run_through(self, chains, name, *words):
-        """How many of the program's launches went in chains, and of how many."""
+        """What consortd told of the program."""
         with tempfile.TemporaryDirectory(prefix="chains-") as folder, stack.Daemon(
                 folder, device=DEVICE, verbose=1, arguments=("--launch-chains", chains)) as daemon:
             done = subprocess.run([stack.PROGRAMS / name, *words], env=daemon.local_environment(), stdin=subprocess.DEVNULL,
@@ -25,15 +26,30 @@ class Chains(unittest.TestCase):
             self.assertEqual(done.stdout.splitlines()[-1:], ["PASS"])
             daemon.wait_for_account(lambda lines: name in [line["application"] for line in lines])
             self.assertEqual(daemon.stop(), 0, daemon.log_tail())
-            said = re.findall(r"(\d+) of (\d+) launches went in chains", daemon.log())
-            return tuple(sum(map(int, numbers)) for numbers in zip(*said))
+            return daemon.log()
+
+    def chained(self, log):
+        """How many launches went in chains, and of how many."""
+        said = re.findall(r"(\d+) of (\d+) launches went in chains", log)
+        return tuple(sum(map(int, numbers)) for numbers in zip(*said))
 
     def test_many_launches_go_in_chains_where_that_is_asked_for(self):
-        chained, launches = self.run_through("on", "many_launches", "2000", "3")
+        chained, launches = self.chained(self.run_through("on", "many_launches", "2000", "3"))
         self.assertEqual(launches, 6000)
         # How many wait at a time is a matter of luck; of so many, some do.
         self.assertGreater(chained, 500)
-        self.assertEqual(self.run_through("off", "many_launches", "2000", "3"), (0, 6000))
+        self.assertEqual(self.chained(self.run_through("off", "many_launches", "2000", "3")), (0, 6000))
+
+    def test_what_is_launched_again_and_again_has_a_graph(self):
+        repeated = r"launched (\d+) kernels by (\d+) graphs of their own"
+        # A kernel and a wait each time: no two wait.
+        said = re.findall(repeated, self.run_through("on", "many_launches", "1", "2000"))
+        self.assertEqual(len(said), 1)
+        launches, graphs = map(int, said[0])
+        self.assertGreater(launches, 1500)
+        # Its stream may come to be one of another priority, because its kernel is short.
+        self.assertLessEqual(graphs, 2)
+        self.assertNotRegex(self.run_through("off", "many_launches", "1", "2000"), repeated)
 
     def test_many_launches_go_in_chains_beside_others_too(self):
         """Whose launches, one by one, are in none."""

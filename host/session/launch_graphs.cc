@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of one session that wait one behind the other, and go to the driver as a chain
-// (launch_chain.h). Everything else that a launch does happens for each of them as in handlers.cc.
+// Launches of one session that go to the driver as graphs: those that wait one behind the other as
+// a chain (launch_chain.h), and one that comes again and again by itself (repeated_launches.h).
+// Everything else that a launch does happens for each of them as in handlers.cc.
 #include <utility>
 
 #include "gen/wire/opcodes.h"
@@ -24,6 +25,26 @@ bool HasShape(const wire::LaunchRequest& request) {
 
 }  // namespace
 
+PlainLaunch Session::PlainLaunchOf(const Kernel& kernel, const wire::LaunchRequest& request) {
+  return {kernel.handle,
+          {request.grid_x, request.grid_y, request.grid_z, request.block_x, request.block_y,
+           request.block_z, request.shared_bytes},
+          request.params};
+}
+
+bool Session::LaunchRepeated(const Stream& stream, const Kernel& kernel,
+                             const wire::LaunchRequest& request) {
+  // A graph would run anywhere on the device, and one that is measured is measured as it was.
+  return repeated_ != nullptr && request.attributes.empty() && !kernel.prints &&
+         stream.multiprocessors == nullptr && !device_time_.sampling() &&
+         repeated_->Launch(stream.driver, stream.priority, PlainLaunchOf(kernel, request));
+}
+
+void Session::ForgetLaunchGraphs() {
+  if (chains_ != nullptr) chains_->Clear();
+  if (repeated_ != nullptr) repeated_->Clear();
+}
+
 bool Session::MayChain() const {
   return !chains_->broken() && CanProcess() && !held_.active() && !stopped_to_move() &&
          fate_ == Fate::kGoes && in_work_ == RequestCost::kNone && !residency_->swaps() &&
@@ -35,7 +56,7 @@ const Kernel* Session::ChainableKernel(const wire::LaunchRequest& request) {
   if (kernel == nullptr || kernel->prints || !request.attributes.empty() || !HasShape(request) ||
       request.params.size() < kernel->parameter_bytes ||
       request.shared_bytes > kernel->dynamic_shared_max ||
-      request.params.size() > kChainedArgumentBytesMax ||
+      request.params.size() > kNodeArgumentBytesMax ||
       DeviceTime::SamplesNextOfChain(*kernel->time) || !chains_->Takes(kernel->handle)) {
     return nullptr;
   }
@@ -83,16 +104,7 @@ uint32_t Session::LaunchWaiting() {
     if (frame.header.value != first->value || request.stream != stream_id) break;
     const Kernel* const kernel = ChainableKernel(request);
     if (kernel == nullptr) break;
-    LaunchChains::Item& item = items_[count];
-    item.kernel = kernel->handle;
-    item.grid[0] = request.grid_x;
-    item.grid[1] = request.grid_y;
-    item.grid[2] = request.grid_z;
-    item.block[0] = request.block_x;
-    item.block[1] = request.block_y;
-    item.block[2] = request.block_z;
-    item.shared_bytes = request.shared_bytes;
-    item.arguments = request.params;
+    items_[count] = PlainLaunchOf(*kernel, request);
     items_kernels_[count++] = kernel;
     estimate += static_cast<Nanos>(kernel->time->latest_nanos);
   }
