@@ -879,7 +879,7 @@ CUresult Session::FunctionSetAttribute(const wire::FrameHeader& header,
                                        wire::FunctionSetAttributeReply* reply) {
   const CUresult result = modules_.SetAttribute(request, reply);
   if (result == CUDA_SUCCESS) {
-    ForgetLaunchGraphs();
+    ForgetLaunchGraphs(modules_.FindKernel(request.kernel));
     journal_.Change({ObjectKind::kKernel, request.kernel}, request.attribute, header.value,
                     request);
   }

@@ -40,9 +40,14 @@ bool Session::LaunchRepeated(const Stream& stream, const Kernel& kernel,
          repeated_->Launch(stream.driver, stream.priority, PlainLaunchOf(kernel, request));
 }
 
-void Session::ForgetLaunchGraphs() {
+void Session::ForgetLaunchGraphs(const Kernel* kernel) {
   if (chains_ != nullptr) chains_->Clear();
-  if (repeated_ != nullptr) repeated_->Clear();
+  if (repeated_ == nullptr) return;
+  if (kernel != nullptr) {
+    repeated_->Forget(kernel->handle);
+  } else {
+    repeated_->Clear();
+  }
 }
 
 bool Session::MayChain() const {

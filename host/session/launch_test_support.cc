@@ -138,6 +138,15 @@ void LaunchTest::LaunchFirst() {
   EXPECT_EQ(peer_->Synchronize(), CUDA_SUCCESS);
 }
 
+void LaunchTest::SetSharedBytesOfAdd(int bytes) {
+  wire::FunctionSetAttributeRequest set;
+  set.kernel = GuestId(kKernelKind, 1);
+  set.attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  set.value = bytes;
+  wire::FunctionSetAttributeReply reply;
+  EXPECT_EQ(peer_->Ask(set, &reply), CUDA_SUCCESS);
+}
+
 void LaunchTest::LoadAnew() {
   wire::LibraryUnloadRequest unload;
   unload.library = GuestId(kLibraryKind, 1);

@@ -53,6 +53,8 @@ class LaunchTest : public ::testing::Test {
   // first is let go.
   void PostMany(uint32_t count, uint64_t stream = kLegacy);
   void CreateStream(uint64_t stream);
+  // The most dynamic shared memory of Add's kernel.
+  void SetSharedBytesOfAdd(int bytes);
   // Unloads the kernels, and loads them anew.
   void LoadAnew();
   // As the launches so far must have left them.

@@ -50,14 +50,14 @@ bool RepeatedLaunches::HasRoomSince(uint64_t then) {
     if (oldest == nullptr || entry.graph->used < oldest->graph->used) oldest = &entry;
   }
   if (oldest->graph->used >= then) return false;
-  const bool worth_it = oldest->graph->launches >= kLaunchesPerGraph;
-  launches_per_graph_ = worth_it ? std::max(launches_per_graph_ / 2, kLaunchesPerGraph)
-                                 : std::min(launches_per_graph_ * 2, kLaunchesPerGraphMost);
   LetGo(oldest);
   return true;
 }
 
 void RepeatedLaunches::LetGo(Entry* entry) {
+  const bool worth_it = entry->graph->launches >= kLaunchesPerGraph;
+  launches_per_graph_ = worth_it ? std::max(launches_per_graph_ / 2, kLaunchesPerGraph)
+                                 : std::min(launches_per_graph_ * 2, kLaunchesPerGraphMost);
   Destroy(entry->graph.get());
   entry->graph.reset();
   --graphs_;
@@ -81,6 +81,14 @@ std::unique_ptr<RepeatedLaunches::Graph> RepeatedLaunches::Make(int priority,
 void RepeatedLaunches::Destroy(Graph* graph) {
   if (graph->exec != nullptr) driver_.cuGraphExecDestroy(graph->exec);
   if (graph->graph != nullptr) driver_.cuGraphDestroy(graph->graph);
+}
+
+void RepeatedLaunches::Forget(CUkernel kernel) {
+  absl::erase_if(entries_, [this, kernel](auto& entry) {
+    if (entry.first.kernel != kernel) return false;
+    if (entry.second.graph != nullptr) LetGo(&entry.second);
+    return true;
+  });
 }
 
 void RepeatedLaunches::Clear() {

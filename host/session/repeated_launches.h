@@ -47,9 +47,10 @@ class RepeatedLaunches {
   // does, with its own error if there is one.
   bool Launch(CUstream stream, int priority, const PlainLaunch& launch);
 
-  // Forgets all graphs: a kernel goes, or what is set for a kernel or the context changes. What
-  // was launched goes on.
+  // Forgets all graphs, or those of a kernel: it goes, or what is set for it or the context
+  // changes. What was launched goes on.
   void Clear();
+  void Forget(CUkernel kernel);
 
   // In all: launches by graphs, and graphs that were made for them.
   uint64_t launched() const { return launched_; }
@@ -92,7 +93,7 @@ class RepeatedLaunches {
   bool HasRoomSince(uint64_t then);
   // Null: the driver refused.
   std::unique_ptr<Graph> Make(int priority, const PlainLaunch& launch);
-  // Of one that has a graph.
+  // Of an entry that has one. Learns from whether that was worth its making.
   void LetGo(Entry* entry);
   void Destroy(Graph* graph);
 

@@ -377,8 +377,8 @@ class Session final : private Handlers, private PendingSink {
   // False: nothing was launched, and it goes as any other does.
   bool LaunchRepeated(const Stream& stream, const Kernel& kernel,
                       const wire::LaunchRequest& request);
-  // A kernel goes, or what is set for a kernel or the context changes.
-  void ForgetLaunchGraphs();
+  // Kernels go, or what is set for one, or, with null, for the context, changes.
+  void ForgetLaunchGraphs(const Kernel* kernel = nullptr);
   bool MayChain() const;
   // Takes in launches that have come, and what comes after them, up to a chain's most.
   void LookAhead();

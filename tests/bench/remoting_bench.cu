@@ -7,8 +7,10 @@
 // An ordinary program of plain nvcc and its static runtime; which driver library it meets is the
 // loader's business, so natively and through Consort the same binary runs. Prints "name value unit"
 // a measurement, and facts about the machine in lines that begin with '#'. Times are the caller's,
-// medians but for those named p99. Data that was moved or computed is compared at the end: exit
-// status 1 if it is wrong, and then the numbers are worth nothing. tests/bench/compare.py runs it.
+// medians but for those named p99. All but copies of N MiB is measured in several rounds, one after
+// the other, since what takes microseconds is otherwise over in a few milliseconds and shows those.
+// Data that was moved or computed is compared at the end: exit status 1 if it is wrong, and then
+// the numbers are worth nothing. tests/bench/compare.py runs it.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,7 +19,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,8 +42,10 @@ constexpr size_t kPipelineInBytes = kMiB;
 constexpr size_t kPipelineOutBytes = 4 * kKiB;
 constexpr int kPipelineKernels = 20;
 
-// A copy is at least this often repeated however large it is.
 constexpr int kBigCopies = 5;
+
+// Each with as many repetitions as are named below.
+constexpr int kRounds = 5;
 
 [[noreturn]] void Die(const char* what, const char* why) {
   std::fprintf(stderr, "remoting_bench: %s: %s\n", what, why);
@@ -116,6 +122,43 @@ std::string SizeName(size_t bytes) {
   return std::to_string(bytes) + "B";
 }
 
+// What a row of the result is, of sorted times.
+using Value = std::function<double(const std::vector<double>& sorted)>;
+
+Value MedianOver(double items) {
+  return [items](const std::vector<double>& sorted) { return Median(sorted) / items; };
+}
+
+// Rows of the result, whose times come in parts.
+class Rows {
+ public:
+  void Add(const std::string& name, const char* unit, const std::vector<double>& times,
+           Value value = MedianOver(1)) {
+    Row* row = nullptr;
+    for (Row& each : rows_) {
+      if (each.name == name) row = &each;
+    }
+    if (row == nullptr) row = &rows_.emplace_back(Row{name, unit, std::move(value), {}});
+    row->times.insert(row->times.end(), times.begin(), times.end());
+  }
+  void Print() {
+    for (Row& row : rows_) {
+      std::sort(row.times.begin(), row.times.end());
+      ::Print(row.name, row.value(row.times), row.unit);
+    }
+    rows_.clear();
+  }
+
+ private:
+  struct Row {
+    std::string name;
+    const char* unit;
+    Value value;
+    std::vector<double> times;  // microseconds
+  };
+  std::vector<Row> rows_;  // in the order in which they came
+};
+
 class Bench {
  public:
   Bench(size_t big_bytes, int divisor) : big_bytes_(big_bytes), divisor_(divisor) {}
@@ -123,16 +166,23 @@ class Bench {
   void Run() {
     Init();
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    Launches();
-    Memory();
-    Events();
     CUDA_OK(cudaMalloc(&device_, big_bytes_));
     std::vector<uint8_t> pageable(big_bytes_);
-    void* pinned = nullptr;
+    uint8_t* pinned = nullptr;
     CUDA_OK(cudaMallocHost(&pinned, big_bytes_));
-    Copies("pageable", pageable.data(), 1);
-    Copies("pinned", static_cast<uint8_t*>(pinned), 2);
-    Pipeline(static_cast<uint32_t*>(pinned));
+    for (int round = 0; round < std::max(kRounds / divisor_, 1); ++round) {
+      Launches();
+      Memory();
+      Events();
+      for (const size_t bytes : {size_t{64}, 4 * kKiB, 64 * kKiB, kMiB}) {
+        Copies(bytes, Runs(bytes == kMiB ? 100 : 500), "pageable", pageable.data(), 1);
+        Copies(bytes, Runs(bytes == kMiB ? 100 : 500), "pinned", pinned, 2);
+      }
+      Pipeline(reinterpret_cast<uint32_t*>(pinned));
+    }
+    Copies(big_bytes_, kBigCopies, "pageable", pageable.data(), 1);
+    Copies(big_bytes_, kBigCopies, "pinned", pinned, 2);
+    rows_.Print();
     CUDA_OK(cudaFreeHost(pinned));
     CUDA_OK(cudaFree(device_));
     CUDA_OK(cudaStreamDestroy(stream_));
@@ -160,16 +210,16 @@ class Bench {
       for (int i = 0; i < count; ++i) Nothing<<<1, 1, 0, stream_>>>();
       CUDA_OK(cudaGetLastError());
     };
-    Print("launch_enqueue",
-          Median(Times(
-              Runs(50), [&] { launch(kEnqueued); }, synchronise)) /
-              kEnqueued,
-          "us");
+    rows_.Add("launch_enqueue", "us",
+              Times(
+                  Runs(10), [&] { launch(kEnqueued); }, synchronise),
+              MedianOver(kEnqueued));
     const auto many = [&] {
       launch(kThroughputLaunches);
       synchronise();
     };
-    Print("launch_throughput", Median(Times(Runs(20), many)) / kThroughputLaunches, "us");
+    const Value a_launch = MedianOver(kThroughputLaunches);
+    rows_.Add("launch_throughput", "us", Times(Runs(4), many), a_launch);
     const auto differing = [this](uint32_t first, uint32_t count) {
       for (uint32_t i = first; i < first + count; ++i) {
         switch (i % 4) {
@@ -194,19 +244,20 @@ class Bench {
       next += kThroughputLaunches;
       synchronise();
     };
-    Print("launch_different", Median(Times(Runs(20), many_differing)) / kThroughputLaunches, "us");
+    rows_.Add("launch_different", "us", Times(Runs(4), many_differing), a_launch);
     const auto sequences = [&] {
       for (int i = 0; i < kThroughputLaunches; i += kSequence) differing(0, kSequence);
       synchronise();
     };
-    Print("launch_repeated_100", Median(Times(Runs(20), sequences)) / kThroughputLaunches, "us");
+    rows_.Add("launch_repeated_100", "us", Times(Runs(4), sequences), a_launch);
     const auto one = [&] {
       launch(1);
       synchronise();
     };
     const std::vector<double> times = Times(Runs(2000), one);
-    Print("launch_sync_p50", Median(times), "us");
-    Print("launch_sync_p99", Quantile(times, 0.99), "us");
+    rows_.Add("launch_sync_p50", "us", times);
+    rows_.Add("launch_sync_p99", "us", times,
+              [](const std::vector<double>& sorted) { return Quantile(sorted, 0.99); });
     // The same kernels as a graph, one after the other; a launch of it, a kernel.
     cudaGraph_t graph;
     cudaGraphExec_t chain;
@@ -221,7 +272,7 @@ class Bench {
     };
     constexpr int kInAll =
         (kThroughputLaunches + kGraphKernels - 1) / kGraphKernels * kGraphKernels;
-    Print("graph_of_64", Median(Times(Runs(20), graphs)) / kInAll, "us");
+    rows_.Add("graph_of_64", "us", Times(Runs(4), graphs), MedianOver(kInAll));
     CUDA_OK(cudaGraphExecDestroy(chain));
     CUDA_OK(cudaGraphDestroy(graph));
     // What a wait takes beyond what it waits for.
@@ -232,8 +283,8 @@ class Bench {
         CUDA_OK(cudaGetLastError());
         synchronise();
       };
-      Print("wait_beyond_" + std::to_string(milliseconds) + "ms",
-            Median(Times(Runs(40), wait)) - busy, "us");
+      rows_.Add("wait_beyond_" + std::to_string(milliseconds) + "ms", "us", Times(Runs(8), wait),
+                [busy](const std::vector<double>& sorted) { return Median(sorted) - busy; });
     }
   }
 
@@ -243,7 +294,7 @@ class Bench {
       CUDA_OK(cudaMalloc(&memory, kMiB));
       CUDA_OK(cudaFree(memory));
     };
-    Print("malloc_free_1MiB", Median(Times(Runs(200), allocate)), "us");
+    rows_.Add("malloc_free_1MiB", "us", Times(Runs(200), allocate));
   }
 
   void Events() {
@@ -255,32 +306,28 @@ class Bench {
       if (state != cudaErrorNotReady) CUDA_OK(state);
     };
     const auto settle = [&] { CUDA_OK(cudaEventSynchronize(event)); };
-    Print("event_record_query", Median(Times(Runs(1000), record, settle)), "us");
+    rows_.Add("event_record_query", "us", Times(Runs(500), record, settle));
     CUDA_OK(cudaEventDestroy(event));
   }
 
-  // Every size in, out, and compared. `seed` tells the two kinds of memory apart.
-  void Copies(const char* kind, uint8_t* host, uint8_t seed) {
-    for (const size_t bytes : {size_t{64}, 4 * kKiB, 64 * kKiB, kMiB, big_bytes_}) {
-      const bool big = bytes == big_bytes_;
-      const int runs = big ? kBigCopies : Runs(500);
-      for (size_t i = 0; i < bytes; ++i) host[i] = static_cast<uint8_t>(i * 7 + i / 251 + seed);
-      const double to_device = Median(
-          Times(runs, [&] { CUDA_OK(cudaMemcpy(device_, host, bytes, cudaMemcpyHostToDevice)); }));
-      std::memset(host, 0, bytes);
-      const double to_host = Median(
-          Times(runs, [&] { CUDA_OK(cudaMemcpy(host, device_, bytes, cudaMemcpyDeviceToHost)); }));
-      for (size_t i = 0; i < bytes; ++i) {
-        if (host[i] != static_cast<uint8_t>(i * 7 + i / 251 + seed)) Die(kind, "a copy is wrong");
-      }
-      const std::string suffix = std::string("_") + kind + "_" + (big ? "big" : SizeName(bytes));
-      const auto print = [&](const std::string& direction, double us) {
-        Print(direction + suffix, big ? static_cast<double>(bytes) / us / 1e3 : us,
-              big ? "GB/s" : "us");
-      };
-      print("h2d", to_device);
-      print("d2h", to_host);
+  // In, out, and compared. `seed` tells the two kinds of memory apart.
+  void Copies(size_t bytes, int runs, const char* kind, uint8_t* host, uint8_t seed) {
+    const bool big = bytes == big_bytes_;
+    for (size_t i = 0; i < bytes; ++i) host[i] = static_cast<uint8_t>(i * 7 + i / 251 + seed);
+    const std::vector<double> to_device =
+        Times(runs, [&] { CUDA_OK(cudaMemcpy(device_, host, bytes, cudaMemcpyHostToDevice)); });
+    std::memset(host, 0, bytes);
+    const std::vector<double> to_host =
+        Times(runs, [&] { CUDA_OK(cudaMemcpy(host, device_, bytes, cudaMemcpyDeviceToHost)); });
+    for (size_t i = 0; i < bytes; ++i) {
+      if (host[i] != static_cast<uint8_t>(i * 7 + i / 251 + seed)) Die(kind, "a copy is wrong");
     }
+    const std::string suffix = std::string("_") + kind + "_" + (big ? "big" : SizeName(bytes));
+    const Value gigabytes = [bytes](const std::vector<double>& sorted) {
+      return static_cast<double>(bytes) / Median(sorted) / 1e3;
+    };
+    rows_.Add("h2d" + suffix, big ? "GB/s" : "us", to_device, big ? gigabytes : MedianOver(1));
+    rows_.Add("d2h" + suffix, big ? "GB/s" : "us", to_host, big ? gigabytes : MedianOver(1));
   }
 
   void Pipeline(uint32_t* pinned) {
@@ -298,7 +345,7 @@ class Bench {
       CUDA_OK(cudaMemcpyAsync(out, values, kPipelineOutBytes, cudaMemcpyDeviceToHost, stream_));
       CUDA_OK(cudaStreamSynchronize(stream_));
     };
-    Print("pipeline_1MiB_20_kernels_4KiB", Median(Times(Runs(100), pass)), "us");
+    rows_.Add("pipeline_1MiB_20_kernels_4KiB", "us", Times(Runs(100), pass));
     for (uint32_t i = 0; i < kPipelineOutBytes / sizeof(uint32_t); ++i) {
       if (out[i] != i + kPipelineKernels) Die("pipeline", "a result is wrong");
     }
@@ -306,6 +353,7 @@ class Bench {
 
   const size_t big_bytes_;
   const int divisor_;  // of repetitions
+  Rows rows_;
   cudaStream_t stream_ = nullptr;
   void* device_ = nullptr;
 };
