@@ -122,42 +122,21 @@ CUresult PutLocal(CUcontext handle, void* key, void* value,
                   void (*destructor)(CUcontext, void*, void*)) {
   Context* context = nullptr;
   if (CUresult result = LocalContext(handle, &context); result != CUDA_SUCCESS) return result;
-  MutexLock lock(&GetRuntime()->locals_mutex);
-  for (ContextLocal& local : context->locals) {
-    if (local.key == key) {
-      local = {key, value, destructor};
-      return CUDA_SUCCESS;
-    }
-  }
-  context->locals.push_back({key, value, destructor});
+  context->locals.Put({key, value, destructor});
   return CUDA_SUCCESS;
 }
 
 CUresult RemoveLocal(CUcontext handle, void* key) {
   Context* context = nullptr;
   if (CUresult result = LocalContext(handle, &context); result != CUDA_SUCCESS) return result;
-  MutexLock lock(&GetRuntime()->locals_mutex);
-  for (size_t i = 0; i < context->locals.size(); ++i) {
-    if (context->locals[i].key == key) {
-      context->locals.erase(context->locals.begin() + i);
-      return CUDA_SUCCESS;
-    }
-  }
-  return CUDA_ERROR_INVALID_HANDLE;
+  return context->locals.Remove(key) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 // Called by every function of the runtime.
 CUresult GetLocal(void** value, CUcontext handle, void* key) {
   Context* context = nullptr;
   if (CUresult result = LocalContext(handle, &context); result != CUDA_SUCCESS) return result;
-  MutexLock lock(&GetRuntime()->locals_mutex);
-  for (const ContextLocal& local : context->locals) {
-    if (local.key == key) {
-      *value = local.value;
-      return CUDA_SUCCESS;
-    }
-  }
-  return CUDA_ERROR_INVALID_HANDLE;
+  return context->locals.Get(key, value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 // ---- CONTEXT_CHECKS

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "guest/context_locals.h"
 #include "guest/handle_table.h"
 #include "guest/jit_options.h"
 #include "vmsock/wire/handshake.h"
@@ -64,13 +65,6 @@ struct PeerAccess {
   Device* peer_device;
 };
 
-// A storage entry of a runtime or library in a context; see guest/export_tables.cc.
-struct ContextLocal {
-  void* key;
-  void* value;
-  void (*destructor)(CUcontext, void* key, void* value);
-};
-
 // A limit of a context as it was told last, so that it is asked for once.
 struct KnownLimit {
   std::atomic<int> result{kUnknown};  // written last
@@ -94,15 +88,15 @@ struct Context {
   // the whole context began that has ended. See Completion::TellsAll.
   std::atomic<uint64_t> printing_launches{0};
   std::atomic<uint64_t> printing_shown{0};
-  uint32_t attach_count = 1;         // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
-  std::vector<ContextLocal> locals;  // guarded by Runtime's locals mutex
+  uint32_t attach_count = 1;  // cuCtxAttach, cuCtxDetach; guarded by Runtime's device mutex
+  ContextLocals locals;
 
   Context() = default;
   Context& operator=(const Context&) {  // a fresh slot is assigned Context()
     id = 0, wire_id = 0, device = nullptr, primary = false, green_id = 0;
     active = false, flags = 0;
     printing_launches = 0, printing_shown = 0, attach_count = 1;
-    locals.clear();
+    locals.TakeAll();
     for (KnownLimit& limit : limits) limit.result = KnownLimit::kUnknown;
     return *this;
   }

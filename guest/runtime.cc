@@ -330,12 +330,7 @@ void ForgetOpened(Context* context, uint64_t address) {
 }  // namespace
 
 void EndLocals(Context* context) {
-  std::vector<ContextLocal> locals;
-  {
-    MutexLock lock(&GetRuntime()->locals_mutex);
-    locals.swap(context->locals);
-  }
-  for (const ContextLocal& local : locals) {
+  for (const ContextLocal& local : context->locals.TakeAll()) {
     if (local.destructor != nullptr) local.destructor(ToHandle(context), local.key, local.value);
   }
 }

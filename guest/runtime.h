@@ -83,7 +83,6 @@ struct Runtime {
   Mutex stream_mutex;    // StreamAttributes
   Mutex green_mutex;     // GreenContext
   Mutex coredump_mutex;  // CoredumpSettings
-  Mutex locals_mutex;    // Context::locals
   Mutex pool_mutex;      // Pool, and the pools of a Device
   Mutex graph_mutex;     // graphs, what is in them, captures; taken before pool_mutex
   // PhysicalMemory, OpenedMemory, HostReservation, and mapping them; taken before peer_mutex.

@@ -337,11 +337,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
   if (dptr == 0 || FreeGraphMemory(dptr)) return CUDA_SUCCESS;
-  if (IsImportedFromPool(dptr)) return CloseOpenedMemory(dptr);
   Allocation removed;
   if (!GetRuntime()->allocations.Remove(dptr, Bit(MemoryKind::kDevice) | Bit(MemoryKind::kManaged),
                                         &removed)) {
-    return CUDA_ERROR_INVALID_VALUE;
+    return IsImportedFromPool(dptr) ? CloseOpenedMemory(dptr) : CUDA_ERROR_INVALID_VALUE;
   }
   if (removed.pool_id != 0) {
     ReleasePoolBlock(context, removed);
