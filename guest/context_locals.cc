@@ -3,6 +3,14 @@
 
 namespace consort::guest {
 
+ContextLocals::~ContextLocals() {
+  for (Entry* entry = first_.load(std::memory_order_relaxed); entry != nullptr;) {
+    Entry* const next = entry->next.load(std::memory_order_relaxed);
+    delete entry;
+    entry = next;
+  }
+}
+
 ContextLocals::Entry* ContextLocals::Find(void* key) const {
   Entry* entry = first_.load(std::memory_order_relaxed);
   while (entry != nullptr && entry->key != key) entry = entry->next.load(std::memory_order_relaxed);

@@ -3,8 +3,8 @@
 // own (guest/export_tables.cc).
 //
 // Every call of a runtime reads its value, from any thread, so reading takes no lock. Entries are
-// only ever added, in a list, and not freed: of a key that is removed the entry stays for when it
-// comes again. Thread safe.
+// only ever added, to a list: of a key that is removed the entry stays for when it comes again.
+// Thread safe.
 #ifndef CONSORT_GUEST_CONTEXT_LOCALS_H_
 #define CONSORT_GUEST_CONTEXT_LOCALS_H_
 
@@ -26,6 +26,8 @@ struct ContextLocal {
 class ContextLocals {
  public:
   constexpr ContextLocals() = default;
+  // What is left has no destructor called.
+  ~ContextLocals();
   ContextLocals(const ContextLocals&) = delete;
   ContextLocals& operator=(const ContextLocals&) = delete;
 
