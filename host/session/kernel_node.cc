@@ -6,9 +6,22 @@
 namespace consort::host {
 namespace {
 
-// What of it the driver keeps it copies. `extra` is set to refer to what the arguments refer to.
+// Packed arguments as the driver takes them; it copies what it keeps.
+struct Packed {
+  size_t bytes;
+  void* extra[5];
+
+  Packed(std::byte* arguments, size_t argument_bytes)
+      : bytes(argument_bytes),
+        extra{CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+              CU_LAUNCH_PARAM_END} {}
+  Packed(const Packed&) = delete;
+  void** get() { return bytes != 0 ? extra : nullptr; }
+};
+
+// `packed` must outlast the call of the driver.
 template <class Params>
-void Describe(CUkernel kernel, CUcontext context, const LaunchShape& shape, void** extra,
+void Describe(CUkernel kernel, CUcontext context, const LaunchShape& shape, Packed* packed,
               Params* params) {
   *params = {};
   params->kern = kernel;
@@ -20,7 +33,7 @@ void Describe(CUkernel kernel, CUcontext context, const LaunchShape& shape, void
   params->blockDimY = shape[4];
   params->blockDimZ = shape[5];
   params->sharedMemBytes = shape[6];
-  params->extra = extra;
+  params->extra = packed->get();
 }
 
 }  // namespace
@@ -33,12 +46,10 @@ bool KernelNode::Available(const device::DriverTable& driver) {
 CUresult KernelNode::Add(const device::DriverTable& driver, CUcontext context, CUgraph graph,
                          const KernelNode* before, int priority, const PlainLaunch& launch) {
   Take(launch);
-  size_t bytes = argument_bytes_;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
-                   &bytes, CU_LAUNCH_PARAM_END};
+  Packed packed(arguments_.data(), argument_bytes_);
   CUgraphNodeParams params = {};
   params.type = CU_GRAPH_NODE_TYPE_KERNEL;
-  Describe(kernel_, context, shape_, bytes != 0 ? extra : nullptr, &params.kernel);
+  Describe(kernel_, context, shape_, &packed, &params.kernel);
   const CUgraphNode behind = before != nullptr ? before->handle_ : nullptr;
   const CUresult result = driver.cuGraphAddNode_v2(&handle_, graph, &behind, nullptr,
                                                    before != nullptr ? 1 : 0, &params);
@@ -52,11 +63,9 @@ CUresult KernelNode::Become(const device::DriverTable& driver, CUcontext context
                             const PlainLaunch& launch) {
   if (Is(launch)) return CUDA_SUCCESS;
   Take(launch);
-  size_t bytes = argument_bytes_;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
-                   &bytes, CU_LAUNCH_PARAM_END};
+  Packed packed(arguments_.data(), argument_bytes_);
   CUDA_KERNEL_NODE_PARAMS params;
-  Describe(kernel_, context, shape_, bytes != 0 ? extra : nullptr, &params);
+  Describe(kernel_, context, shape_, &packed, &params);
   const CUresult result = driver.cuGraphExecKernelNodeSetParams_v2(exec, handle_, &params);
   if (result != CUDA_SUCCESS) kernel_ = nullptr;
   return result;
