@@ -96,9 +96,7 @@ const WorkerDevice& Device() {
     driver.table.cuGraphInstantiateWithFlags = Instantiate;
     driver.table.cuGraphExecDestroy = DestroyExec;
     driver.table.cuEventQuery = QueryEvent;
-    auto opened = WorkerDevice::Open(driver, 0);
-    CHECK(opened.ok()) << opened.status();
-    return opened->release();
+    return OpenDevice(driver).release();
   }();
   return *device;
 }

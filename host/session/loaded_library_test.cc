@@ -36,10 +36,9 @@ const WorkerDevice* MakeSharingDevice(Bytes kept_max) {
     ++unloads;
     return unload(library);
   };
-  auto opened = WorkerDevice::Open(driver, 0);
-  CHECK(opened.ok()) << opened.status();
-  (*opened)->ShareLibraries(kept_max);
-  return opened->release();
+  std::unique_ptr<WorkerDevice> device = OpenDevice(driver);
+  device->ShareLibraries(kept_max);
+  return device.release();
 }
 
 class SharedCodeTest : public ::testing::Test {

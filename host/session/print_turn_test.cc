@@ -56,12 +56,11 @@ std::string Line(uint32_t who, uint32_t line) {
 std::unique_ptr<WorkerDevice> SharingDevice() {
   device::LoadedDriver driver = CpuDriver();
   driver.set_stream_output = nullptr;
-  auto device = WorkerDevice::Open(driver, 0);
-  EXPECT_TRUE(device.ok()) << device.status();
+  std::unique_ptr<WorkerDevice> device = OpenDevice(driver);
   auto shared = SharedOutput::Capture();
   EXPECT_TRUE(shared.ok()) << shared.status();
-  (*device)->set_shared_output(*std::move(shared));
-  return *std::move(device);
+  device->set_shared_output(*std::move(shared));
+  return device;
 }
 
 // A guest that prints some lines a round and looks at what has come; the result is all of it.

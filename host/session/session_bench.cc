@@ -74,9 +74,7 @@ const WorkerDevice& Device() {
     driver.table.cuEventQuery = QueryEvent;
     driver.table.cuStreamQuery = QueryStream;
     driver.table.cuEventElapsedTime = Elapsed;
-    auto opened = WorkerDevice::Open(driver, 0);
-    CHECK(opened.ok()) << opened.status();
-    return opened->release();
+    return OpenDevice(driver).release();
   }();
   return *device;
 }

@@ -212,9 +212,7 @@ const WorkerDevice& DeviceThatAsksForNoMemory() {
   static const WorkerDevice* const device = [] {
     device::LoadedDriver driver = CpuDriver();
     driver.set_managed_memory = nullptr;
-    auto opened = WorkerDevice::Open(driver, 0);
-    CHECK(opened.ok()) << opened.status();
-    return opened->release();
+    return OpenDevice(driver).release();
   }();
   return *device;
 }

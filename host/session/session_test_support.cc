@@ -65,12 +65,14 @@ const device::LoadedDriver& CpuDriver() {
   return *driver;
 }
 
+std::unique_ptr<WorkerDevice> OpenDevice(const device::LoadedDriver& driver) {
+  auto opened = WorkerDevice::Open(driver, 0);
+  CHECK(opened.ok()) << opened.status();
+  return *std::move(opened);
+}
+
 const WorkerDevice& CpuDevice() {
-  static const WorkerDevice* const device = [] {
-    auto opened = WorkerDevice::Open(CpuDriver(), 0);
-    CHECK(opened.ok()) << opened.status();
-    return opened->release();
-  }();
+  static const WorkerDevice* const device = OpenDevice(CpuDriver()).release();
   return *device;
 }
 

@@ -30,6 +30,8 @@ namespace consort::host {
 
 // The process's CPU driver, loaded when first asked for.
 const device::LoadedDriver& CpuDriver();
+// The first device of it, or of it with some functions replaced.
+std::unique_ptr<WorkerDevice> OpenDevice(const device::LoadedDriver& driver);
 
 // The process's CPU device, opened when first asked for and kept: a driver is never unloaded.
 const WorkerDevice& CpuDevice();
