@@ -311,11 +311,10 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream, DefaultStream defaul
     if (captured || result != CUDA_SUCCESS) return result;
   }
   if (FreeGraphMemory(dptr)) return CUDA_SUCCESS;
-  if (IsImportedFromPool(dptr)) return CloseOpenedMemory(dptr);
   Allocation removed;
   if (!runtime->allocations.Remove(dptr, 1u << static_cast<uint32_t>(MemoryKind::kDevice),
                                    &removed)) {
-    return CUDA_ERROR_INVALID_VALUE;
+    return IsImportedFromPool(dptr) ? CloseOpenedMemory(dptr) : CUDA_ERROR_INVALID_VALUE;
   }
   Context* owner = runtime->contexts.Find(removed.context_id);
   if (owner == nullptr) owner = stream.context;
