@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // host/session/repeated_launches.h: a launch that comes again and again goes as a graph of its own.
 //
-// Driver 580 takes 3.2 to 3.9 us for a launch, and 1.3 to 1.9 us for the launch of an executable
+// Driver 580 takes 3.3 to 3.9 us for a launch, and 1.3 to 2.3 us for the launch of an executable
 // graph that holds one kernel, with other arguments each time; one launch of a hundred takes some
 // 6 us and 2 us (an H200, docs/PERFORMANCE.md). Another grid, or another kernel, makes that as slow
 // as a launch. So a graph is of one kernel in one shape. It is of one stream, too: in its stream a
