@@ -120,6 +120,13 @@ bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   return true;
 }
 
+void Allocations::SetShared(uint64_t address) {
+  MutexLock lock(&mutex_);
+  const size_t after = After(address);
+  if (after != 0 && address - ranges_[after - 1].start < ranges_[after - 1].bytes)
+    ranges_[after - 1].shared = true;
+}
+
 bool Allocations::SetOtherStart(uint64_t start, uint64_t other_start) {
   MutexLock lock(&mutex_);
   const size_t after = After(start);

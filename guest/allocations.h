@@ -45,6 +45,8 @@ struct Allocation {
   uint64_t other_start = 0;
   uint64_t pool_id = 0;  // kDevice: the memory pool that it came from
   bool sync_memops = false;
+  bool may_keep = false;  // kDevice: as the host said (wire::kAllocationMayKeep)
+  bool shared = false;    // kDevice: other processes may have it open
 };
 
 // CUmemAccess_flags are bits: 1 to read, 2 to write.
@@ -102,6 +104,8 @@ class Allocations {
   }
   // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the range that contains `address`.
   bool SetSyncMemops(uint64_t address, bool value);
+  // Notes that other processes may open what contains `address`.
+  void SetShared(uint64_t address);
   // Sets other_start of the range that starts at `start`. False: there is none.
   bool SetOtherStart(uint64_t start, uint64_t other_start);
   // Removes the first range that `matches(allocation)`, into `removed`.

@@ -152,6 +152,15 @@ CUresult CheckDeviceRange(Context*, CUdeviceptr address, uint64_t bytes, uint64_
                                                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
+void GiveBackFreed(Device* device) {
+  FreedMemory::Block block;
+  while (device->freed_memory.TakeAny(&block)) {
+    wire::MemFreeRequest request;
+    request.address = block.address;
+    device->session->Post(0, request);  // a lost connection has given the memory back already
+  }
+}
+
 CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), void* argument,
                              Session::AfterFailure after) {
   Session* session = stream.context->device->session;

@@ -71,6 +71,10 @@ CUresult EnqueueHostFunction(const StreamRef& stream, void (*function)(void*), v
 // The device in whose window the address lies; null: none.
 Device* DeviceOfAddress(uint64_t address);
 
+// Frees on the host what the device's FreedMemory keeps. Before a request that takes memory of the
+// device, or counts it.
+void GiveBackFreed(Device* device);
+
 // Waits for all work of the process on the device, whatever the context.
 CUresult SynchroniseDevice(const Device* device);
 

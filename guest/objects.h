@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "guest/context_locals.h"
+#include "guest/freed_memory.h"
 #include "guest/handle_table.h"
 #include "guest/jit_options.h"
 #include "vmsock/wire/handshake.h"
@@ -35,6 +36,9 @@ struct Device {
   std::atomic<bool> no_completion{false};        // likewise: there was no memory for it
   std::atomic<BulkCopy*> bulk_copy{nullptr};     // made by the session's first large copy, for good
   std::atomic<bool> in_use{false};               // it has a session and a context
+  // It has, or had, other contexts than its primary one: that one of them is quiet says little.
+  std::atomic<bool> several_contexts{false};
+  FreedMemory freed_memory;
   // Devices, by ordinal, that reach this one's memory. Relaxed: who frees memory while another
   // thread begins to reach it is wrong with any driver.
   std::atomic<uint64_t> reached_by{0};

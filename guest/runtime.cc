@@ -300,6 +300,7 @@ Session* FirstSession() {
 }
 
 uint64_t NewContext(Device* device, bool primary, uint32_t flags) {
+  if (!primary) device->several_contexts.store(true, std::memory_order_relaxed);
   return GetRuntime()->contexts.Create([&](Context* context, uint64_t id) {
     context->id = id;
     context->wire_id = next_context_wire_id.fetch_add(1, std::memory_order_relaxed);
@@ -342,6 +343,7 @@ CUresult EmptyContext(Context* context) {
   if (context->device->session == nullptr) return CUDA_SUCCESS;
   ForgetPeerAccess(context);
   AwaitPeersOf(context->device);
+  context->device->freed_memory.Forget(context->id);
   wire::ContextDestroyRequest request;
   wire::EmptyReply reply;
   const CUresult result = Ask(context, request, &reply);

@@ -67,7 +67,8 @@ struct Transfer {
   uint64_t received = 0;
 };
 
-// Requests after which a stream that had nothing to do still has nothing: waiting, asking.
+// Requests after which a stream that had nothing to do still has nothing: waiting, asking, memory
+// that comes and goes.
 template <class Request>
 inline constexpr bool kLeavesIdle = false;
 template <>
@@ -82,6 +83,12 @@ template <>
 inline constexpr bool kLeavesIdle<wire::cuStreamQueryRequest> = true;
 template <>
 inline constexpr bool kLeavesIdle<wire::cuEventQueryRequest> = true;
+template <>
+inline constexpr bool kLeavesIdle<wire::MemAllocRequest> = true;
+template <>
+inline constexpr bool kLeavesIdle<wire::MemFreeRequest> = true;
+template <>
+inline constexpr bool kLeavesIdle<wire::MemGetInfoRequest> = true;
 
 // In place of a stream of a context: all that it has.
 inline constexpr uint64_t kAllStreams = 0;

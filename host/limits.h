@@ -385,6 +385,9 @@ inline constexpr Nanos kAnticipation = 100 * kMicrosecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
 
+// So long after the end of what it waits for a driver says that a free may go on, at most.
+inline constexpr Nanos kFreesSeenAfter = 100 * kMicrosecond;
+
 // Rate limits of tenants (host/session/rate_limit.h). What a tenant did not use of its rates for so
 // long it may use at once: short enough that others do not notice.
 inline constexpr Nanos kRateBurst = 100 * kMillisecond;

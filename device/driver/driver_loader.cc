@@ -24,6 +24,7 @@ constexpr char kCpuLibrary[] = "libconsort-cpu.so";
 // the library that sends calls to workers.
 constexpr char kGuestLibraryMark[] = "consort_guest_library";
 // Of the CPU driver: device/cpu/driver/worker_calls.cc.
+constexpr char kChecksMemory[] = "consort_cpu_checks_memory";
 constexpr char kPlaced[] = "consort_cpu_allocation_placed";
 constexpr char kGone[] = "consort_cpu_allocation_gone";
 constexpr char kStreamOutput[] = "consort_cpu_stream_output";
@@ -72,6 +73,7 @@ absl::StatusOr<LoadedDriver> Open(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is too old: it has no ", absl::StrJoin(missing, ", ")));
   }
+  driver.checks_memory = reinterpret_cast<ChecksMemory*>(dlsym(library, kChecksMemory));
   driver.notes.placed = reinterpret_cast<void (*)(uint64_t, uint64_t)>(dlsym(library, kPlaced));
   driver.notes.gone = reinterpret_cast<void (*)(uint64_t)>(dlsym(library, kGone));
   driver.set_stream_output = reinterpret_cast<SetStreamOutput*>(dlsym(library, kStreamOutput));
@@ -118,6 +120,7 @@ absl::StatusOr<LoadedDriver> LoadCpu(const std::string& cpu_folder) {
   }
   RETURN_IF_ERROR(driver.status());
   RETURN_IF_ERROR(Initialise(&*driver));
+  if (driver->checks_memory == nullptr || driver->checks_memory() == 0) driver->notes = {};
   driver->cpu = true;
   return driver;
 }

@@ -29,6 +29,7 @@ struct AllocationNotes {
   void (*placed)(uint64_t address, uint64_t bytes) = nullptr;
   void (*gone)(uint64_t address) = nullptr;
 
+  bool wanted() const { return placed != nullptr; }
   void Placed(uint64_t address, uint64_t bytes) const {
     if (placed != nullptr) placed(address, bytes);
   }
@@ -36,6 +37,9 @@ struct AllocationNotes {
     if (gone != nullptr) gone(address);
   }
 };
+
+// Whether the CPU driver, once it is initialised, checks what kernels touch.
+using ChecksMemory = uint32_t();
 
 // Has `write(owner, ...)` called with what kernels print that are launched into the stream from now
 // on, on any thread, until the last of them has ended; text for stdout has descriptor 1, for stderr
@@ -56,6 +60,7 @@ using CountLinks = uint32_t(int index);
 
 struct LoadedDriver {
   DriverTable table;
+  ChecksMemory* checks_memory = nullptr;  // null: not the CPU driver's
   AllocationNotes notes;
   SetStreamOutput* set_stream_output = nullptr;  // null: the driver prints to this process's output
   SetManagedMemory* set_managed_memory = nullptr;  // null: the driver has its own

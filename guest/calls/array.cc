@@ -34,6 +34,7 @@ CUresult CreateArray(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     array->descriptor = shape;
   });
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  GiveBackFreed(context->device);
   wire::ArrayCreateRequest request;
   wire::EmptyReply reply;
   request.array = id;

@@ -16,6 +16,7 @@ int Tell(const Request& request) {
   if (CUresult result = EnterCall(); result != CUDA_SUCCESS) return result;
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  GiveBackFreed(context->device);
   wire::EmptyReply reply;
   return Ask(context, request, &reply);
 }

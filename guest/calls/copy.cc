@@ -558,6 +558,7 @@ CUresult SendThroughDevice(const StreamRef& stream, const CUDA_MEMCPY3D& copy, c
   const uint64_t rows_max = kArrayPieceBytesMax / copy.WidthInBytes;
   const uint64_t piece_rows = rows_max < copy.Height ? rows_max : copy.Height;
   if (piece_rows == 0) return CUDA_ERROR_INVALID_VALUE;  // no array has such rows
+  GiveBackFreed(stream.context->device);
   wire::MemAllocRequest allocate;
   wire::MemAllocReply allocated;
   allocate.bytes = piece_rows * copy.WidthInBytes;

@@ -130,6 +130,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   wire::MemoryShareRequest request;
   wire::MemoryShareReply reply;
   request.address = range.start;
+  GetRuntime()->allocations.SetShared(range.start);
   if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
   const SharedHandle handle = MakeHandle(SharedKind::kMemory, context->device, reply);
   memcpy(pHandle, &handle, sizeof(handle));

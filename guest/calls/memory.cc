@@ -38,21 +38,44 @@ void NoteVmMemoryFull() {
 }
 
 CUresult AllocateDevice(Context* context, uint64_t bytes, CUdeviceptr* address) {
-  wire::MemAllocRequest request;
-  wire::MemAllocReply reply;
-  request.bytes = bytes;
-  if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
   Allocation allocation;
-  allocation.start = reply.address;
+  allocation.start = context->device->freed_memory.Take(context->id, bytes);
+  allocation.may_keep = true;
+  if (allocation.start == 0) {
+    GiveBackFreed(context->device);
+    Session* session = context->device->session;
+    wire::MemAllocRequest request;
+    wire::MemAllocReply reply;
+    request.bytes = bytes;
+    const Session::Sent before = session->sent();
+    if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
+    if ((reply.flags & wire::kAllocationIdle) != 0)
+      session->SetQuiet(context->wire_id, kAllStreams, before);
+    allocation.start = reply.address;
+    allocation.may_keep = (reply.flags & wire::kAllocationMayKeep) != 0;
+  }
   allocation.bytes = bytes;
   allocation.kind = MemoryKind::kDevice;
   allocation.context_id = context->id;
   if (!GetRuntime()->allocations.Add(allocation)) {
-    LogLine("the host gave address 0x%llx twice", static_cast<unsigned long long>(reply.address));
+    LogLine("the host gave address 0x%llx twice",
+            static_cast<unsigned long long>(allocation.start));
     return CUDA_ERROR_UNKNOWN;
   }
-  *address = reply.address;
+  *address = allocation.start;
   return CUDA_SUCCESS;
+}
+
+// Keeps what the program frees. False: the host has to know, since work, of other contexts,
+// processes or devices, too, may still use it, or there is no room for it.
+bool KeepFreed(const Context* owner, const Allocation& freed) {
+  Device* device = owner->device;
+  return freed.may_keep && !freed.shared &&
+         device->reached_by.load(std::memory_order_relaxed) == 0 &&
+         !device->several_contexts.load(std::memory_order_relaxed) &&
+         device->session->failure() == CUDA_SUCCESS &&
+         device->session->IsIdle(owner->wire_id, kAllStreams) &&
+         device->freed_memory.Keep({freed.start, freed.bytes, freed.context_id});
 }
 
 CUresult AllocatePinned(uint64_t bytes, uint64_t* address) {
@@ -300,6 +323,7 @@ void UnknownAttribute(CUpointer_attribute attribute, void* data) {
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   Context* context = nullptr;
   if (CUresult result = CurrentContext(&context); result != CUDA_SUCCESS) return result;
+  GiveBackFreed(context->device);
   wire::MemGetInfoRequest request;
   wire::MemGetInfoReply reply;
   if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
@@ -360,6 +384,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     return result != CUDA_SUCCESS ? result : freed;
   }
   if (owner == nullptr) owner = context;
+  if (KeepFreed(owner, removed)) return CUDA_SUCCESS;
   AwaitPeersOf(owner->device);
   return Post(owner, request);
 }

@@ -150,6 +150,7 @@ CUresult AllocateFromPool(Pool* pool, const StreamRef& stream, uint64_t bytes,
     pool->used += block;
   }
   if (found == 0) {
+    GiveBackFreed(context->device);
     wire::MemAllocRequest request;
     wire::MemAllocReply reply;
     request.bytes = block;

@@ -307,6 +307,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
     memory->properties = *prop;
   });
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  GiveBackFreed(device);
   wire::MemoryCreateRequest request;
   wire::EmptyReply reply;
   request.memory = id;

@@ -105,6 +105,12 @@ MemoryClient::Refusal MemoryClient::refusal() const {
   return refusal_;
 }
 
+bool MemoryClient::rationed() const {
+  absl::MutexLock lock(&broker_->mutex_);
+  return broker_->store_ != nullptr || broker_->rules_.limited || terms_.hard != 0 ||
+         terms_.soft != 0 || terms_.wait != 0;
+}
+
 bool MemoryClient::CouldHave(Bytes bytes) const {
   absl::MutexLock lock(&broker_->mutex_);
   return bytes <= broker_->RoomLimit() && bytes <= broker_->QuotaLeft(*this);

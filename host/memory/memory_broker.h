@@ -113,6 +113,9 @@ class MemoryClient final : public memmgr::MemoryBudget {
   enum class Refusal { kNone, kQuota, kShort, kDevice };
   // Why Allot or TakeDevice said no last.
   Refusal refusal() const;
+  // Whether others may get what this client has not: a limit, a quota or swapping is configured, or
+  // its tenant waits for room.
+  bool rationed() const;
   // Whether so much could ever be had: within the hard quota, and the room.
   bool CouldHave(Bytes bytes) const;
 

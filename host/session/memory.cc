@@ -305,6 +305,16 @@ void Session::RetryAllocations(Nanos now) {
   }
 }
 
+// Whether nothing that the guest has sent so far is unfinished, and nothing of it failed that the
+// guest has not heard of, as far as is known without asking the driver. Words are in the guest's
+// hands, so this is for the guest to know only.
+bool Session::IsIdle() const {
+  bool idle = deferred_error_ == CUDA_SUCCESS;
+  streams_.ForEachBusy([&](const auto& stream) { idle = idle && HasSignalledLast(*stream); });
+  return idle && !held_.active() && !held_.walking() && !held_next_.has_value() &&
+         !copy_to_host_.active && backlog_.empty();
+}
+
 void Session::EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address) {
   if (result != CUDA_SUCCESS && redo_ != nullptr && redo_channel_ == nullptr) {
     redo_->Spoil("there was no memory for it");
@@ -313,6 +323,13 @@ void Session::EndAllocation(const WaitingAllocation& wanted, CUresult result, ui
     return ReplyNow(wanted.header, result);
   wire::MemAllocReply reply;
   reply.address = address;
+  // What a guest keeps a driver that checks for uses of what was freed does not take for that; and
+  // where memory is rationed each byte counts.
+  if (wanted.bytes <= memmgr::kSharedAllocationBytesMax && !memory_client_->rationed() &&
+      !device_.allocation_notes().wanted()) {
+    reply.flags |= wire::kAllocationMayKeep;
+  }
+  if (IsIdle()) reply.flags |= wire::kAllocationIdle;
   wire::Encoder encoder(BeginReply(wanted.header, result, reply.BodyBytes()), reply.BodyBytes());
   reply.Encode(encoder);
   EndReply();
@@ -355,8 +372,11 @@ CUresult Session::MemoryHint(const wire::FrameHeader&, const wire::MemoryHintReq
 
 CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,
                              wire::MemGetInfoReply* reply) {
-  // Frees whose work has finished count.
-  if (frees_pending_ != 0) pending_.Poll();
+  // Frees whose work has finished count; that it has, the driver says a little later.
+  for (const Nanos until = MonotonicNow() + kFreesSeenAfter;
+       frees_pending_ != 0 && !failed() && MonotonicNow() < until;) {
+    pending_.Poll();
+  }
   size_t free = 0;
   size_t total = 0;
   const CUresult result = driver_.cuMemGetInfo_v2(&free, &total);

@@ -222,6 +222,16 @@ constexpr uint64_t kLong = 50'000;
 
 // --- Admission
 
+TEST(SessionMemory, NothingStaysWithAGuestWhereMemoryIsRationed) {
+  World world(64 * kMiB);
+  Guest guest(&world);
+  wire::MemAllocRequest request;
+  request.bytes = 4096;
+  wire::MemAllocReply reply;
+  ASSERT_EQ(guest.peer().Ask(request, &reply), CUDA_SUCCESS);
+  EXPECT_EQ(reply.flags, wire::kAllocationIdle);
+}
+
 TEST(SessionMemory, ALimitIsKeptAndRefusesAtOnce) {
   World world(64 * kMiB);
   Guest a(&world);

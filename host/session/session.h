@@ -505,6 +505,7 @@ class Session final : private Handlers, private PendingSink {
   void BeginAllocation(WaitingAllocation wanted);
   bool QueueAllocation(WaitingAllocation* wanted);
   void RetryAllocations(Nanos now);
+  bool IsIdle() const;
   void EndAllocation(const WaitingAllocation& wanted, CUresult result, uint64_t address);
 
   // --- Handlers: streams, events, contexts, launches, memory, modules. handlers.cc

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "host/limits.h"
 #include "host/session/session_test_support.h"
+#include "memmgr/limits.h"
 #include "policies/schedule/policy.h"
 
 namespace consort::host {
@@ -378,6 +379,48 @@ TEST_P(SessionTest, HostFunctionHoldsItsStreamAndNoOther) {
   done.callback = 77;
   peer.Post(done);
   EXPECT_EQ(peer.Await(held), CUDA_SUCCESS);
+}
+
+TEST_P(SessionTest, AllocationTellsWhetherAllWorkIsDone) {
+  SessionPeer peer(Options());
+  const auto flags = [&](Bytes bytes) {
+    wire::MemAllocRequest request;
+    request.bytes = bytes;
+    wire::MemAllocReply reply;
+    EXPECT_EQ(peer.Ask(request, &reply), CUDA_SUCCESS);
+    return reply.flags;
+  };
+  // Only small ones may stay with the guest.
+  EXPECT_EQ(flags(4096), wire::kAllocationIdle | wire::kAllocationMayKeep);
+  EXPECT_EQ(flags(memmgr::kSharedAllocationBytesMax),
+            wire::kAllocationIdle | wire::kAllocationMayKeep);
+  EXPECT_EQ(flags(memmgr::kSharedAllocationBytesMax + 1), wire::kAllocationIdle);
+  wire::StreamCreateRequest create;
+  create.stream = GuestId(kStreamKind, 1);
+  create.flags = CU_STREAM_NON_BLOCKING;
+  peer.Post(create);
+  // A host function, and what waits behind it, are work.
+  wire::HostFunctionRequest function;
+  function.stream = GuestId(kStreamKind, 1);
+  function.callback = 77;
+  peer.Post(function);
+  EXPECT_EQ(peer.AwaitHostFunction(), 77u);
+  EXPECT_EQ(flags(4096), wire::kAllocationMayKeep);
+  const uint64_t address = Allocate(peer, 4096);
+  CopyIn(peer, address, RandomBytes(64), GuestId(kStreamKind, 1));
+  EXPECT_EQ(flags(4096), wire::kAllocationMayKeep);
+  wire::HostFunctionDoneRequest done;
+  done.callback = 77;
+  peer.Post(done);
+  EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 1)), CUDA_SUCCESS);
+  EXPECT_EQ(flags(4096), wire::kAllocationIdle | wire::kAllocationMayKeep);
+  // What has failed without anybody knowing is to be asked for.
+  wire::MemFreeRequest wrong;
+  wrong.address = address + 512;
+  peer.Post(wrong);
+  EXPECT_EQ(flags(4096), wire::kAllocationMayKeep);
+  EXPECT_EQ(peer.Synchronize(kLegacy), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(flags(4096), wire::kAllocationIdle | wire::kAllocationMayKeep);
 }
 
 TEST_P(SessionTest, HostFunctionIsFinishedWhileACopyBehindItFillsAllStaging) {

@@ -83,6 +83,46 @@ API_TEST(MemoryTest, FreedMemoryCanBeAllocatedAgain) {
   }
 }
 
+// A block that comes again after its free belongs to its new owner alone.
+API_TEST(MemoryTest, MemoryThatComesAgainIsWholeAndApart) {
+  constexpr size_t kBytes = 4096;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+    for (int index = 0; index < 6; ++index) {
+      buffers.push_back(std::make_unique<DeviceBuffer>(kBytes));
+      buffers.back()->Fill(static_cast<unsigned char>(16 * round + index));
+    }
+    ASSERT_OK(Drv().cuCtxSynchronize());
+    for (int index = 0; index < 6; ++index) {
+      for (unsigned char byte : buffers[static_cast<size_t>(index)]->Read<unsigned char>(kBytes))
+        ASSERT_EQ(byte, (16 * round + index) % 256);
+    }
+  }
+}
+
+// What was freed behind a kernel that still runs is nobody else's until that has ended.
+API_TEST(MemoryTest, MemoryFreedBehindAKernelComesAfterIt) {
+  Module module(kTimingPtx);
+  const CUfunction spin = module.Function("spin");
+  constexpr size_t kBytes = 1024;
+  Stream busy;
+  Stream other;
+  for (unsigned round = 0; round < 8; ++round) {
+    CUdeviceptr first = 0;
+    ASSERT_OK(Drv().cuMemAlloc_v2(&first, kBytes));
+    ASSERT_OK(Launch(spin, 1, 1, busy, 2000000ull, first, ~0u));
+    ASSERT_OK(Drv().cuMemFree_v2(first));
+    CUdeviceptr second = 0;
+    ASSERT_OK(Drv().cuMemAlloc_v2(&second, kBytes));
+    ASSERT_OK(Drv().cuMemsetD32Async(second, round, kBytes / 4, other));
+    ASSERT_OK(Drv().cuCtxSynchronize());
+    unsigned words[kBytes / 4] = {};
+    ASSERT_OK(Drv().cuMemcpyDtoH_v2(words, second, kBytes));
+    for (unsigned word : words) ASSERT_EQ(word, round);
+    ASSERT_OK(Drv().cuMemFree_v2(second));
+  }
+}
+
 API_TEST(MemoryTest, FreeOfWhatWasNeverAllocatedIsRefused) {
   EXPECT_RESULT(CUDA_ERROR_INVALID_VALUE, Drv().cuMemFree_v2(0x1234567800ull));
 }

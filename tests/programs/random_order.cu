@@ -4,7 +4,8 @@
 //   random_order [--calls N] [--seed S] [--threads T]
 //
 // Streams of all kinds (legacy default, blocking, non-blocking) get random kernels, copies from and
-// to pageable and pinned memory, fills, host functions, events and waits. Each stream keeps a log
+// to pageable and pinned memory, fills, host functions, events, waits, memory that comes and goes.
+// Each stream keeps a log
 // on the device: its kernels append a number and how far another stream's log had come. The model
 // knows which numbers each log must hold, in which order, and how far the others must have been by
 // what streams, events and the host have waited for. So an effect that is lost, doubled or
@@ -137,7 +138,10 @@ class World {
           host_.Join(Submitted(stream));
           CheckReached();
           break;
-        case 980 ... 995: {
+        case 980 ... 984:
+          Allocate(stream);
+          break;
+        case 985 ... 995: {
           const int event = Below(kEvents);
           CUDA_OK(cudaEventSynchronize(events_[event]));
           host_.Join(recorded_[event]);
@@ -219,6 +223,24 @@ class World {
     Before(stream);
     CUDA_OK(cudaMemsetAsync(cell, byte, sizeof *cell, streams_[stream]));
     AppendTo(stream, byte * 0x01010101u, cell);
+  }
+
+  // Memory that is freed as soon as the last work that uses it is submitted, or done: whoever gets
+  // it next, in any stream and thread, comes after that.
+  void Allocate(int stream) {
+    constexpr size_t kSizes[] = {sizeof(uint32_t), 1000, 1 << 20, 3 << 20};
+    const auto byte = static_cast<unsigned char>(Below(256));
+    uint32_t* block = nullptr;
+    CUDA_OK(cudaMalloc(&block, kSizes[Below(4)]));
+    Before(stream);
+    CUDA_OK(cudaMemsetAsync(block, byte, sizeof *block, streams_[stream]));
+    AppendTo(stream, byte * 0x01010101u, block);
+    if (Below(2) == 0) {
+      CUDA_OK(cudaDeviceSynchronize());
+      for (int other = 0; other < kStreams; ++other) host_.Join(Submitted(other));
+      CheckReached();
+    }
+    CUDA_OK(cudaFree(block));
   }
 
   // A copy behind it reads what it writes.

@@ -28,6 +28,11 @@ inline constexpr uint64_t kSignalError = uint64_t{1} << 63;
 
 inline constexpr uint32_t kBulkBytesMax = 512 * 1024;
 
+// Of what MemAlloc answers, bits: nothing that the session was sent before is unfinished; and the
+// guest's library may keep the memory for a while when the program frees it.
+inline constexpr uint32_t kAllocationIdle = 1;
+inline constexpr uint32_t kAllocationMayKeep = 2;
+
 // Of a MemoryHint: the program uses the device no more for a while.
 inline constexpr uint32_t kHintCpuPhase = 1;
 

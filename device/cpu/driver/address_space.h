@@ -78,6 +78,10 @@ class AddressSpace : public MemoryMap {
   // From now on addresses that were freed are remembered, and not given out again for a while: an
   // access of one is then known for what it is.
   void RememberFreed();
+  bool remembers_freed() const {
+    absl::MutexLock lock(&mutex_);
+    return remembers_freed_;
+  }
   // Someone gives out `bytes` at `address` of what is mapped in a reservation; from the first time
   // on, only what is given out of that reservation is a block. Without RememberFreed, nothing.
   void NotePlaced(uintptr_t address, Bytes bytes);

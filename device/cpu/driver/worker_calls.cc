@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // device/cpu/driver/worker_calls.cc: what a worker tells this driver beside CUDA's calls: where in
 // the mapped parts of a reservation the allocations of its tenants are, so that checked kernels
-// keep to them; who gets what kernels of a stream print; and where managed variables lie, which
-// programs have, too; and how boards are connected. device/driver/driver_loader.h looks for these
-// functions by name. Any thread.
+// keep to them (and whether kernels are checked); who gets what kernels of a stream print; and
+// where managed variables lie, which programs have, too; and how boards are connected.
+// device/driver/driver_loader.h looks for these functions by name. Any thread.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +15,7 @@ using namespace consort::cpu;
 
 extern "C" {
 
+[[gnu::visibility("default")]] uint32_t consort_cpu_checks_memory();
 [[gnu::visibility("default")]] void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes);
 [[gnu::visibility("default")]] void consort_cpu_allocation_gone(uint64_t address);
 [[gnu::visibility("default")]] void consort_cpu_stream_output(
@@ -23,6 +24,11 @@ extern "C" {
 [[gnu::visibility("default")]] void consort_cpu_managed_memory(
     void* (*take)(void* owner, uint64_t bytes, int* fresh), void* owner);
 [[gnu::visibility("default")]] uint32_t consort_cpu_links(int index);
+
+uint32_t consort_cpu_checks_memory() {
+  const State* const state = GetState();
+  return state != nullptr && state->address_space.remembers_freed() ? 1 : 0;
+}
 
 void consort_cpu_allocation_placed(uint64_t address, uint64_t bytes) {
   State* const state = GetState();
