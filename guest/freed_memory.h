@@ -3,11 +3,10 @@
 // moment.
 //
 // Programs free memory and allocate as much again, often in a loop. A block that nothing on the
-// device can still use is kept here, as CUDA keeps the 2 MiB that small blocks lie in, and the next
-// allocation of its size in its context gets it without asking the host, to which it was never
-// free. Whatever does ask the host for memory, or how much there is, gives back first what is kept
-// (GiveBackFreed, guest/call.h), so a program cannot tell. Otherwise a process keeps kBytesMax at
-// most.
+// device can still use is kept here, and the next allocation of its size in its context gets it
+// without asking the host, to which it was never free. Whatever does ask the host for memory, or
+// how much there is, gives back first what is kept (GiveBackFreed, guest/call.h), so a program
+// cannot tell. One that frees and then asks for nothing more keeps kBytesMax at most.
 #ifndef CONSORT_GUEST_FREED_MEMORY_H_
 #define CONSORT_GUEST_FREED_MEMORY_H_
 
