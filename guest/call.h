@@ -131,8 +131,7 @@ CUresult Post(Context* context, const Request& request) {
       result != CUDA_SUCCESS || captured) {
     return result;
   }
-  BeforePost(context, request);
-  const CUresult result = context->device->session->Post(context->wire_id, request);
+  const CUresult result = Submit(context, request);
   if constexpr (kIsOfRecord<Request>) {
     if (result == CUDA_SUCCESS) return SettleRecord(context, request.hEvent);
   }

@@ -45,20 +45,26 @@ bool AwaitStream(Context* context, uint64_t stream_id, CUresult* result) {
   return *result != CUDA_SUCCESS || Await(session, *completion, word, number, WaitsAsleep(context));
 }
 
-void SignalEvent(Context* context, uint64_t event_id, uint64_t stream_id) {
-  Event* event = GetRuntime()->events.Find(event_id);
-  if (event == nullptr || !__atomic_load_n(&event->polled, __ATOMIC_RELAXED)) return;
-  // Others record it too: only the host knows of the latest record.
-  if ((event->flags & CU_EVENT_INTERPROCESS) != 0) return;
-  Completion* completion = Completion::Of(context->device);
-  const uint32_t word = Completion::WordOfEvent(event_id);
-  uint64_t number = 0;  // what was signalled before says nothing of this record
-  if (completion == nullptr || word == Completion::kNone ||
-      completion->Signal(context, stream_id, word, &number) != CUDA_SUCCESS) {
-    number = 0;
-  }
-  __atomic_store_n(&event->signal, number, __ATOMIC_RELEASE);
+// Whether records of the event get a signal each.
+bool IsSignalled(const Event* event) {
+  return event != nullptr && __atomic_load_n(&event->polled, __ATOMIC_RELAXED) &&
+         // Others record it too: only the host knows of the latest record.
+         (event->flags & CU_EVENT_INTERPROCESS) == 0;
+}
+
+template <class Request>
+CUresult SubmitRecord(Context* context, const Request& request) {
+  Event* event = GetRuntime()->events.Find(request.hEvent);
+  if (!IsSignalled(event)) return context->device->session->Post(context->wire_id, request);
   __atomic_store_n(&event->queries, 0, __ATOMIC_RELAXED);
+  Completion* completion = Completion::Of(context->device);
+  const uint32_t word = Completion::WordOfEvent(request.hEvent);
+  if (completion != nullptr && word != Completion::kNone) {
+    return completion->SignalBefore(context, request.hStream, word, request, &event->signal);
+  }
+  // What was signalled before says nothing of this record.
+  __atomic_store_n(&event->signal, 0, __ATOMIC_RELEASE);
+  return context->device->session->Post(context->wire_id, request);
 }
 
 // By its word, or else as the host says.
@@ -137,7 +143,7 @@ CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t
   MutexLock lock(&send_mutex_);
   *number = ++issued_[word];
   const auto signal = [&](auto request) {
-    request.address = reinterpret_cast<uint64_t>(words_ + word * kStride);
+    request.address = AddressOf(word);
     request.number = *number;
     return context->device->session->Post(context->wire_id, request);
   };
@@ -147,12 +153,12 @@ CUresult Completion::Signal(const Context* context, uint64_t stream_id, uint32_t
   return signal(request);
 }
 
-void BeforePost(Context* context, const wire::cuEventRecordRequest& request) {
-  SignalEvent(context, request.hEvent, request.hStream);
+CUresult Submit(Context* context, const wire::cuEventRecordRequest& request) {
+  return SubmitRecord(context, request);
 }
 
-void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
-  SignalEvent(context, request.hEvent, request.hStream);
+CUresult Submit(Context* context, const wire::cuEventRecordWithFlagsRequest& request) {
+  return SubmitRecord(context, request);
 }
 
 bool IsAboutToBeReady(Context* context, const wire::cuEventElapsedTimeRequest& request) {

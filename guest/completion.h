@@ -23,6 +23,7 @@
 #include "gen/wire/requests.h"
 #include "guest/mutex.h"
 #include "guest/objects.h"
+#include "guest/session.h"
 #include "vmsock/ring.h"
 #include "vmsock/wire/frame.h"
 
@@ -62,6 +63,22 @@ class Completion {
   // Lets the device write the word's next number when the stream, or kAllStreams of the context,
   // gets there.
   CUresult Signal(const Context* context, uint64_t stream_id, uint32_t word, uint64_t* number);
+  // The same for a stream, with `next` right behind it. The number is in `*number` (atomic) before
+  // anything is sent; 0 after an error.
+  template <class Request>
+  CUresult SignalBefore(const Context* context, uint64_t stream_id, uint32_t word,
+                        const Request& next, uint64_t* number) {
+    wire::StreamSignalRequest request;
+    request.stream = stream_id;
+    request.address = AddressOf(word);
+    // Numbers are sent in their order.
+    MutexLock lock(&send_mutex_);
+    request.number = ++issued_[word];
+    __atomic_store_n(number, request.number, __ATOMIC_RELEASE);
+    const CUresult result = context->device->session->PostBoth(context->wire_id, request, next);
+    if (result != CUDA_SUCCESS) __atomic_store_n(number, 0, __ATOMIC_RELEASE);
+    return result;
+  }
   State Look(uint32_t word, uint64_t number) const {
     // Acquire: what the device did before is settled.
     const uint64_t value = __atomic_load_n(words_ + word * kStride, __ATOMIC_ACQUIRE);
@@ -77,6 +94,10 @@ class Completion {
   // `may_combine`: the words may be mapped write-combining, where acquire does not suffice.
   Completion(const uint64_t* words, bool may_combine) : words_(words), may_combine_(may_combine) {}
 
+  uint64_t AddressOf(uint32_t word) const {
+    return reinterpret_cast<uint64_t>(words_ + word * kStride);
+  }
+
   const uint64_t* const words_;
   const bool may_combine_;
   Mutex send_mutex_;
@@ -88,11 +109,13 @@ bool WaitsAsleep(const Context* context);
 
 // Hooks of Post and Ask in guest/call.h, by the type of the request.
 
-// Before a request is sent that is not part of a capture.
+// Sends a request that is not part of a capture.
 template <class Request>
-void BeforePost(Context*, const Request&) {}
-void BeforePost(Context* context, const wire::cuEventRecordRequest& request);
-void BeforePost(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
+CUresult Submit(Context* context, const Request& request) {
+  return context->device->session->Post(context->wire_id, request);
+}
+CUresult Submit(Context* context, const wire::cuEventRecordRequest& request);
+CUresult Submit(Context* context, const wire::cuEventRecordWithFlagsRequest& request);
 
 // Before a question is sent. True: `*result` is the answer.
 template <class Request>

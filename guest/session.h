@@ -127,6 +127,17 @@ class Session {
     return Send(context, 0, request);
   }
 
+  // Sends two that belong together, with nothing between them, and tells the host once: to make it
+  // look is most of what sending takes.
+  template <class First, class Second>
+  CUresult PostBoth(uint32_t context, const First& first, const Second& second) {
+    if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
+    MutexLock lock(&send_mutex_);
+    AwaitMaySend();
+    const CUresult result = Write(context, 0, first);
+    return result == CUDA_SUCCESS ? Send(context, 0, second) : result;
+  }
+
   // Sends a request and waits for its reply, whose fields go to `reply`; its spans are valid until
   // this thread's next call. Fields are decoded on success, and on errors that carry them.
   template <class Request>
@@ -225,6 +236,12 @@ class Session {
   // send_mutex_ held.
   template <class Request>
   CUresult Send(uint32_t context, uint32_t call, const Request& request) {
+    if (CUresult result = Write(context, call, request); result != CUDA_SUCCESS) return result;
+    return FlushAll() ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
+  }
+  // send_mutex_ held. What is written goes with the next that is sent.
+  template <class Request>
+  CUresult Write(uint32_t context, uint32_t call, const Request& request) {
     const uint32_t body_bytes = request.BodyBytes();
     const uint32_t frame_bytes = wire::FrameBytes(body_bytes);
     std::byte* at = Reserve(frame_bytes);
@@ -241,7 +258,7 @@ class Session {
       std::atomic<uint64_t>& count = kStaged ? staged_sent_ : work_sent_;
       count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
-    return FlushAll() ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
+    return CUDA_SUCCESS;
   }
 
   std::byte* Reserve(uint32_t frame_bytes);  // waits for room; null: channel lost

@@ -226,12 +226,27 @@ class World {
   }
 
   // Memory that is freed as soon as the last work that uses it is submitted, or done: whoever gets
-  // it next, in any stream and thread, comes after that.
+  // it next, in any stream and thread, comes after that. The next one gets it at once.
   void Allocate(int stream) {
     constexpr size_t kSizes[] = {sizeof(uint32_t), 1000, 1 << 20, 3 << 20};
+    const size_t bytes = kSizes[Below(4)];
+    // An allocation ends nothing: what is waited for behind it is waited for.
+    uint32_t* unused = nullptr;
+    CUDA_OK(cudaMalloc(&unused, bytes));
+    CUDA_OK(cudaStreamSynchronize(streams_[stream]));
+    host_.Join(Submitted(stream));
+    CheckReached();
+    CUDA_OK(cudaFree(unused));
+    UseOnce(stream, bytes);
+    const int next = Below(kStreams);
+    UseOnce(next, bytes);
+    if (expected_[next].size() >= kLogEntries - 1) CheckAll();
+  }
+
+  void UseOnce(int stream, size_t bytes) {
     const auto byte = static_cast<unsigned char>(Below(256));
     uint32_t* block = nullptr;
-    CUDA_OK(cudaMalloc(&block, kSizes[Below(4)]));
+    CUDA_OK(cudaMalloc(&block, bytes));
     Before(stream);
     CUDA_OK(cudaMemsetAsync(block, byte, sizeof *block, streams_[stream]));
     AppendTo(stream, byte * 0x01010101u, block);
