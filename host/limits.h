@@ -385,8 +385,8 @@ inline constexpr Nanos kAnticipation = 100 * kMicrosecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
 
-// So long after the end of what it waits for a driver says that a free may go on, at most.
-inline constexpr Nanos kFreesSeenAfter = 100 * kMicrosecond;
+// What a word says a driver says some microseconds later; on a loaded host not after this.
+inline constexpr Nanos kEndSeenAfter = 100 * kMillisecond;
 
 // Rate limits of tenants (host/session/rate_limit.h). What a tenant did not use of its rates for so
 // long it may use at once: short enough that others do not notice.

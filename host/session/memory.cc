@@ -372,9 +372,10 @@ CUresult Session::MemoryHint(const wire::FrameHeader&, const wire::MemoryHintReq
 
 CUresult Session::MemGetInfo(const wire::FrameHeader&, const wire::MemGetInfoRequest&,
                              wire::MemGetInfoReply* reply) {
-  // Frees whose work has finished count; that it has, the driver says a little later.
-  for (const Nanos until = MonotonicNow() + kFreesSeenAfter;
-       frees_pending_ != 0 && !failed() && MonotonicNow() < until;) {
+  // Frees whose work has finished count, of which the driver may not say yet what words have told.
+  if (frees_pending_ != 0) pending_.Poll();
+  for (const Nanos until = MonotonicNow() + kEndSeenAfter;
+       frees_pending_ != 0 && IsIdle() && MonotonicNow() < until;) {
     pending_.Poll();
   }
   size_t free = 0;

@@ -259,22 +259,23 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
+bool Streams::IsUnfinished(Stream* stream) const {
+  if (!stream->busy()) return false;
+  if (driver_.cuStreamQuery(stream->driver) != CUDA_SUCCESS) return true;
+  stream->work_finished = stream->work;
+  return false;
+}
+
 CUresult Streams::UseAfterAll(uint32_t context, Stream** stream, std::span<Stream* const>* before) {
-  const auto is_unfinished = [this](Stream* stream) {
-    if (!stream->busy()) return false;
-    if (driver_.cuStreamQuery(stream->driver) != CUDA_SUCCESS) return true;
-    stream->work_finished = stream->work;
-    return false;
-  };
   unfinished_.clear();
   for (const auto& each : all_) {
-    if (each->context == context && !each->recording && is_unfinished(each.get())) {
+    if (each->context == context && !each->recording && IsUnfinished(each.get())) {
       unfinished_.push_back(each.get());
     }
   }
   Stream* chosen = nullptr;
   // Not before what an earlier call has got.
-  if (unfinished_.size() == 1 && (joining_ == nullptr || !is_unfinished(joining_.get()))) {
+  if (unfinished_.size() == 1 && (joining_ == nullptr || !IsUnfinished(joining_.get()))) {
     chosen = unfinished_[0];
   } else {
     if (joining_ == nullptr) {
@@ -414,7 +415,9 @@ CUresult Streams::FenceAll(std::shared_ptr<Fence>* fence) {
   }
   std::shared_ptr<Fence> made(new Fence(driver_, events_));
   for (const auto& stream : all_) {
-    if (!stream->busy()) continue;
+    // That a stream is done, as the program may know, the driver says at once; of an event that is
+    // recorded now it does so later. A recording would be lost.
+    if (stream->recording ? !stream->busy() : !IsUnfinished(stream.get())) continue;
     const CUresult result = AddPoint(stream, made.get());
     if (result != CUDA_SUCCESS) return result;
   }

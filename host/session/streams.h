@@ -258,6 +258,8 @@ class Streams {
     if (observer_ != nullptr) observer_->BeforeWork(stream);
   }
   CUresult WaitFor(Stream* waiter, Stream* awaited);
+  // Whether it may have work, as the driver says. For streams that do not record.
+  bool IsUnfinished(Stream* stream) const;
   CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
   void DropDriverStream(Stream* stream);
   std::shared_ptr<Stream> Find(uint64_t id) const;

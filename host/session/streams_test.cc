@@ -85,6 +85,36 @@ TEST_F(StreamsTest, AStreamOfShortKernelsComesFirstAsLongAsTheyAre) {
   EXPECT_EQ(PriorityOf(stream), kSlow);
 }
 
+TEST_F(StreamsTest, AFenceOverAllIsReachedAtOnceByStreamsThatAreDone) {
+  Stream* first = Make(kStream);
+  Stream* second = Make(kStream + 1);
+  const auto wait_for_word = [&](uint64_t id, int word) {
+    Stream* used = nullptr;
+    EXPECT_EQ(streams_.Use(1, id, &used), CUDA_SUCCESS);
+    EXPECT_EQ(
+        driver_.cuStreamWaitValue32_v2(used->driver, reinterpret_cast<CUdeviceptr>(words_ + word),
+                                       1, CU_STREAM_WAIT_VALUE_GEQ),
+        CUDA_SUCCESS);
+  };
+  wait_for_word(kStream, 0);
+  wait_for_word(kStream + 1, 1);
+  std::shared_ptr<Fence> fence;
+  ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
+  EXPECT_FALSE(fence->Reached());
+  std::atomic_ref(words_[1]).store(1);
+  ASSERT_EQ(driver_.cuStreamSynchronize(second->driver), CUDA_SUCCESS);
+  wait_for_word(kStream, 0);  // so that it is another fence
+  ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
+  EXPECT_FALSE(second->busy());
+  EXPECT_FALSE(fence->Reached());
+  std::atomic_ref(words_[0]).store(1);
+  ASSERT_EQ(driver_.cuStreamSynchronize(first->driver), CUDA_SUCCESS);
+  wait_for_word(kStream, 0);
+  ASSERT_EQ(driver_.cuStreamSynchronize(first->driver), CUDA_SUCCESS);
+  ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
+  EXPECT_TRUE(fence->reached()) << "no event is waited for";
+}
+
 TEST_F(StreamsTest, NoneComesFirstWhereNobodyHoldsItBack) {
   Stream* stream = Make(kStream);
   Note(stream, kShort, /*favours=*/false);
