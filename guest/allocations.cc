@@ -17,6 +17,13 @@ size_t Allocations::After(uint64_t address) const {
   return low;
 }
 
+Allocation* Allocations::Containing(uint64_t address) {
+  const size_t after = After(address);
+  if (after == 0) return nullptr;
+  Allocation& range = ranges_[after - 1];
+  return address - range.start < range.bytes ? &range : nullptr;
+}
+
 bool Allocations::Add(Allocation allocation) {
   MutexLock lock(&mutex_);
   const size_t after = After(allocation.start);
@@ -43,11 +50,9 @@ bool Allocations::Remove(uint64_t start, uint32_t kinds, Allocation* removed) {
 
 bool Allocations::Find(uint64_t address, Allocation* found) {
   MutexLock lock(&mutex_);
-  const size_t after = After(address);
-  if (after == 0) return false;
-  const Allocation& range = ranges_[after - 1];
-  if (address - range.start >= range.bytes) return false;
-  *found = range;
+  const Allocation* range = Containing(address);
+  if (range == nullptr) return false;
+  *found = *range;
   return true;
 }
 
@@ -114,17 +119,15 @@ void Allocations::SetReached(uint64_t start, uint64_t bit, bool mapped) {
 
 bool Allocations::SetSyncMemops(uint64_t address, bool value) {
   MutexLock lock(&mutex_);
-  const size_t after = After(address);
-  if (after == 0 || address - ranges_[after - 1].start >= ranges_[after - 1].bytes) return false;
-  ranges_[after - 1].sync_memops = value;
+  Allocation* range = Containing(address);
+  if (range == nullptr) return false;
+  range->sync_memops = value;
   return true;
 }
 
 void Allocations::SetShared(uint64_t address) {
   MutexLock lock(&mutex_);
-  const size_t after = After(address);
-  if (after != 0 && address - ranges_[after - 1].start < ranges_[after - 1].bytes)
-    ranges_[after - 1].shared = true;
+  if (Allocation* range = Containing(address); range != nullptr) range->shared = true;
 }
 
 bool Allocations::SetOtherStart(uint64_t start, uint64_t other_start) {

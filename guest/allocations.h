@@ -129,6 +129,8 @@ class Allocations {
   }
   // Index of the first range that starts after `address`.
   size_t After(uint64_t address) const;
+  // The range that contains `address`; null: none. mutex_ held, and for as long as it is used.
+  Allocation* Containing(uint64_t address);
 
   Mutex mutex_;
   std::vector<Allocation> ranges_;  // sorted by start, disjoint

@@ -6,7 +6,8 @@
 // device can still use is kept here, and the next allocation of its size in its context gets it
 // without asking the host, to which it was never free. Whatever does ask the host for memory, or
 // how much there is, gives back first what is kept (GiveBackFreed, guest/call.h), so a program
-// cannot tell. One that frees and then asks for nothing more keeps kBytesMax at most.
+// cannot tell. One that frees and then asks for nothing more keeps kBytesMax at most; on the device
+// each block may be the last in its 2 MiB, so that kBlocksMax of those stay.
 #ifndef CONSORT_GUEST_FREED_MEMORY_H_
 #define CONSORT_GUEST_FREED_MEMORY_H_
 

@@ -127,8 +127,7 @@ class Session {
     return Send(context, 0, request);
   }
 
-  // Sends two that belong together, with nothing between them, and tells the host once: to make it
-  // look is most of what sending takes.
+  // Sends two that belong together, with nothing between them, and tells the host once.
   template <class First, class Second>
   CUresult PostBoth(uint32_t context, const First& first, const Second& second) {
     if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;

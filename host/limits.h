@@ -385,7 +385,7 @@ inline constexpr Nanos kAnticipation = 100 * kMicrosecond;
 // While batches are in flight or wait, a session looks at least so often.
 inline constexpr Nanos kGatePoll = 200 * kMicrosecond;
 
-// What a word says a driver says some microseconds later; on a loaded host not after this.
+// A question for free memory waits so long for the driver to say what a word has told already.
 inline constexpr Nanos kEndSeenAfter = 100 * kMillisecond;
 
 // Rate limits of tenants (host/session/rate_limit.h). What a tenant did not use of its rates for so

@@ -96,6 +96,26 @@ wire::LaunchRequest AddLaunch(const AddParams& params, uint64_t stream = kLegacy
   return launch;
 }
 
+void CreateStream(SessionPeer& peer, uint64_t stream) {
+  wire::StreamCreateRequest create;
+  create.stream = stream;
+  create.flags = CU_STREAM_NON_BLOCKING;
+  peer.Post(create);
+}
+
+void AddHostFunction(SessionPeer& peer, uint64_t stream, uint64_t callback) {
+  wire::HostFunctionRequest function;
+  function.stream = stream;
+  function.callback = callback;
+  peer.Post(function);
+}
+
+void EndHostFunction(SessionPeer& peer, uint64_t callback) {
+  wire::HostFunctionDoneRequest done;
+  done.callback = callback;
+  peer.Post(done);
+}
+
 class SessionTest : public ChannelsTest {};
 INSTANTIATE_TEST_SUITE_P(Channels, SessionTest, ::testing::Bool(), ChannelKind);
 
@@ -358,16 +378,8 @@ TEST_P(SessionTest, NamesThatHaveGoneAreNotFoundAndMayBeMadeAnew) {
 TEST_P(SessionTest, HostFunctionHoldsItsStreamAndNoOther) {
   SessionPeer peer(Options());
   const uint64_t address = Allocate(peer, 4096);
-  for (uint32_t index : {1, 2}) {
-    wire::StreamCreateRequest create;
-    create.stream = GuestId(kStreamKind, index);
-    create.flags = CU_STREAM_NON_BLOCKING;
-    peer.Post(create);
-  }
-  wire::HostFunctionRequest function;
-  function.stream = GuestId(kStreamKind, 1);
-  function.callback = 77;
-  peer.Post(function);
+  for (uint32_t index : {1, 2}) CreateStream(peer, GuestId(kStreamKind, index));
+  AddHostFunction(peer, GuestId(kStreamKind, 1), 77);
   wire::StreamSynchronizeRequest synchronize;
   synchronize.stream = GuestId(kStreamKind, 1);
   const uint32_t held = peer.Start(synchronize);
@@ -375,9 +387,7 @@ TEST_P(SessionTest, HostFunctionHoldsItsStreamAndNoOther) {
   CopyIn(peer, address, RandomBytes(64), GuestId(kStreamKind, 2));
   EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 2)), CUDA_SUCCESS);
   EXPECT_FALSE(peer.Arrived(held));
-  wire::HostFunctionDoneRequest done;
-  done.callback = 77;
-  peer.Post(done);
+  EndHostFunction(peer, 77);
   EXPECT_EQ(peer.Await(held), CUDA_SUCCESS);
 }
 
@@ -395,23 +405,15 @@ TEST_P(SessionTest, AllocationTellsWhetherAllWorkIsDone) {
   EXPECT_EQ(flags(memmgr::kSharedAllocationBytesMax),
             wire::kAllocationIdle | wire::kAllocationMayKeep);
   EXPECT_EQ(flags(memmgr::kSharedAllocationBytesMax + 1), wire::kAllocationIdle);
-  wire::StreamCreateRequest create;
-  create.stream = GuestId(kStreamKind, 1);
-  create.flags = CU_STREAM_NON_BLOCKING;
-  peer.Post(create);
+  CreateStream(peer, GuestId(kStreamKind, 1));
   // A host function, and what waits behind it, are work.
-  wire::HostFunctionRequest function;
-  function.stream = GuestId(kStreamKind, 1);
-  function.callback = 77;
-  peer.Post(function);
+  AddHostFunction(peer, GuestId(kStreamKind, 1), 77);
   EXPECT_EQ(peer.AwaitHostFunction(), 77u);
   EXPECT_EQ(flags(4096), wire::kAllocationMayKeep);
   const uint64_t address = Allocate(peer, 4096);
   CopyIn(peer, address, RandomBytes(64), GuestId(kStreamKind, 1));
   EXPECT_EQ(flags(4096), wire::kAllocationMayKeep);
-  wire::HostFunctionDoneRequest done;
-  done.callback = 77;
-  peer.Post(done);
+  EndHostFunction(peer, 77);
   EXPECT_EQ(peer.Synchronize(GuestId(kStreamKind, 1)), CUDA_SUCCESS);
   EXPECT_EQ(flags(4096), wire::kAllocationIdle | wire::kAllocationMayKeep);
   // What has failed without anybody knowing is to be asked for.
@@ -429,18 +431,13 @@ TEST_P(SessionTest, HostFunctionIsFinishedWhileACopyBehindItFillsAllStaging) {
   const uint64_t address = Allocate(peer, kBytes);
   const std::vector<std::byte> data = RandomBytes(kBytes);
   CopyIn(peer, address, data);
-  wire::HostFunctionRequest function;
-  function.stream = kLegacy;
-  function.callback = 1;
-  peer.Post(function);
+  AddHostFunction(peer, kLegacy, 1);
   CopyOut(peer, address, kBytes, 1);
   wire::StreamSynchronizeRequest synchronize;
   synchronize.stream = kLegacy;
   const uint32_t call = peer.Start(synchronize);
   EXPECT_EQ(peer.AwaitHostFunction(), 1u);
-  wire::HostFunctionDoneRequest done;
-  done.callback = 1;
-  peer.Post(done);
+  EndHostFunction(peer, 1);
   EXPECT_EQ(peer.Await(call), CUDA_SUCCESS);
   EXPECT_TRUE(peer.Transfer(1) == data);
 }
