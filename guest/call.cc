@@ -212,6 +212,21 @@ CUresult SynchroniseDevice(const Device* device) {
   return CUDA_SUCCESS;
 }
 
+CUresult AwaitGoneAhead(const Device* device) {
+  if (!device->session->has_gone_ahead()) return CUDA_SUCCESS;
+  Context* context = nullptr;
+  GetRuntime()->contexts.ForEach([&](Context* each, uint64_t) {
+    if (each->device == device && each->active.load()) context = each;
+  });
+  if (context == nullptr) return CUDA_SUCCESS;  // it went with them
+  // Nothing else comes before what is on a new stream.
+  const OwnStream stream(context);
+  wire::StreamSynchronizeRequest request;
+  wire::EmptyReply reply;
+  request.stream = stream.ref().id;
+  return Ask(context, request, &reply);
+}
+
 bool SameSession(const Context* a, const Context* b) { return a->device == b->device; }
 
 CUresult WaitForOtherDevice(const StreamRef& stream, const EventRef& event) {

@@ -78,6 +78,10 @@ void GiveBackFreed(Device* device);
 // Waits for all work of the process on the device, whatever the context.
 CUresult SynchroniseDevice(const Device* device);
 
+// Waits for copies to the device whose calls have returned as if they were done
+// (CopyToDevice.precedes): once others than the session's own work may look. For nothing else.
+CUresult AwaitGoneAhead(const Device* device);
+
 // Whether objects of both contexts are known to one worker.
 bool SameSession(const Context* a, const Context* b);
 // Lets the stream go on after the latest record of another device's event, whose worker it does not

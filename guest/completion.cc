@@ -189,6 +189,12 @@ bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& reque
                Completion::WordOfEvent(request.event), number, asleep);
 }
 
+bool AnsweredAtHome(Context* context, const wire::cuStreamQueryRequest& request, CUresult* result) {
+  // What has gone ahead is done, as far as the program knows.
+  return context->device->session->HasGoneAhead(context->wire_id, request.hStream) &&
+         AwaitStream(context, request.hStream, result);
+}
+
 bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result) {
   Event* event = GetRuntime()->events.Find(request.hEvent);
   if (event == nullptr) return false;

@@ -129,6 +129,7 @@ bool AnsweredAtHome(Context* context, const wire::ContextSynchronizeRequest& req
 bool AnsweredAtHome(Context* context, const wire::EventSynchronizeRequest& request,
                     CUresult* result);
 bool AnsweredAtHome(Context* context, const wire::cuEventQueryRequest& request, CUresult* result);
+bool AnsweredAtHome(Context* context, const wire::cuStreamQueryRequest& request, CUresult* result);
 
 // After the answer CUDA_ERROR_NOT_READY. True: the events are known to have completed, so that the
 // host will know in a moment.

@@ -32,6 +32,7 @@ CUresult Open(Device* device, Device* peer, wire::PeerUse use, uint64_t* session
             static_cast<int>(result));
   } else if (use == wire::PeerUse::kCopies || use == wire::PeerUse::kKernels) {
     peer->reached_by.fetch_or(Bit(device->ordinal), std::memory_order_relaxed);
+    result = AwaitGoneAhead(peer);
   }
   return result;
 }

@@ -266,6 +266,12 @@ bool Session::IsIdle(uint32_t context, uint64_t stream) {
   return quiet_at_.staged == sent().staged && IsQuietHeld(context, stream);
 }
 
+bool Session::HasGoneAhead(uint32_t context, uint64_t stream) {
+  MutexLock lock(&quiet_mutex_);
+  return ahead_sent_.load(std::memory_order_relaxed) > quiet_at_.staged &&
+         IsQuietHeld(context, stream);
+}
+
 bool Session::IsQuietHeld(uint32_t context, uint64_t stream) const {
   return quiet_at_.work == sent().work && quiet_context_ == context &&
          (quiet_stream_ == stream || quiet_stream_ == kAllStreams);

@@ -204,6 +204,10 @@ class Session {
   bool IsQuiet(uint32_t context, uint64_t stream);
   // Whether nothing at all was.
   bool IsIdle(uint32_t context, uint64_t stream);
+  // Whether that and copies whose calls returned as if they were done (CopyToDevice.precedes).
+  bool HasGoneAhead(uint32_t context, uint64_t stream);
+  // Whether there have been any.
+  bool has_gone_ahead() const { return ahead_sent_.load(std::memory_order_relaxed) != 0; }
 
   // The next descriptor that the host sent beside the frames; -1 if none comes.
   int ReceiveDescriptor();
@@ -256,6 +260,10 @@ class Session {
       constexpr bool kStaged = std::is_same_v<Request, wire::CopyToDeviceRequest>;
       std::atomic<uint64_t>& count = kStaged ? staged_sent_ : work_sent_;
       count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      if constexpr (kStaged) {
+        if (request.precedes != 0)
+          ahead_sent_.store(count.load(std::memory_order_relaxed), std::memory_order_relaxed);
+      }
     }
     return CUDA_SUCCESS;
   }
@@ -312,6 +320,7 @@ class Session {
   bool may_send_ = true;  // guarded by send_mutex_; false: senders wait
   std::atomic<uint64_t> staged_sent_{0};
   std::atomic<uint64_t> work_sent_{0};
+  std::atomic<uint64_t> ahead_sent_{0};  // staged_sent_ with the latest that precedes
 
   // The stream that was last seen without work, and when.
   Mutex quiet_mutex_;

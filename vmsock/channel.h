@@ -74,6 +74,9 @@ class Channel {
   // memory is reused in order of receipt, so a frame that is held long stops the peer in the end.
   virtual ChannelStatus TryReceive(Frame* frame) = 0;
   virtual void Release(const Frame& frame) = 0;
+  // A frame is received in a moment, if there is one: what that needs from other processors is on
+  // its way meanwhile, where that helps.
+  virtual void Expect() {}
   // All frames that are held are as if they had not been received: TryReceive gives them again.
   // False: one that came after one of them was released, and nothing has changed.
   virtual bool PutBack() = 0;

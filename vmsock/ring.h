@@ -36,6 +36,7 @@
 #include "vmsock/channel.h"
 #include "vmsock/held_frames.h"
 #include "vmsock/limits.h"
+#include "vmsock/prefetch.h"
 #include "vmsock/wire/frame.h"
 
 namespace consort {
@@ -207,7 +208,7 @@ class RingConsumer {
     frame->body = {ring_.data + offset + sizeof(wire::FrameHeader),
                    frame->header.bytes - sizeof(wire::FrameHeader)};
     at += frame->header.bytes;
-    Prefetch(at);
+    if (at != head_) PrefetchFrame(at);
     frame->end = at;
     frame->token = held_.Add(at);
     read_.store(at, std::memory_order_relaxed);
@@ -232,6 +233,16 @@ class RingConsumer {
     ring_.tail->store(end, std::memory_order_seq_cst);
     return true;
   }
+
+  // As Channel::Expect. What is known to be there was asked for when it became known.
+  void Expect() const {
+    const uint64_t read = read_.load(std::memory_order_relaxed);
+    if (head_ != read) return;
+    PrefetchForRead(ring_.head);
+    PrefetchFrame(read);
+  }
+  // Of a frame that is there.
+  void PrefetchNext() const { PrefetchFrame(read_.load(std::memory_order_relaxed)); }
 
   // As Channel::PutBack.
   bool PutBack() {
@@ -283,16 +294,12 @@ class RingConsumer {
     corrupt_ = true;
     return ChannelStatus::kProtocol;
   }
-  // The frame at position `at`, if it is there: the producer wrote it on another core, and it takes
-  // as long to come from there as a small frame takes to be handled.
-  void Prefetch(uint64_t at) const {
-    if (at == head_) return;
+  // The frame at position `at`: the producer wrote it on another core, and it takes as long to come
+  // from there as a small frame takes to be handled.
+  void PrefetchFrame(uint64_t at) const {
     const std::byte* const frame = ring_.data + (at & (ring_.capacity - 1));
-    __builtin_prefetch(frame);
-    __builtin_prefetch(frame + kCacheLineBytes);
-    __builtin_prefetch(frame + 2 * kCacheLineBytes);
+    for (size_t line = 0; line < 3; ++line) PrefetchForRead(frame + line * kCacheLineBytes);
   }
-  static constexpr size_t kCacheLineBytes = 64;
   // Part of the ring that a producer may miss while it is free: too little to wait for.
   static constexpr uint64_t kUntoldDivisor = 64;
 

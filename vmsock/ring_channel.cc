@@ -262,7 +262,10 @@ ChannelStatus RingChannel::Look(uint32_t events) const {
   // First whether the peer is gone, then what it left. Partner: its store in End.
   const bool gone = hung_up_.load(std::memory_order_acquire) ||
                     peer_closed_->load(std::memory_order_acquire) != 0;
-  if ((events & kReadable) != 0 && consumer_.Readable()) return ChannelStatus::kOk;
+  if ((events & kReadable) != 0 && consumer_.Readable()) {
+    consumer_.PrefetchNext();
+    return ChannelStatus::kOk;
+  }
   if (gone) {
     // With frames left but all places held, the caller must release before it can receive.
     return (events & kReadable) != 0 && consumer_.Pending() ? ChannelStatus::kAgain

@@ -98,6 +98,7 @@ class RingChannel final : public Channel {
   ChannelStatus Flush() override;
   ChannelStatus TryReceive(Frame* frame) override;
   void Release(const Frame& frame) override;
+  void Expect() override { consumer_.Expect(); }
   bool PutBack() override;
   ChannelStatus Wait(uint32_t events, Nanos spin, Nanos timeout) override;
   bool passes_descriptors() const override { return !bells_->on_stream(); }

@@ -33,6 +33,8 @@ struct Side {
   bool shared = false;      // pinned memory, which they can be made to reach (host_reach.h)
   uint64_t program_address = 0;
   bool lent = false;             // device memory that peers of that device can reach
+  bool own = false;              // device memory that is not offered to other processes
+  bool readable = false;         // host memory of the program's, at program_address
   const Array* array = nullptr;  // instead of an address
 };
 
@@ -55,6 +57,10 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
     side->addressable = Addressable(range.kind);
     side->host = !OnDevice(range.kind);
     side->lent = range.kind == MemoryKind::kDevice;
+    // Memory of a pool is offered by other means.
+    side->own = range.kind == MemoryKind::kDevice && !range.shared && range.pool_id == 0;
+    side->readable =
+        range.kind == MemoryKind::kSharedHost || range.kind == MemoryKind::kRegisteredHost;
     side->program_address = side->address;
     if (range.kind == MemoryKind::kRegisteredHost && range.other_start != 0) {
       side->address = range.other_start + (side->address - range.start);
@@ -102,13 +108,16 @@ uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows, uint64_t 
 }
 
 // Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
-CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows) {
+// `precedes`: as of the request.
+CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows,
+                  bool precedes = false) {
   // Contiguous on both sides: one long row.
   if (to.pitch == rows.width && from.pitch == rows.width) rows = {rows.width * rows.count, 1};
   const auto* source = reinterpret_cast<const std::byte*>(from.address);
   wire::CopyToDeviceRequest request;
   request.stream = stream;
   request.dst_pitch = to.pitch;
+  request.precedes = precedes ? 1 : 0;
   if (rows.width > wire::kBulkBytesMax || rows.count == 1) {
     for (uint64_t row = 0; row < rows.count; ++row) {
       for (uint64_t column = 0; column < rows.width; column += wire::kBulkBytesMax) {
@@ -326,6 +335,28 @@ CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& f
   return legacy ? Synchronise(stream) : CUDA_SUCCESS;
 }
 
+// One after the other, copies of 16 KiB take half as long with their data as without, and those of
+// 64 KiB longer (an H200, docs/PERFORMANCE.md).
+constexpr uint64_t kAheadBytesMax = uint64_t{16} << 10;
+
+// Whether a synchronous copy from pinned memory may be sent with its data, so that its call returns
+// at once. "For transfers from pinned host memory to device memory, the function is synchronous
+// with respect to the host" (API synchronization behavior): no program can tell, if the stream had
+// nothing else to do and only work of this session reaches where it goes, all of which the copy
+// precedes.
+bool MayGoAhead(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows) {
+  if (!to.own || !from.readable) return false;
+  const uint64_t bytes = BulkBytes(to, from, rows, 1);
+  const Device* device = stream.context->device;
+  Session* session = device->session;
+  return bytes != 0 && bytes <= kAheadBytesMax &&
+         device->reached_by.load(std::memory_order_relaxed) == 0 &&
+         // It may be mapped such that a processor is slow to read it.
+         !session->in_vm_memory() && session->IsQuiet(stream.context->wire_id, stream.id) &&
+         !MayHavePrinted(stream.context) &&
+         !session->TransferOverlaps(reinterpret_cast<void*>(from.program_address), bytes);
+}
+
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
   Device* own = stream.context->device;
   // Else it would keep the calling thread until the stream gets there.
@@ -356,6 +387,10 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
     if (side->device == nullptr || side->device == own) continue;
     side->address = side->program_address;
     side->addressable = false;
+  }
+  if (synchronous && MayGoAhead(stream, to, from, rows)) {
+    from.address = from.program_address;
+    return SendRows(stream.context, stream.id, to, from, rows, /*precedes=*/true);
   }
   if (to.addressable && from.addressable) {
     if (CUresult result = PostRows(stream, to, from, rows); result != CUDA_SUCCESS) return result;

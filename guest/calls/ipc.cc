@@ -131,6 +131,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   wire::MemoryShareReply reply;
   request.address = range.start;
   GetRuntime()->allocations.SetShared(range.start);
+  if (CUresult result = AwaitGoneAhead(context->device); result != CUDA_SUCCESS) return result;
   if (CUresult result = Ask(context, request, &reply); result != CUDA_SUCCESS) return result;
   const SharedHandle handle = MakeHandle(SharedKind::kMemory, context->device, reply);
   memcpy(pHandle, &handle, sizeof(handle));

@@ -66,7 +66,9 @@ CUresult Session::CopyToDevice(const wire::FrameHeader& header,
     return CUDA_ERROR_INVALID_VALUE;
   }
   Stream* stream = nullptr;
-  CUresult result = streams_.Use(header.value, request.stream, &stream);
+  CUresult result = request.precedes != 0
+                        ? streams_.UseToPrecede(header.value, request.stream, &stream)
+                        : streams_.Use(header.value, request.stream, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->recording) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   account_.bytes_to_device += bytes;

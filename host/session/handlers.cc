@@ -589,7 +589,8 @@ CUresult Session::GraphHandleCreate(const wire::FrameHeader&,
 CUresult Session::GraphRecord(const wire::FrameHeader& header,
                               const wire::GraphRecordRequest& request) {
   Stream* stream = nullptr;
-  const CUresult result = streams_.Observe(header.value, request.stream, &stream);
+  CUresult result = streams_.MarkPreceding();
+  if (result == CUDA_SUCCESS) result = streams_.Observe(header.value, request.stream, &stream);
   return result == CUDA_SUCCESS ? graphs_.Record(request, stream) : result;
 }
 

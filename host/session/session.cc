@@ -492,6 +492,7 @@ bool Session::DispatchWork(const Frame& frame) {
   }
   gate_.BeginRequest(in_work_);
   const bool dispatched = Dispatch(frame, driver_, *this);
+  channel_->Expect();
   if (copies_.written()) UpdateVariables(frame);
   if (!copy_to_host_.active) EndDeviceWork();
   return dispatched;

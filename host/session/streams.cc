@@ -38,6 +38,7 @@ bool Fence::Reached() {
 }
 
 Streams::~Streams() {
+  if (preceding_.event != nullptr) events_->Return(preceding_.event);
   for (const auto& stream : all_) DropDriverStream(stream.get());
 }
 
@@ -259,6 +260,59 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   return result;
 }
 
+CUresult Streams::UseToPrecede(uint32_t context, uint64_t id, Stream** stream) {
+  const Preceding before = std::exchange(preceding_, {});
+  CUresult result = Use(context, id, stream);
+  // In the same stream it comes behind that anyway, and so does what comes behind it.
+  const bool follows = result == CUDA_SUCCESS && before.stream.get() == *stream;
+  preceding_ = before;
+  if (result == CUDA_SUCCESS && before.stream != nullptr && !follows) {
+    result = GoBehindPreceding(*stream);
+  }
+  if (result != CUDA_SUCCESS || (*stream)->recording) return result;
+  if (preceding_.event != nullptr) events_->Return(preceding_.event);
+  preceding_ = {(*stream)->shared_from_this(), nullptr};
+  latest_ = {};
+  return CUDA_SUCCESS;
+}
+
+CUresult Streams::MarkPreceding() {
+  if (preceding_.stream == nullptr) return CUDA_SUCCESS;
+  const bool marked = preceding_.event != nullptr;
+  const bool over = marked ? driver_.cuEventQuery(preceding_.event) == CUDA_SUCCESS
+                           : !IsUnfinished(preceding_.stream.get());
+  if (over) {
+    if (marked) events_->Return(preceding_.event);
+    preceding_ = {};
+    return CUDA_SUCCESS;
+  }
+  if (marked) return CUDA_SUCCESS;
+  CUevent event = nullptr;
+  CUresult result = events_->Take(&event);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_.cuEventRecord(event, preceding_.stream->driver);
+  if (result == CUDA_SUCCESS) {
+    preceding_.event = event;
+  } else {
+    events_->Return(event);
+  }
+  return result;
+}
+
+CUresult Streams::GoBehindPreceding(Stream* stream) {
+  CUresult result = MarkPreceding();
+  // Its own stream only had to be told where the work ends.
+  if (result != CUDA_SUCCESS || preceding_.stream == nullptr || preceding_.stream.get() == stream) {
+    return result;
+  }
+  result = driver_.cuStreamWaitEvent(stream->driver, preceding_.event, 0);
+  if (result == CUDA_SUCCESS) {
+    ++stream->work;
+    ++work_;
+  }
+  return result;
+}
+
 bool Streams::IsUnfinished(Stream* stream) const {
   if (!stream->busy()) return false;
   if (driver_.cuStreamQuery(stream->driver) != CUDA_SUCCESS) return true;
@@ -360,6 +414,10 @@ CUresult Streams::UseAnother(uint32_t context_id, uint64_t id, Stream** stream) 
       const CUresult waited = WaitFor(found, awaited);
       if (waited != CUDA_SUCCESS) return waited;
     }
+  }
+  if (preceding_.stream != nullptr) {
+    const CUresult waited = GoBehindPreceding(found);
+    if (waited != CUDA_SUCCESS) return waited;
   }
   NoteWork(found);
   latest_ = {context_id, id, found};

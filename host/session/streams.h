@@ -170,6 +170,10 @@ class Streams {
     *stream = same;
     return CUDA_SUCCESS;
   }
+  // As Use, for work that comes before all that is asked for from now on, whatever its stream.
+  CUresult UseToPrecede(uint32_t context, uint64_t id, Stream** stream);
+  // Before a stream is recorded: nobody asks afterwards how far it had come.
+  CUresult MarkPreceding();
   // A stream for work that is to begin after all work so far of the context, and that nothing waits
   // for: its only busy one, or one beside them. Orders nothing else. As Use, and the driver's.
   // `*before`: the streams whose work that is, until the next call.
@@ -258,6 +262,8 @@ class Streams {
     if (observer_ != nullptr) observer_->BeforeWork(stream);
   }
   CUresult WaitFor(Stream* waiter, Stream* awaited);
+  // Before work on `stream`, if something precedes.
+  CUresult GoBehindPreceding(Stream* stream);
   // Whether it may have work, as the driver says. For streams that do not record.
   bool IsUnfinished(Stream* stream) const;
   CUresult AddPoint(const std::shared_ptr<Stream>& stream, Fence* fence);
@@ -289,6 +295,12 @@ class Streams {
     Stream* stream = nullptr;
   };
   Latest latest_;
+  // The latest work that precedes all others; no stream: that is known to be over.
+  struct Preceding {
+    std::shared_ptr<Stream> stream;
+    CUevent event = nullptr;  // right behind it; null: nothing else has come to its stream
+  };
+  Preceding preceding_;
   std::vector<StreamOrder::Key> wait_for_;  // scratch of Use
   std::vector<Stream*> unfinished_;         // scratch of UseAfterAll
   std::vector<Stream*> used_;               // with `launched`

@@ -21,12 +21,12 @@ class StreamsTest : public ::testing::Test {
  protected:
   StreamsTest() {
     EXPECT_EQ(driver_.cuCtxSetCurrent(CpuDevice().context()), CUDA_SUCCESS);
-    EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&words_), 2 * sizeof *words_, 0),
+    EXPECT_EQ(driver_.cuMemHostAlloc(reinterpret_cast<void**>(&words_), 3 * sizeof *words_, 0),
               CUDA_SUCCESS);
-    words_[0] = words_[1] = 0;
+    words_[0] = words_[1] = words_[2] = 0;
   }
   ~StreamsTest() override {
-    std::atomic_ref(words_[0]).store(1);
+    for (int word = 0; word < 3; ++word) std::atomic_ref(words_[word]).store(1);
     EXPECT_EQ(driver_.cuCtxSynchronize(), CUDA_SUCCESS);
     EXPECT_EQ(driver_.cuMemFreeHost(words_), CUDA_SUCCESS);
   }
@@ -37,6 +37,17 @@ class StreamsTest : public ::testing::Test {
     Stream* made = nullptr;
     EXPECT_EQ(streams_.Observe(1, id, &made), CUDA_SUCCESS);
     return made;
+  }
+  // What is submitted to the stream next waits until the word is not 0.
+  void Hold(const Stream* stream, int word) {
+    EXPECT_EQ(
+        driver_.cuStreamWaitValue32_v2(stream->driver, reinterpret_cast<CUdeviceptr>(words_ + word),
+                                       1, CU_STREAM_WAIT_VALUE_GEQ),
+        CUDA_SUCCESS);
+  }
+  void Use(uint64_t id, Stream** stream) { EXPECT_EQ(streams_.Use(1, id, stream), CUDA_SUCCESS); }
+  bool IsDone(const Stream* stream) const {
+    return driver_.cuStreamQuery(stream->driver) == CUDA_SUCCESS;
   }
   void Note(Stream* stream, uint64_t nanos, bool favours = true) {
     for (uint64_t i = 0; i < kReconsiderEvery; ++i) streams_.NoteKernel(stream, nanos, favours);
@@ -90,11 +101,8 @@ TEST_F(StreamsTest, AFenceOverAllIsReachedAtOnceByStreamsThatAreDone) {
   Stream* second = Make(kStream + 1);
   const auto wait_for_word = [&](uint64_t id, int word) {
     Stream* used = nullptr;
-    EXPECT_EQ(streams_.Use(1, id, &used), CUDA_SUCCESS);
-    EXPECT_EQ(
-        driver_.cuStreamWaitValue32_v2(used->driver, reinterpret_cast<CUdeviceptr>(words_ + word),
-                                       1, CU_STREAM_WAIT_VALUE_GEQ),
-        CUDA_SUCCESS);
+    Use(id, &used);
+    Hold(used, word);
   };
   wait_for_word(kStream, 0);
   wait_for_word(kStream + 1, 1);
@@ -113,6 +121,70 @@ TEST_F(StreamsTest, AFenceOverAllIsReachedAtOnceByStreamsThatAreDone) {
   ASSERT_EQ(driver_.cuStreamSynchronize(first->driver), CUDA_SUCCESS);
   ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
   EXPECT_TRUE(fence->reached()) << "no event is waited for";
+}
+
+TEST_F(StreamsTest, WhatPrecedesIsWaitedForByEveryStream) {
+  Stream* first = Make(kStream);
+  Stream* others[2] = {Make(kStream + 1), Make(kStream + 2)};
+  ASSERT_EQ(streams_.UseToPrecede(1, kStream, &first), CUDA_SUCCESS);
+  Hold(first, 0);
+  Use(kStream + 1, &others[0]);
+  // What its own stream gets afterwards is waited for by nobody.
+  Use(kStream, &first);
+  Hold(first, 1);
+  Use(kStream + 2, &others[1]);
+  for (const Stream* other : others) EXPECT_FALSE(IsDone(other));
+  std::atomic_ref(words_[0]).store(1);
+  for (const Stream* other : others) {
+    EXPECT_EQ(driver_.cuStreamSynchronize(other->driver), CUDA_SUCCESS);
+  }
+  EXPECT_FALSE(IsDone(first));
+  // It is over, and is forgotten.
+  Use(kStream + 1, &others[0]);
+  EXPECT_TRUE(IsDone(others[0]));
+}
+
+TEST_F(StreamsTest, OfTwoThatPrecedeOneComesBehindTheOther) {
+  Stream* first = Make(kStream);
+  Stream* second = Make(kStream + 1);
+  Stream* last = Make(kStream + 2);
+  ASSERT_EQ(streams_.UseToPrecede(1, kStream, &first), CUDA_SUCCESS);
+  Hold(first, 0);
+  ASSERT_EQ(streams_.UseToPrecede(1, kStream + 1, &second), CUDA_SUCCESS);
+  Hold(second, 1);
+  // A third one, which goes where that is.
+  ASSERT_EQ(streams_.UseToPrecede(1, kStream + 1, &second), CUDA_SUCCESS);
+  Hold(second, 2);
+  Use(kStream + 2, &last);
+  for (int word : {1, 2, 0}) {
+    EXPECT_FALSE(IsDone(second));
+    EXPECT_FALSE(IsDone(last));
+    std::atomic_ref(words_[word]).store(1);
+  }
+  EXPECT_EQ(driver_.cuStreamSynchronize(last->driver), CUDA_SUCCESS);
+  EXPECT_TRUE(IsDone(first) && IsDone(second));
+}
+
+TEST_F(StreamsTest, WhatPrecedesIsWaitedForWhileItsStreamIsRecorded) {
+  Stream* first = Make(kStream);
+  Stream* other = Make(kStream + 1);
+  ASSERT_EQ(streams_.UseToPrecede(1, kStream, &first), CUDA_SUCCESS);
+  Hold(first, 0);
+  ASSERT_EQ(streams_.MarkPreceding(), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(driver_.cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver_.cuStreamBeginCaptureToGraph(first->driver, graph, nullptr, nullptr, 0,
+                                                CU_STREAM_CAPTURE_MODE_RELAXED),
+            CUDA_SUCCESS);
+  first->recording = true;
+  Use(kStream + 1, &other);
+  EXPECT_FALSE(IsDone(other));
+  EXPECT_EQ(driver_.cuStreamEndCapture(first->driver, &graph), CUDA_SUCCESS);
+  first->recording = false;
+  EXPECT_EQ(driver_.cuGraphDestroy(graph), CUDA_SUCCESS);
+  std::atomic_ref(words_[0]).store(1);
+  EXPECT_EQ(driver_.cuStreamSynchronize(other->driver), CUDA_SUCCESS);
+  EXPECT_TRUE(IsDone(first));
 }
 
 TEST_F(StreamsTest, NoneComesFirstWhereNobodyHoldsItBack) {

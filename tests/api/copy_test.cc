@@ -237,6 +237,39 @@ API_TEST(CopyTest, PinnedCopyWaitsForTheStream) {
   EXPECT_FALSE(gate.timed_out());
 }
 
+// "For transfers from pinned host memory to device memory, the function is synchronous with respect
+// to the host": work of any stream comes after it, and its own stream has nothing left to do.
+API_TEST(CopyTest, SynchronousPinnedCopyIsDoneAtReturn) {
+  Stream streams[2];
+  for (size_t bytes : {size_t{4}, size_t{1000}, size_t{16} << 10, (size_t{16} << 10) + 1}) {
+    PinnedBuffer pinned(bytes);
+    std::vector<unsigned char> registered(bytes);
+    EXPECT_OK(Drv().cuMemHostRegister_v2(registered.data(), bytes, 0));
+    DeviceBuffer buffer(bytes);
+    DeviceBuffer other(bytes);
+    EXPECT_OK(Drv().cuCtxSynchronize());
+    for (unsigned round = 0; round < 60; ++round) {
+      const auto data = Bytes(bytes, round);
+      auto* const source = round % 2 == 0 ? pinned.as<unsigned char>() : registered.data();
+      // All but the first have nothing to wait for.
+      for (int left = 30; left > 0; --left) {
+        EXPECT_OK(Drv().cuMemcpyHtoD_v2(buffer, source, bytes));
+        if (left == 2) std::copy(data.begin(), data.end(), source);
+        if (left == 1) std::fill(source, source + bytes, static_cast<unsigned char>(0xff));
+      }
+      if (round % 4 == 0) {
+        EXPECT_OK(Drv().cuStreamQuery(nullptr));
+      }
+      const Stream& stream = streams[round / 2 % 2];
+      EXPECT_OK(Drv().cuMemcpyDtoDAsync_v2(other, buffer, bytes, stream));
+      std::vector<unsigned char> back(bytes);
+      EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(back.data(), other, bytes, stream));
+      ASSERT_TRUE(back == data) << bytes << " bytes, round " << round;
+    }
+    EXPECT_OK(Drv().cuMemHostUnregister(registered.data()));
+  }
+}
+
 API_TEST(CopyTest, SynchronousCopySeesWorkOfTheLegacyStream) {
   Module module(kTimingPtx);
   DeviceBuffer buffer(4);

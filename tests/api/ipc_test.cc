@@ -233,6 +233,47 @@ API_TEST_ALONE(IpcTest, AnEventOfAnotherProcessIsItsLatestRecord) {
       });
 }
 
+// Such copies are "synchronous with respect to the host", and another process may look then.
+API_TEST_ALONE(IpcTest, ASynchronousPinnedCopyIsThereForAnotherProcess) {
+  WithTwoProcesses(
+      "cuIpcGetMemHandle",
+      [](const Line& line) {
+        const DeviceBuffer words(256 * sizeof(unsigned));
+        words.Fill(0);
+        const PinnedBuffer pinned(sizeof(unsigned));
+        const auto write = [&](unsigned first) {
+          for (unsigned i = 0; i < 256; ++i) {
+            *pinned.as<unsigned>() = first + i;
+            Require(Drv().cuMemcpyHtoD_v2(words.get() + i * 4, pinned.get(), 4), "cuMemcpyHtoD");
+          }
+        };
+        write(1000);
+        CUipcMemHandle handle;
+        Require(Drv().cuIpcGetMemHandle(&handle, words), "cuIpcGetMemHandle");
+        line.Send(handle);
+        for (unsigned round = 2; round < 6; ++round) {
+          line.Receive<int>();
+          write(1000 * round);
+          line.Send(1);
+        }
+        line.Receive<int>();
+      },
+      [](const Line& line) {
+        CUdeviceptr words = 0;
+        ASSERT_OK(Drv().cuIpcOpenMemHandle_v2(&words, line.Receive<CUipcMemHandle>(),
+                                              CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        const Stream stream;
+        for (unsigned round = 1; round < 6; ++round) {
+          unsigned back[256] = {};
+          EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(back, words, sizeof back, stream));
+          for (unsigned i = 0; i < 256; ++i) EXPECT_EQ(back[i], 1000 * round + i);
+          line.Send(1);
+          if (round < 5) line.Receive<int>();
+        }
+        EXPECT_OK(Drv().cuIpcCloseMemHandle(words));
+      });
+}
+
 // The record waits for the function, and the call does not, although others may ask for the event.
 API_TEST_ALONE(IpcTest, RecordingAnEventForOthersDoesNotWaitForTheStream) {
   if (DriverSymbol("cuIpcGetEventHandle") == nullptr) throw MissingFunction{"cuIpcGetEventHandle"};

@@ -66,16 +66,23 @@ class Programs(unittest.TestCase):
         # What a word did not tell in time was asked for.
         self.assertLess(sum(session["round_trips"] for session in sessions), synchronisations / 4, sessions)
 
-    def test_memory_that_comes_again_is_asked_for_once(self):
+    def expect_few_round_trips(self, name):
+        """Of a program that does the same thing so many times."""
         rounds = 3000
-        done = subprocess.run([stack.PROGRAMS / "allocations", str(rounds)], env=self.daemon.local_environment(),
+        done = subprocess.run([stack.PROGRAMS / name, str(rounds)], env=self.daemon.local_environment(),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{self.daemon.log_tail()}")
         sessions = [session for session in self.daemon.wait_for_account(
-            lambda all: any(session["application"] == "allocations" for session in all))
-                    if session["application"] == "allocations"]
+            lambda all: any(session["application"] == name for session in all)) if session["application"] == name]
+        # The test of the program itself has an account, too.
         for session in sessions:
             self.assertLess(session["round_trips"], rounds / 10, session)
+
+    def test_memory_that_comes_again_is_asked_for_once(self):
+        self.expect_few_round_trips("allocations")
+
+    def test_small_synchronous_copies_from_pinned_memory_ask_nobody(self):
+        self.expect_few_round_trips("pinned_memory")
 
     def test_six_with_callbacks_at_once(self):
         running = [subprocess.Popen([stack.PROGRAMS / "callbacks"], env=self.daemon.local_environment(), stdin=subprocess.DEVNULL,

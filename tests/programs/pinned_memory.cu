@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/programs/pinned_memory.cu: asynchronous copies through page-locked memory take the data at
-// their turn in the stream.
+// tests/programs/pinned_memory.cu: copies through page-locked memory.
+//
+//   pinned_memory [ROUNDS]
+//
+// Asynchronous ones take the data at their turn in the stream; ROUNDS synchronous ones (500), one
+// after the other, are done when their calls return.
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -10,6 +15,8 @@ __global__ void AddOne(uint32_t* values, int count) {
   const int index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index < count) values[index] += 1;
 }
+
+__global__ void Add(uint32_t* sum, const uint32_t* value) { *sum += *value; }
 
 constexpr int kCount = 8192;
 constexpr size_t kBytes = kCount * sizeof(uint32_t);
@@ -104,7 +111,36 @@ void TestPageableIsTakenAtOnce() {
   CUDA_OK(cudaStreamDestroy(stream));
 }
 
-int main() {
+// Each reaches a stream that waits for no other.
+void TestSynchronous(uint32_t* pinned, int rounds) {
+  uint32_t *device, *sums;
+  cudaStream_t stream;
+  CUDA_OK(cudaMalloc(&device, kBytes));
+  CUDA_OK(cudaMalloc(&sums, sizeof(uint32_t)));
+  CUDA_OK(cudaMemset(sums, 0, sizeof(uint32_t)));
+  CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA_OK(cudaDeviceSynchronize());
+  uint32_t expected = 0;
+  for (int round = 0; round < rounds; ++round) {
+    *pinned = round;
+    CUDA_OK(cudaMemcpy(device + round % kCount, pinned, sizeof *pinned, cudaMemcpyHostToDevice));
+    *pinned = 0xdead;
+    if (round % 100 != 0) continue;
+    Add<<<1, 1, 0, stream>>>(sums, device + round % kCount);
+    CUDA_OK(cudaGetLastError());
+    CUDA_OK(cudaDeviceSynchronize());
+    expected += round;
+  }
+  uint32_t sum = 0;
+  CUDA_OK(cudaMemcpy(&sum, sums, sizeof sum, cudaMemcpyDeviceToHost));
+  EXPECT(sum == expected, "the copied words add up to %u, expected %u", sum, expected);
+  CUDA_OK(cudaFree(device));
+  CUDA_OK(cudaFree(sums));
+  CUDA_OK(cudaStreamDestroy(stream));
+}
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 500;
   uint32_t* pinned;
   CUDA_OK(cudaMallocHost(&pinned, kBytes));
   cudaPointerAttributes attributes;
@@ -115,6 +151,7 @@ int main() {
   TestBounce(pinned, "cudaMallocHost");
   TestFilledByHostFunction(pinned);
   TestPageableIsTakenAtOnce();
+  TestSynchronous(pinned, rounds);
   CUDA_OK(cudaFreeHost(pinned));
 
   uint32_t* portable;

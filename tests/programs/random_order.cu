@@ -151,6 +151,9 @@ class World {
         case 996:
           LargeCopies(stream);
           break;
+        case 997:
+          CopyInNow(stream);
+          break;
         default:
           CheckAll();
           break;
@@ -214,6 +217,21 @@ class World {
       *word = value;
       CUDA_OK(cudaMemcpyAsync(cell, word, sizeof value, cudaMemcpyHostToDevice, streams_[stream]));
     }
+    AppendTo(stream, value, cell);
+  }
+
+  // Synchronous, from pinned memory: done when the call returns, for whatever stream comes next.
+  // All but the first find nothing left to wait for in their own stream.
+  void CopyInNow(int stream) {
+    const uint32_t value = NextValue();
+    uint32_t* cell = NextCell(stream);
+    uint32_t* word = NextPinned();
+    for (int later = Below(16); later >= 0; --later) {
+      *word = later == 0 ? value : 0;
+      CUDA_OK(cudaMemcpy(cell, word, sizeof value, cudaMemcpyHostToDevice));
+    }
+    *word = 0;
+    Before(stream);
     AppendTo(stream, value, cell);
   }
 
