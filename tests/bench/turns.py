@@ -2,18 +2,24 @@
 """tests/bench/turns.py: Python programs that are measured in turns, each in a process that stays.
 
 Times of one such program differ by half from process to process, and drift. So processes that run in different ways
-take turns, in another order each time. Their programs (tests/gpu/pytorch_mlp.py, pytorch_gpt2.py, with the argument
+take turns, in another order each time, and each turn begins on a processor that is drawn anew: a busy process stays
+where it is, and processors of a virtual machine differ by as much. Their programs (tests/gpu/pytorch_mlp.py, pytorch_gpt2.py, with the argument
 `turns`) say "ready" when all is loaded that has to be, answer each line on their standard input, which names some work, with
 "again WORK SECONDS", and say at its end a digest of all that they computed.
 """
 
 import contextlib
+import os
+import random
 import re
 import subprocess
 import tempfile
 import threading
+import time
 
 ANSWER_SECONDS_MAX = 300
+# By then it is awake; from then on the scheduler may move it.
+PLACED_SECONDS = 0.002
 
 
 class TurnTaker:
@@ -52,11 +58,20 @@ class TurnTaker:
     def wait_until_ready(self):
         self._await(r"ready$")
 
+    def _let_run_on(self, processors):
+        """Its main thread, from when it wakes on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(self._process.pid, processors)
+
     def take(self, work):
         """Seconds."""
+        processors = os.sched_getaffinity(0)
+        self._let_run_on({random.choice(sorted(processors))})
         with contextlib.suppress(BrokenPipeError):  # one that has ended does not answer, and is asked why
             self._process.stdin.write(work + "\n")
             self._process.stdin.flush()
+        time.sleep(PLACED_SECONDS)
+        self._let_run_on(processors)
         return float(self._await(r"again \S+ ([\d.]+)$").group(1))
 
     def end(self):

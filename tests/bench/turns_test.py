@@ -38,6 +38,19 @@ class Turns(unittest.TestCase):
         digests = [one.end(), other.end()]
         self.assertNotEqual(digests[0], digests[1])
 
+    def test_a_turn_may_go_on_anywhere(self):
+        process = self.taker("""
+import os, time
+print("ready", flush=True)
+while True:
+    work = input()
+    time.sleep(0.1)
+    print("again", work, f"{len(os.sched_getaffinity(0))}.5", flush=True)
+""")
+        process.wait_until_ready()
+        for _ in range(3):
+            self.assertEqual(process.take("a"), len(os.sched_getaffinity(0)) + 0.5)
+
     def test_a_program_that_ends_says_why(self):
         process = self.taker("import sys; print('ready', flush=True); input(); sys.exit('no such device')")
         process.wait_until_ready()
