@@ -42,7 +42,7 @@ constexpr size_t kPipelineInBytes = kMiB;
 constexpr size_t kPipelineOutBytes = 4 * kKiB;
 constexpr int kPipelineKernels = 20;
 
-constexpr int kBigCopies = 5;
+constexpr int kBigCopies = 15;
 
 // Each with as many repetitions as are named below.
 constexpr int kRounds = 5;

@@ -22,6 +22,11 @@ ANSWER_SECONDS_MAX = 300
 PLACED_SECONDS = 0.002
 
 
+def any_processor():
+    """One of those that this process may use."""
+    return random.choice(sorted(os.sched_getaffinity(0)))
+
+
 class TurnTaker:
     """A process of such a program, for a with block; one that does not answer is ended."""
 
@@ -63,15 +68,14 @@ class TurnTaker:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(self._process.pid, processors)
 
-    def take(self, work):
-        """Seconds."""
-        processors = os.sched_getaffinity(0)
-        self._let_run_on({random.choice(sorted(processors))})
+    def take(self, work, processor=None):
+        """Seconds. `processor`: where it begins; None: on any."""
+        self._let_run_on({any_processor() if processor is None else processor})
         with contextlib.suppress(BrokenPipeError):  # one that has ended does not answer, and is asked why
             self._process.stdin.write(work + "\n")
             self._process.stdin.flush()
         time.sleep(PLACED_SECONDS)
-        self._let_run_on(processors)
+        self._let_run_on(os.sched_getaffinity(0))
         return float(self._await(r"again \S+ ([\d.]+)$").group(1))
 
     def end(self):
