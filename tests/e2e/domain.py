@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/domain.py: the definition of a domain of libvirt whose programs are run: emulated, from a kernel and an initramfs."""
+"""tests/e2e/domain.py: a domain of libvirt whose programs are run, emulated, from a kernel and an initramfs: its definition, and its end."""
+
+import re
 
 from initramfs import kernel_words
 
@@ -32,3 +34,8 @@ _DEFINITION = """
 def definition(name, folder, serial, token):
     """folder: has the files kernel and initramfs. serial: where the guest's console is written. token: as vm.py has it."""
     return _DEFINITION.format(name=name, folder=folder, serial=serial, words=kernel_words(token))
+
+
+def has_ended(serial, token):
+    """Whether the guest has said how its programs ended. serial: what its console says so far, which may break off anywhere."""
+    return re.search(rf"@consort {token} exit \d+\n", serial) is not None

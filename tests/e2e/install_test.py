@@ -337,7 +337,7 @@ class FromInstallToNumbers(unittest.TestCase):
     def guest_has_ended(self):
         file = self.host.path(f"{self.host.folder}/serial")
         serial = file.read_text("ascii", "replace") if file.exists() else ""
-        return serial if f"@consort {self.token} exit" in serial else None
+        return serial if domain.has_ended(serial, self.token) else None
 
     def account(self):
         text = self.host.path("/var/log/consort/account.jsonl").read_text("utf-8")

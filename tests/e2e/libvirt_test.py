@@ -118,7 +118,7 @@ class Libvirt(unittest.TestCase):
         self.virsh("start", "web-1")
         deadline = time.monotonic() + GUEST_SECONDS
         serial = ""
-        while f"@consort {self.token} exit" not in serial and time.monotonic() < deadline:
+        while not domain.has_ended(serial, self.token) and time.monotonic() < deadline:
             time.sleep(0.2)
             file = self.folder / "libvirt" / "serial"
             serial = file.read_text("ascii", "replace") if file.exists() else ""
