@@ -135,8 +135,7 @@ class World {
           break;
         case 960 ... 979:
           CUDA_OK(cudaStreamSynchronize(streams_[stream]));
-          host_.Join(Submitted(stream));
-          CheckReached();
+          Learn(Submitted(stream), "cudaStreamSynchronize");
           break;
         case 980 ... 984:
           Allocate(stream);
@@ -144,8 +143,7 @@ class World {
         case 985 ... 995: {
           const int event = Below(kEvents);
           CUDA_OK(cudaEventSynchronize(events_[event]));
-          host_.Join(recorded_[event]);
-          CheckReached();
+          Learn(recorded_[event], "cudaEventSynchronize");
           break;
         }
         case 996:
@@ -252,8 +250,7 @@ class World {
     uint32_t* unused = nullptr;
     CUDA_OK(cudaMalloc(&unused, bytes));
     CUDA_OK(cudaStreamSynchronize(streams_[stream]));
-    host_.Join(Submitted(stream));
-    CheckReached();
+    Learn(Submitted(stream), "cudaStreamSynchronize behind cudaMalloc");
     CUDA_OK(cudaFree(unused));
     UseOnce(stream, bytes);
     const int next = Below(kStreams);
@@ -270,8 +267,8 @@ class World {
     AppendTo(stream, byte * 0x01010101u, block);
     if (Below(2) == 0) {
       CUDA_OK(cudaDeviceSynchronize());
-      for (int other = 0; other < kStreams; ++other) host_.Join(Submitted(other));
-      CheckReached();
+      for (int other = 0; other < kStreams; ++other)
+        Learn(Submitted(other), "cudaDeviceSynchronize");
     }
     CUDA_OK(cudaFree(block));
   }
@@ -298,8 +295,7 @@ class World {
     CUDA_OK(cudaMemcpyAsync(&back, cell, sizeof back, cudaMemcpyDeviceToHost, streams_[stream]));
     Worked(stream);
     EXPECT(back == value, "stream %d: %u came back, expected %u", stream, back, value);
-    host_.Join(Submitted(stream));
-    CheckReached();
+    Learn(Submitted(stream), "a copy to pageable memory");
   }
 
   void LargeCopies(int stream) {
@@ -314,8 +310,7 @@ class World {
                             streams_[stream]));
     Worked(stream);
     EXPECT(back == data, "stream %d: a large copy is wrong", stream);
-    host_.Join(Submitted(stream));
-    CheckReached();
+    Learn(Submitted(stream), "a large copy to pageable memory");
   }
 
   void Record(int stream) {
@@ -340,11 +335,23 @@ class World {
       return;
     }
     CUDA_OK(state);
-    host_.Join(of_event ? recorded_[which] : Submitted(which));
-    CheckReached();
+    if (of_event) {
+      Learn(recorded_[which], "cudaEventQuery");
+    } else {
+      Learn(Submitted(which), "cudaStreamQuery");
+    }
   }
 
   uint32_t* NextPinned() { return &pinned_[pinned_used_++]; }
+
+  // The host has waited for that, or asked, by that call.
+  void Learn(const Clock& done, const char* call) {
+    for (int i = 0; i < kStreams; ++i) {
+      if (done.at[i] > host_.at[i]) learned_by_[i] = call;
+    }
+    host_.Join(done);
+    CheckReached();
+  }
 
   // The logs are at least as long as the host knows. Asks through a stream that waits for nobody.
   void CheckReached() {
@@ -354,8 +361,8 @@ class World {
         cudaMemcpyAsync(counts, device_->counts, sizeof counts, cudaMemcpyDeviceToHost, checker_));
     for (int i = 0; i < kStreams; ++i) {
       EXPECT(counts[i] >= host_.at[i],
-             "the log of stream %d has %u entries, the host waited for %u", i, counts[i],
-             host_.at[i]);
+             "the log of stream %d has %u entries, the host waited for %u, by %s", i, counts[i],
+             host_.at[i], learned_by_[i]);
     }
   }
 
@@ -404,6 +411,7 @@ class World {
   Clock worked_[kStreams];   // the same when it last got work
   Clock recorded_[kEvents];  // what each event's latest record comes after
   Clock host_;
+  const char* learned_by_[kStreams] = {};  // the latest of what that holds
   uint32_t value_ = 0;
   int cell_ = 0;
   uint32_t checks_ = 0;
