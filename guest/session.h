@@ -127,6 +127,16 @@ class Session {
     return Send(context, 0, request);
   }
 
+  // Sends a copy that precedes what comes later, if its stream is quiet (IsQuiet) when it is its
+  // turn to be sent: what another thread has sent meanwhile would be waited for by everybody.
+  CUresult PostAhead(uint32_t context, const wire::CopyToDeviceRequest& request, bool* sent) {
+    if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
+    MutexLock lock(&send_mutex_);
+    AwaitMaySend();
+    *sent = IsQuiet(context, request.stream);
+    return *sent ? Send(context, 0, request) : CUDA_SUCCESS;
+  }
+
   // Sends two that belong together, with nothing between them, and tells the host once.
   template <class First, class Second>
   CUresult PostBoth(uint32_t context, const First& first, const Second& second) {

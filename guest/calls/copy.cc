@@ -108,16 +108,13 @@ uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows, uint64_t 
 }
 
 // Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
-// `precedes`: as of the request.
-CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows,
-                  bool precedes = false) {
+CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows) {
   // Contiguous on both sides: one long row.
   if (to.pitch == rows.width && from.pitch == rows.width) rows = {rows.width * rows.count, 1};
   const auto* source = reinterpret_cast<const std::byte*>(from.address);
   wire::CopyToDeviceRequest request;
   request.stream = stream;
   request.dst_pitch = to.pitch;
-  request.precedes = precedes ? 1 : 0;
   if (rows.width > wire::kBulkBytesMax || rows.count == 1) {
     for (uint64_t row = 0; row < rows.count; ++row) {
       for (uint64_t column = 0; column < rows.width; column += wire::kBulkBytesMax) {
@@ -339,22 +336,35 @@ CUresult CopyBetweenPeers(const StreamRef& stream, const Side& to, const Side& f
 // 64 KiB longer (an H200, docs/PERFORMANCE.md).
 constexpr uint64_t kAheadBytesMax = uint64_t{16} << 10;
 
-// Whether a synchronous copy from pinned memory may be sent with its data, so that its call returns
-// at once. "For transfers from pinned host memory to device memory, the function is synchronous
-// with respect to the host" (API synchronization behavior): no program can tell, if the stream had
-// nothing else to do and only work of this session reaches where it goes, all of which the copy
-// precedes.
-bool MayGoAhead(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows) {
+// Sends a synchronous copy from pinned memory with its data, so that its call returns at once. "For
+// transfers from pinned host memory to device memory, the function is synchronous with respect to
+// the host" (API synchronization behavior): no program can tell, if the stream had nothing else to
+// do and only work of this session reaches where it goes, all of which the copy precedes. False: it
+// has to go another way.
+bool GoesAhead(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
+               CUresult* result) {
   if (!to.own || !from.readable) return false;
+  const auto* source = reinterpret_cast<const std::byte*>(from.program_address);
   const uint64_t bytes = BulkBytes(to, from, rows, 1);
   const Device* device = stream.context->device;
   Session* session = device->session;
-  return bytes != 0 && bytes <= kAheadBytesMax &&
-         device->reached_by.load(std::memory_order_relaxed) == 0 &&
-         // It may be mapped such that a processor is slow to read it.
-         !session->in_vm_memory() && session->IsQuiet(stream.context->wire_id, stream.id) &&
-         !MayHavePrinted(stream.context) &&
-         !session->TransferOverlaps(reinterpret_cast<void*>(from.program_address), bytes);
+  if (bytes == 0 || bytes > kAheadBytesMax ||
+      device->reached_by.load(std::memory_order_relaxed) != 0 ||
+      // It may be mapped such that a processor is slow to read it.
+      session->in_vm_memory() || !session->IsQuiet(stream.context->wire_id, stream.id) ||
+      MayHavePrinted(stream.context) || session->TransferOverlaps(source, bytes)) {
+    return false;
+  }
+  wire::CopyToDeviceRequest request;
+  request.stream = stream.id;
+  request.dst = to.address;
+  request.width = request.dst_pitch = bytes;
+  request.rows = 1;
+  request.precedes = 1;
+  request.data = {source, bytes};
+  bool sent = false;
+  *result = session->PostAhead(stream.context->wire_id, request, &sent);
+  return sent || *result != CUDA_SUCCESS;
 }
 
 CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, bool synchronous) {
@@ -388,10 +398,7 @@ CUresult Copy(const StreamRef& stream, Side to, Side from, const Rows& rows, boo
     side->address = side->program_address;
     side->addressable = false;
   }
-  if (synchronous && MayGoAhead(stream, to, from, rows)) {
-    from.address = from.program_address;
-    return SendRows(stream.context, stream.id, to, from, rows, /*precedes=*/true);
-  }
+  if (CUresult result; synchronous && GoesAhead(stream, to, from, rows, &result)) return result;
   if (to.addressable && from.addressable) {
     if (CUresult result = PostRows(stream, to, from, rows); result != CUDA_SUCCESS) return result;
     // Between device memories the call does not wait, synchronous or not.
