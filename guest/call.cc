@@ -213,7 +213,7 @@ CUresult SynchroniseDevice(const Device* device) {
 }
 
 CUresult AwaitGoneAhead(const Device* device) {
-  if (!device->session->has_gone_ahead()) return CUDA_SUCCESS;
+  if (!device->session->any_gone_ahead()) return CUDA_SUCCESS;
   Context* context = nullptr;
   GetRuntime()->contexts.ForEach([&](Context* each, uint64_t) {
     if (each->device == device && each->active.load()) context = each;

@@ -216,8 +216,8 @@ class Session {
   bool IsIdle(uint32_t context, uint64_t stream);
   // Whether that and copies whose calls returned as if they were done (CopyToDevice.precedes).
   bool HasGoneAhead(uint32_t context, uint64_t stream);
-  // Whether there have been any.
-  bool has_gone_ahead() const { return ahead_sent_.load(std::memory_order_relaxed) != 0; }
+  // Whether there have been any such copies, to any stream.
+  bool any_gone_ahead() const { return ahead_sent_.load(std::memory_order_relaxed) != 0; }
 
   // The next descriptor that the host sent beside the frames; -1 if none comes.
   int ReceiveDescriptor();

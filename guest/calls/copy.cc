@@ -351,8 +351,8 @@ bool GoesAhead(const StreamRef& stream, const Side& to, const Side& from, const 
   if (bytes == 0 || bytes > kAheadBytesMax ||
       device->reached_by.load(std::memory_order_relaxed) != 0 ||
       // It may be mapped such that a processor is slow to read it.
-      session->in_vm_memory() || !session->IsQuiet(stream.context->wire_id, stream.id) ||
-      MayHavePrinted(stream.context) || session->TransferOverlaps(source, bytes)) {
+      session->in_vm_memory() || MayHavePrinted(stream.context) ||
+      session->TransferOverlaps(source, bytes)) {
     return false;
   }
   wire::CopyToDeviceRequest request;

@@ -170,9 +170,10 @@ class Streams {
     *stream = same;
     return CUDA_SUCCESS;
   }
-  // As Use, for work that comes before all that is asked for from now on, whatever its stream.
+  // As Use, for work that comes before all that is asked for from now on, whatever its stream. The
+  // errors of Use, and the driver's.
   CUresult UseToPrecede(uint32_t context, uint64_t id, Stream** stream);
-  // Before a stream is recorded: nobody asks afterwards how far it had come.
+  // Before a stream is recorded: nobody asks afterwards how far it had come. The driver's errors.
   CUresult MarkPreceding();
   // A stream for work that is to begin after all work so far of the context, and that nothing waits
   // for: its only busy one, or one beside them. Orders nothing else. As Use, and the driver's.
