@@ -357,13 +357,23 @@ class World {
   void CheckReached() {
     if (++checks_ % 4 != 0) return;
     uint32_t counts[kStreams];
+    ReadCounts(counts);
+    for (int i = 0; i < kStreams; ++i) {
+      if (counts[i] >= host_.at[i]) continue;
+      // Late, or lost?
+      uint32_t later[kStreams];
+      CUDA_OK(cudaDeviceSynchronize());
+      ReadCounts(later);
+      EXPECT(counts[i] >= host_.at[i],
+             "the log of stream %d has %u entries, the host waited for %u, by %s; after a wait for "
+             "the device it has %u of %zu",
+             i, counts[i], host_.at[i], learned_by_[i], later[i], expected_[i].size());
+    }
+  }
+
+  void ReadCounts(uint32_t (&counts)[kStreams]) {
     CUDA_OK(
         cudaMemcpyAsync(counts, device_->counts, sizeof counts, cudaMemcpyDeviceToHost, checker_));
-    for (int i = 0; i < kStreams; ++i) {
-      EXPECT(counts[i] >= host_.at[i],
-             "the log of stream %d has %u entries, the host waited for %u, by %s", i, counts[i],
-             host_.at[i], learned_by_[i]);
-    }
   }
 
   // Everything is done, and the logs are as the model says. Begins new ones.
