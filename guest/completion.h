@@ -63,14 +63,15 @@ class Completion {
   // Lets the device write the word's next number when the stream, or kAllStreams of the context,
   // gets there.
   CUresult Signal(const Context* context, uint64_t stream_id, uint32_t word, uint64_t* number);
-  // The same for a stream, with `next` right behind it. The number is in `*number` (atomic) before
-  // anything is sent; 0 after an error.
+  // The same for an event's word, with `next`, the event's record in that stream, right behind it.
+  // The number is in `*number` (atomic) before anything is sent; 0 after an error.
   template <class Request>
   CUresult SignalBefore(const Context* context, uint64_t stream_id, uint32_t word,
                         const Request& next, uint64_t* number) {
     wire::StreamSignalRequest request;
     request.stream = stream_id;
     request.address = AddressOf(word);
+    request.of_event = 1;
     // Numbers are sent in their order.
     MutexLock lock(&send_mutex_);
     request.number = ++issued_[word];

@@ -373,7 +373,8 @@ CUresult Session::StreamSignal(const wire::FrameHeader& header,
   if (!MaySignal(request.address, request.number)) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream = nullptr;
   const CUresult result = streams_.Use(header.value, request.stream, &stream);
-  return result != CUDA_SUCCESS ? result : Signal(stream, request.address, request.number);
+  if (result != CUDA_SUCCESS) return result;
+  return Signal(stream, request.address, request.number, /*alone=*/request.of_event == 0);
 }
 
 CUresult Session::ContextSignal(const wire::FrameHeader& header,
@@ -382,7 +383,9 @@ CUresult Session::ContextSignal(const wire::FrameHeader& header,
   Stream* stream = nullptr;
   std::span<Stream* const> before;
   CUresult result = streams_.UseAfterAll(header.value, &stream, &before);
-  if (result == CUDA_SUCCESS) result = Signal(stream, request.address, request.number);
+  if (result == CUDA_SUCCESS) {
+    result = Signal(stream, request.address, request.number, /*alone=*/true);
+  }
   if (result != CUDA_SUCCESS) return result;
   for (Stream* each : before) each->signal = {each->work, request.address, request.number};
   return CUDA_SUCCESS;
@@ -393,7 +396,7 @@ bool Session::MaySignal(uint64_t address, uint64_t number) const {
          (number & wire::kSignalError) == 0 && shared_host_->Covers(address, sizeof(uint64_t));
 }
 
-CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
+CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number, bool alone) {
   signalled_ = true;
   // What the program has seen must not go back.
   if (redo_channel_ != nullptr && HasSignalled(address, number)) return CUDA_SUCCESS;
@@ -401,7 +404,7 @@ CUresult Session::Signal(Stream* stream, uint64_t address, uint64_t number) {
   const CUresult result =
       driver_.cuStreamWriteValue64_v2(stream->driver, address, number | error, 0);
   if (result != CUDA_SUCCESS) return result;
-  stream->signal = {stream->work, address, number};
+  if (alone) stream->signal = {stream->work, address, number};
   vigil_.Await(address, number);
   return CUDA_SUCCESS;
 }

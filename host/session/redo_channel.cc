@@ -116,7 +116,7 @@ bool RedoChannel::Given(size_t index) const {
     wire::StreamSignalRequest signal;
     wire::Decoder fields(frame.body);
     if (!is(frame, wire::Opcode::kStreamSignal) || frame.header.value != entry.frame.header.value ||
-        !signal.Decode(fields) || signal.stream != copy.stream) {
+        !signal.Decode(fields) || signal.stream != copy.stream || signal.of_event != 0) {
       continue;
     }
     return signalled_(signal.address, signal.number);

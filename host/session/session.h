@@ -512,8 +512,9 @@ class Session final : private Handlers, private PendingSink {
   CUresult FindStream(uint32_t context, uint64_t id, CUstream* stream, bool* idle) override;
   // Whether the device may write that there, later: where memory is, of the guest's own.
   bool MaySignal(uint64_t address, uint64_t number) const;
-  // The device writes it when the stream gets there.
-  CUresult Signal(Stream* stream, uint64_t address, uint64_t number);
+  // The device writes it when the stream gets there. `alone`: no stream that may be ahead of this
+  // one writes the word.
+  CUresult Signal(Stream* stream, uint64_t address, uint64_t number, bool alone);
   // Whether it has; false too where the guest could take the memory away.
   bool HasSignalled(uint64_t address, uint64_t number) const;
   // Whether all its work is known to have finished by the word that it was to write last.

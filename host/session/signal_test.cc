@@ -44,8 +44,10 @@ class SharedWords {
 };
 
 // The device writes it there when the stream gets there.
-void PostSignal(SessionPeer* peer, uint64_t stream, uint64_t address, uint64_t number) {
+void PostSignal(SessionPeer* peer, uint64_t stream, uint64_t address, uint64_t number,
+                bool of_event = false) {
   wire::StreamSignalRequest signal;
+  signal.of_event = of_event ? 1 : 0;
   signal.stream = stream;
   signal.address = address;
   signal.number = number;
@@ -129,6 +131,9 @@ TEST_P(SignalTest, AStreamThatHasWrittenItsLastSignalIsReady) {
   PostSignal(&peer, create.stream, adopted.address, 5);
   const uint64_t number = 5;
   ASSERT_EQ(pwrite(file.get(), &number, sizeof(number), 0), ssize_t{sizeof(number)});
+  EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
+  // Nor does an event's word tell of the stream: another one may have written it.
+  PostSignal(&peer, create.stream, words.At(1), 5, /*of_event=*/true);
   EXPECT_EQ(peer.Ask(query), CUDA_ERROR_NOT_READY);
   words.Set(0, 1);
   words.Set(2, 1);

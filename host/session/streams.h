@@ -58,7 +58,8 @@ struct Stream : std::enable_shared_from_this<Stream> {
   uint64_t work = 0;                // pieces of work submitted
   uint64_t work_finished = 0;       // at least so many of them have finished
   uint64_t unfinished_in_pass = 0;  // PendingList's: the last pass that found it unfinished
-  // The latest word that tells the guest of the end of its work: the last piece, where, what.
+  // The latest word that tells the guest of the end of its work: the last piece, where, what. Not
+  // an event's, which another stream may write before.
   struct Signal {
     uint64_t work = 0;
     uint64_t address = 0;

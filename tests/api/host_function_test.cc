@@ -168,6 +168,32 @@ API_TEST(HostFunctionTest, WaitsForTheWorkBeforeIt) {
   EXPECT_EQ(seen.value, 55u);
 }
 
+// The record that comes behind the host function is replaced while it is to be made.
+API_TEST(HostFunctionTest, AStreamIsNotDoneBecauseAnotherHasRecordedItsEvent) {
+  Module module(kTimingPtx);
+  const CUfunction spin = module.Function("spin");
+  Stream stream, other;
+  Event event(CU_EVENT_DISABLE_TIMING);
+  EXPECT_OK(Drv().cuEventQuery(event));
+  PinnedBuffer pinned(4);
+  DeviceBuffer buffer(4);
+  buffer.Fill(0);
+  StreamGate gate(stream);
+  EXPECT_OK(Launch(spin, 1, 1, stream, 100000000ull, buffer.get(), 55u));
+  EXPECT_OK(Drv().cuEventRecord(event, stream));
+  EXPECT_OK(Drv().cuEventRecord(event, other));
+  EXPECT_OK(Drv().cuEventSynchronize(event));
+  gate.Open();
+  CUresult state = CUDA_ERROR_NOT_READY;
+  while (state == CUDA_ERROR_NOT_READY) state = Drv().cuStreamQuery(stream);
+  EXPECT_OK(state);
+  EXPECT_OK(Drv().cuMemcpyDtoHAsync_v2(pinned.get(), buffer, 4, other));
+  EXPECT_OK(Drv().cuStreamSynchronize(other));
+  EXPECT_EQ(*pinned.as<unsigned>(), 55u);
+  EXPECT_OK(Drv().cuStreamSynchronize(stream));
+  EXPECT_FALSE(gate.timed_out());
+}
+
 API_TEST(HostFunctionTest, RunForManyStreams) {
   constexpr size_t kStreams = 16;
   constexpr int kEach = 50;
