@@ -2,17 +2,18 @@
 // guest/completion.h: how far streams and events have come, seen without a round trip.
 //
 // A completion word is a word of shared host memory to which the device writes a number when a
-// stream gets there, or all of a context (requests StreamSignal, ContextSignal); the numbers of a
-// word only grow. A thread that waits for a short kernel so sees its end at once, while a reply
-// would be two hops later; one that asks whether an event has completed reads a word. Whatever a
-// word does not tell (errors, long waits, copies whose data crosses the channel) is asked of the
-// host as before, so words are only ever a short cut.
+// stream gets there, or all of a context (requests StreamSignal, ContextSignal); each number that
+// is sent for a word is greater than the one before. A thread that waits for a short kernel so sees
+// its end at once, while a reply would be two hops later; one that asks whether an event has
+// completed reads a word. Whatever a word does not tell (errors, long waits, copies whose data
+// crosses the channel) is asked of the host as before, so words are only ever a short cut.
 //
 // Words belong to contexts (one for all their streams, one for the legacy one), streams and events,
 // by the index in their handles; objects beyond the table's end do without. An event gets its
 // signals from the first time on that the program has asked for its state, each before the record
-// that it stands for: so who knows of the record, by whatever way, finds the word written. Made by
-// a device's first use; thread safe.
+// that it stands for: so who knows of the record, by whatever way, finds the word written. A stream
+// that gets later to an earlier record sets the word back, and then the host is asked. Made by a
+// device's first use; thread safe.
 #ifndef CONSORT_GUEST_COMPLETION_H_
 #define CONSORT_GUEST_COMPLETION_H_
 

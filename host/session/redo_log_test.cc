@@ -287,9 +287,15 @@ TEST_F(RedoChannelTest, ACopyIntoTheLibrarysMemoryIsDoneAgainUntilItWasSignalled
   wire::StreamSignalRequest signal;
   signal.stream = 3;
   signal.number = 9;
+  wire::StreamSignalRequest event_signal;
+  event_signal.stream = 3;
+  event_signal.number = 1;
+  event_signal.of_event = 1;
   for (const uint64_t signalled : {8u, 9u}) {
     BeginAt(kSecond, 64);
     Append(Sent(copy, 0).frame(), RequestRedo::kAsks);
+    // An event's word tells nothing: another stream may have written it.
+    Append(Sent(event_signal, 0).frame(), RequestRedo::kAsks);
     Append(Sent(signal, 0).frame(), RequestRedo::kAsks);
     signalled_ = signalled;
     RedoChannel channel = Channel();

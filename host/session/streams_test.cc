@@ -46,6 +46,19 @@ class StreamsTest : public ::testing::Test {
         CUDA_SUCCESS);
   }
   void Use(uint64_t id, Stream** stream) { EXPECT_EQ(streams_.Use(1, id, stream), CUDA_SUCCESS); }
+  // Behind what has been submitted to it so far. Reached before anything that waits for a later
+  // point; that the stream is done the driver may say a moment later.
+  CUevent Mark(const Stream* stream) {
+    CUevent event = nullptr;
+    EXPECT_EQ(events_.Take(&event), CUDA_SUCCESS);
+    EXPECT_EQ(driver_.cuEventRecord(event, stream->driver), CUDA_SUCCESS);
+    return event;
+  }
+  bool IsReached(CUevent mark) {
+    const bool reached = driver_.cuEventQuery(mark) == CUDA_SUCCESS;
+    events_.Return(mark);
+    return reached;
+  }
   bool IsDone(const Stream* stream) const {
     return driver_.cuStreamQuery(stream->driver) == CUDA_SUCCESS;
   }
@@ -150,11 +163,13 @@ TEST_F(StreamsTest, OfTwoThatPrecedeOneComesBehindTheOther) {
   Stream* last = Make(kStream + 2);
   ASSERT_EQ(streams_.UseToPrecede(1, kStream, &first), CUDA_SUCCESS);
   Hold(first, 0);
+  const CUevent first_over = Mark(first);
   ASSERT_EQ(streams_.UseToPrecede(1, kStream + 1, &second), CUDA_SUCCESS);
   Hold(second, 1);
   // A third one, which goes where that is.
   ASSERT_EQ(streams_.UseToPrecede(1, kStream + 1, &second), CUDA_SUCCESS);
   Hold(second, 2);
+  const CUevent second_over = Mark(second);
   Use(kStream + 2, &last);
   for (int word : {1, 2, 0}) {
     EXPECT_FALSE(IsDone(second));
@@ -162,6 +177,8 @@ TEST_F(StreamsTest, OfTwoThatPrecedeOneComesBehindTheOther) {
     std::atomic_ref(words_[word]).store(1);
   }
   EXPECT_EQ(driver_.cuStreamSynchronize(last->driver), CUDA_SUCCESS);
+  EXPECT_TRUE(IsReached(first_over));
+  EXPECT_TRUE(IsReached(second_over));
 }
 
 TEST_F(StreamsTest, WhatPrecedesIsWaitedForWhileItsStreamIsRecorded) {
@@ -169,6 +186,7 @@ TEST_F(StreamsTest, WhatPrecedesIsWaitedForWhileItsStreamIsRecorded) {
   Stream* other = Make(kStream + 1);
   ASSERT_EQ(streams_.UseToPrecede(1, kStream, &first), CUDA_SUCCESS);
   Hold(first, 0);
+  const CUevent over = Mark(first);
   ASSERT_EQ(streams_.MarkPreceding(), CUDA_SUCCESS);
   CUgraph graph = nullptr;
   ASSERT_EQ(driver_.cuGraphCreate(&graph, 0), CUDA_SUCCESS);
@@ -183,6 +201,7 @@ TEST_F(StreamsTest, WhatPrecedesIsWaitedForWhileItsStreamIsRecorded) {
   EXPECT_EQ(driver_.cuGraphDestroy(graph), CUDA_SUCCESS);
   std::atomic_ref(words_[0]).store(1);
   EXPECT_EQ(driver_.cuStreamSynchronize(other->driver), CUDA_SUCCESS);
+  EXPECT_TRUE(IsReached(over));
 }
 
 TEST_F(StreamsTest, NoneComesFirstWhereNobodyHoldsItBack) {
