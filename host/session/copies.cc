@@ -210,7 +210,7 @@ CUresult Session::SubmitPiece() {
     result = driver_.cuMemcpyDtoHAsync_v2(item.piece.memory, source, bytes, copy.stream->driver);
   }
   if (result == CUDA_SUCCESS) {
-    ++copy.stream->work;
+    streams_.NoteMoreWork(copy.stream);
     result = streams_.FenceOn(copy.stream, &item.fence);
   }
   if (result != CUDA_SUCCESS) {

@@ -253,10 +253,7 @@ CUresult Streams::WaitFor(Stream* waiter, Stream* awaited) {
   if (result == CUDA_SUCCESS) {
     result = driver_.cuStreamWaitEvent(waiter->driver, awaited->order_event, 0);
   }
-  if (result == CUDA_SUCCESS) {
-    ++waiter->work;
-    ++work_;
-  }
+  if (result == CUDA_SUCCESS) NoteMoreWork(waiter);
   return result;
 }
 
@@ -306,10 +303,7 @@ CUresult Streams::GoBehindPreceding(Stream* stream) {
     return result;
   }
   result = driver_.cuStreamWaitEvent(stream->driver, preceding_.event, 0);
-  if (result == CUDA_SUCCESS) {
-    ++stream->work;
-    ++work_;
-  }
+  if (result == CUDA_SUCCESS) NoteMoreWork(stream);
   return result;
 }
 

@@ -197,6 +197,13 @@ class Streams {
     if (launches_ % kReconsiderEvery == 0) Reconsider(favours);
   }
 
+  // What `stream` was last used for is more than one piece of work: this is one more. Fences that
+  // are made from now on cover it.
+  void NoteMoreWork(Stream* stream) {
+    ++stream->work;
+    ++work_;
+  }
+
   // A fence over one stream's work so far. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: it is being
   // recorded.
   CUresult FenceOn(Stream* stream, std::shared_ptr<Fence>* fence);
@@ -259,8 +266,7 @@ class Streams {
   void SetQuick(Stream* stream, bool quick);
   CUresult UseAnother(uint32_t context, uint64_t id, Stream** stream);
   void NoteWork(Stream* stream) {
-    ++stream->work;
-    ++work_;
+    NoteMoreWork(stream);
     if (observer_ != nullptr) observer_->BeforeWork(stream);
   }
   CUresult WaitFor(Stream* waiter, Stream* awaited);

@@ -136,6 +136,18 @@ TEST_F(StreamsTest, AFenceOverAllIsReachedAtOnceByStreamsThatAreDone) {
   EXPECT_TRUE(fence->reached()) << "no event is waited for";
 }
 
+TEST_F(StreamsTest, AFenceOverAllCoversWhatAnEarlierUseGoesOnWith) {
+  Stream* stream = Make(kStream);
+  Use(kStream, &stream);
+  std::shared_ptr<Fence> fence;
+  ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
+  EXPECT_TRUE(fence->Reached());
+  Hold(stream, 0);
+  streams_.NoteMoreWork(stream);
+  ASSERT_EQ(streams_.FenceAll(&fence), CUDA_SUCCESS);
+  EXPECT_FALSE(fence->Reached());
+}
+
 TEST_F(StreamsTest, WhatPrecedesIsWaitedForByEveryStream) {
   Stream* first = Make(kStream);
   Stream* others[2] = {Make(kStream + 1), Make(kStream + 2)};
