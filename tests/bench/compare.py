@@ -32,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from build_kind import build_kind
 from turns import TurnTaker, any_processor
@@ -177,6 +178,7 @@ def main():
             daemons[way] = until_the_end.enter_context(
                 stack.Daemon(folder, device="nvidia" if gpu else "cpu", verbose=0, arguments=extra))
         for number in range(arguments.runs):
+            begin = time.monotonic()
             # In turns, so that all see the same weather.
             if gpu:
                 native.append(run_once(command, dict(os.environ))[0])
@@ -187,7 +189,7 @@ def main():
                 environments = {"native": dict(os.environ)} | {way: daemon.local_environment() for way, daemon in daemons.items()}
                 for way, values in run_pytorch(pytorch, environments).items():
                     (native if way == "native" else ways[way])[-1].update(values)
-            print(f"run {number + 1} of {arguments.runs}", file=sys.stderr, flush=True)
+            print(f"run {number + 1} of {arguments.runs}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         statuses = [daemon.stop() for daemon in daemons.values()]
 
     today = datetime.date.today().isoformat()
