@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,31 @@ TEST_F(KeepTest, ASessionOverRingsIsAtRestBetweenRequests) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
     EXPECT_TRUE(Becomes(/*at_rest=*/true));
+  }
+}
+
+// Whoever is to take it may be slow, and until then it serves as ever.
+TEST_F(KeepTest, ASessionThatIsToBeSavedOrMovedIsAtRestBetweenRequests) {
+  for (const uint32_t stays : {1, 0}) {
+    SessionPeer peer({.keeps_by = &worker_});
+    EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+    ASSERT_TRUE(Becomes(/*at_rest=*/true));
+    // Nobody there says anything.
+    auto link = MakeLine();
+    MoveOut out;
+    out.stays = stays;
+    std::string ended;
+    peer.MoveOut(std::move(link.first), out,
+                 [&](const MoveEnded& how) { ended = GetText(how.text); });
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(peer.Synchronize(), CUDA_SUCCESS);
+      EXPECT_TRUE(Becomes(/*at_rest=*/true)) << "stays " << stays;
+    }
+    peer.Close();
+    SessionEnded session;
+    ASSERT_TRUE(peer.AwaitEnd(&session));
+    EXPECT_EQ(ended, "the application has ended") << "it was over before";
+    record_.Reset();
   }
 }
 

@@ -281,6 +281,8 @@ void Session::Loop() {
       device_failure_seen_ = true;
       // Its guest hears of it, and nothing goes on elsewhere.
       if (record_ != nullptr) record_->BeginWork();
+      // Until a departure is over nothing has changed, so it takes no part in what becomes of it.
+      if (departure_.has_value()) EndDeparture(CheckMovable());
       if (IsInnocent()) {
         // Another worker goes on with it: its guest is not to notice the end of this one's channel.
         account_.lost = 1;
@@ -566,7 +568,8 @@ void Session::Wait() {
     return;
   const uint32_t events =
       Channel::kReadable | (outbox_->flushed() ? 0 : uint32_t{Channel::kWritable});
-  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers()) {
+  if (pending_.empty() && !copy_to_host_.active && !AwaitsRest() && !AwaitsPeers() &&
+      !departure_.has_value()) {
     // Only the guest can bring something new. Waiting tells too when it is gone.
     if (KeptVigil(events)) return;
     const bool spin = MonotonicNow() - last_progress_ < poll_spin_;

@@ -313,9 +313,11 @@ class Session final : private Handlers, private PendingSink {
   absl::Status EndKeeping();
   // Before anything of a request is done.
   void BeginKeptWork(const Frame& frame);
-  // At work, and may come to rest without the guest.
+  // At work, and may come to rest without the guest. A guest that was asked to leave has more to
+  // hear.
   bool AwaitsRest() const {
-    return line_ != nullptr && !rest_hopeless_ && !departure_.has_value() &&
+    const bool leaves = departure_.has_value() && departure_->leaves;
+    return line_ != nullptr && !rest_hopeless_ && !leaves &&
            (at_work_ || (record_ != nullptr && !record_->at_rest()));
   }
   // Puts the record to rest if nothing goes on.
@@ -367,8 +369,7 @@ class Session final : private Handlers, private PendingSink {
   absl::Status RedoAll();
   // The device is broken, and not by this session; and it can be computed again.
   bool IsInnocent() const {
-    return redo_ != nullptr && !at_work_ && !redo_->spoiled() && !redo_->loose() &&
-           !departure_.has_value();
+    return redo_ != nullptr && !at_work_ && !redo_->spoiled() && !redo_->loose();
   }
   void PrepareRedo(HostChannel opened, const ChannelHandover& handover);
 

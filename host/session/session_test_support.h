@@ -17,8 +17,10 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "gen/wire/requests.h"
 #include "host/control/messages.h"
 #include "host/session/session.h"
@@ -141,6 +143,13 @@ class SessionPeer {
   void Bind() {
     const std::lock_guard lock(session_ends_);
     if (session_ != nullptr) session_->TakeBound();
+  }
+  // consortd's wish that it goes to whoever has the other end of `link`, or is saved there; how
+  // that ends is told on the session's thread.
+  void MoveOut(UniqueFd link, const host::MoveOut& how,
+               std::function<void(const MoveEnded&)> on_end) {
+    const std::lock_guard lock(session_ends_);
+    if (session_ != nullptr) session_->MoveOut(std::move(link), how, std::move(on_end));
   }
   // Closes the guest's end.
   void Close() { channel_->Close(); }

@@ -82,7 +82,7 @@ class Keeper(unittest.TestCase):
         """Until their work has ended for the host, too."""
         pids = {program.pid for program in programs}
         stack.wait_for(lambda: pids <= {session["pid"] for session in self.sessions() if session["outlives_worker"]},
-                       f"programs at rest\n{self.daemon.log_tail()}")
+                       lambda: f"programs at rest\n{self.daemon.log_tail()}")
 
     def kill_worker(self):
         """The present one, once it is ready; its pid."""
@@ -166,7 +166,7 @@ class Keeper(unittest.TestCase):
             stack.wait_for(all_compute, "programs that compute")
             time.sleep(self.random.random() * 0.2)
             self.await_worker(self.kill_worker())
-        stack.wait_for(all_compute, f"programs that compute\n{self.daemon.log_tail(60)}")
+        stack.wait_for(all_compute, lambda: f"programs that compute\n{self.daemon.log_tail(60)}")
         for program in programs:
             self.passes(program)
         print(f"\n    {KILLS} kills, {told} of {KILLS * PROGRAMS} told, {len(self.pauses())} went on", end="")
@@ -199,7 +199,7 @@ class Keeper(unittest.TestCase):
 
     def await_standby(self, but=None):
         return stack.wait_for(lambda: (pid := self.status()["devices"][0].get("standby_pid")) != but and pid,
-                              f"a worker that stands by\n{self.daemon.log_tail()}")
+                              lambda: f"a worker that stands by\n{self.daemon.log_tail()}")
 
     def test_what_is_not_kept_is_told_by_its_name(self):
         self.start()
@@ -209,7 +209,7 @@ class Keeper(unittest.TestCase):
         self.assertEqual(program.wait(timeout=120), 1)
         self.was_told(program)
         stack.wait_for(lambda: "ends with its worker: it has arrays, textures or surfaces" in self.daemon.log(),
-                       f"the reason\n{self.daemon.log_tail()}")
+                       lambda: f"the reason\n{self.daemon.log_tail()}")
 
 
 class KeeperOfStreams(Keeper):

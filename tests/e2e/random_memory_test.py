@@ -75,7 +75,7 @@ class RandomMemory(wanderers.TestCase):
         """One of the two workers; those that were at rest go on."""
         pids = {program.pid for program in self.programs}
         stack.wait_for(lambda: pids <= {session["pid"] for session in self.sessions() if session["outlives_worker"]},
-                       f"programs at rest\n{self.daemon.log_tail()}")
+                       lambda: f"programs at rest\n{self.daemon.log_tail()}")
         device = self.random.choice(self.status()["devices"])
         os.kill(device["worker_pid"], signal.SIGKILL)
         stack.wait_for(lambda: all(now["state"] == "ready" and now.get("worker_pid") not in (None, device["worker_pid"])

@@ -62,7 +62,7 @@ class Redo(unittest.TestCase):
 
     def await_log(self, pattern, times=1):
         stack.wait_for(lambda: len(re.findall(pattern, self.daemon.log())) >= times,
-                       f"{times} of {pattern}\n{self.daemon.log_tail(60)}")
+                       lambda: f"{times} of {pattern}\n{self.daemon.log_tail(60)}")
 
     def kill_worker(self):
         """The present one, once it is ready."""
@@ -95,7 +95,7 @@ class Redo(unittest.TestCase):
                 self.kill_worker()
             stack.wait_for(lambda: len(self.status()["sessions"]) == PROGRAMS and
                            all(session["state"] == "open" for session in self.status()["sessions"]),
-                           f"programs that go on\n{self.daemon.log_tail(60)}")
+                           lambda: f"programs that go on\n{self.daemon.log_tail(60)}")
         self.assertEqual({session["pid"] for session in self.status()["sessions"]},
                          {program.pid for program in programs})
         for program in programs:
@@ -176,7 +176,7 @@ class Redo(unittest.TestCase):
             time.sleep(0.2)  # until its session is at rest
             faulty = self.run_program(name="assertion")
             faulty.communicate(timeout=60)
-            stack.wait_for(lambda: self.went_on() == turn, "it to go on")
+            stack.wait_for(lambda: self.went_on() == turn, lambda: f"it to go on\n{self.daemon.log_tail(60)}")
         self.passes(program)
 
     @unittest.skipUnless(DEVICE == "cpu", "GPUs do not go when one likes")

@@ -37,14 +37,14 @@ class StackError(Exception):
 
 
 def wait_for(look, what, seconds=PATIENCE_SECONDS):
-    """What `look` returns first that is true."""
+    """What `look` returns first that is true. `what` is for people: a text, or a call that makes it when it is late."""
     deadline = time.monotonic() + seconds
     while True:
         found = look()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what}")
+            raise AssertionError(f"waited {seconds} s for {what() if callable(what) else what}")
         time.sleep(0.1)
 
 
