@@ -58,7 +58,8 @@ CUresult Classify(Side* side, const Rows& rows, bool must_be_device) {
     side->host = !OnDevice(range.kind);
     side->lent = range.kind == MemoryKind::kDevice;
     // Memory of a pool is offered by other means.
-    side->own = range.kind == MemoryKind::kDevice && !range.shared && range.pool_id == 0;
+    side->own = range.kind == MemoryKind::kGlobal ||
+                (range.kind == MemoryKind::kDevice && !range.shared && range.pool_id == 0);
     side->readable =
         range.kind == MemoryKind::kSharedHost || range.kind == MemoryKind::kRegisteredHost;
     side->program_address = side->address;
@@ -107,14 +108,33 @@ uint64_t BulkBytes(const Side& to, const Side& from, const Rows& rows, uint64_t 
   return one_run && bytes >= least ? bytes : 0;
 }
 
-// Sends rows of this process's memory to the device, in pieces. Runs on the calling thread.
-CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows) {
+// Whether a synchronous copy to `to` may precede what comes later instead of being waited for: only
+// work of this session reaches where it goes, and no text has to come before the call returns.
+bool MayGoAhead(const Context* context, const Side& to) {
+  return to.own && context->device->reached_by.load(std::memory_order_relaxed) == 0 &&
+         !MayHavePrinted(context);
+}
+
+// Sends rows of this process's memory to the device, in pieces. Runs on the calling thread. With
+// *ahead each piece precedes what comes later as long as its stream is quiet; afterwards: whether
+// all do.
+CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side& from, Rows rows,
+                  bool* ahead) {
   // Contiguous on both sides: one long row.
   if (to.pitch == rows.width && from.pitch == rows.width) rows = {rows.width * rows.count, 1};
   const auto* source = reinterpret_cast<const std::byte*>(from.address);
   wire::CopyToDeviceRequest request;
   request.stream = stream;
   request.dst_pitch = to.pitch;
+  const auto send = [&] {
+    if (*ahead) {
+      request.precedes = 1;
+      const CUresult result = context->device->session->PostAhead(context->wire_id, request, ahead);
+      if (*ahead || result != CUDA_SUCCESS) return result;
+      request.precedes = 0;
+    }
+    return Post(context, request);
+  };
   if (rows.width > wire::kBulkBytesMax || rows.count == 1) {
     for (uint64_t row = 0; row < rows.count; ++row) {
       for (uint64_t column = 0; column < rows.width; column += wire::kBulkBytesMax) {
@@ -123,7 +143,7 @@ CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side&
         request.rows = 1;
         request.dst = to.address + row * to.pitch + column;
         request.data = {source + row * from.pitch + column, request.width};
-        if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+        if (CUresult result = send(); result != CUDA_SUCCESS) return result;
       }
     }
     return CUDA_SUCCESS;
@@ -140,7 +160,7 @@ CUresult SendRows(Context* context, uint64_t stream, const Side& to, const Side&
     }
     request.dst = to.address + row * to.pitch;
     request.data = packed;
-    if (CUresult result = Post(context, request); result != CUDA_SUCCESS) return result;
+    if (CUresult result = send(); result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -158,7 +178,8 @@ void RunDeferredCopy(void* argument) {
   {
     // The program's stream is held until this returns, so another one carries the data.
     const OwnStream stream(copy->context);
-    SendRows(copy->context, stream.ref().id, copy->to, copy->from, copy->rows);
+    bool ahead = false;
+    SendRows(copy->context, stream.ref().id, copy->to, copy->from, copy->rows, &ahead);
     Synchronise(stream.ref());
   }
   delete copy;
@@ -188,19 +209,17 @@ CUresult ToDevice(const StreamRef& stream, const Side& to, const Side& from, con
   }
   CUresult result = CUDA_SUCCESS;
   const uint64_t bulk = BulkBytes(to, from, rows, kBulkToDeviceBytesMin);
-  if (bulk == 0 ||
-      !BulkCopy::ToDevice(stream, to.address, reinterpret_cast<const std::byte*>(from.address),
-                          bulk, &result)) {
-    result = SendRows(stream.context, stream.id, to, from, rows);
+  if (bulk != 0 &&
+      BulkCopy::ToDevice(stream, to.address, reinterpret_cast<const std::byte*>(from.address), bulk,
+                         &result)) {
+    return result == CUDA_SUCCESS && synchronous ? Synchronise(stream) : result;
   }
-  if (result != CUDA_SUCCESS || !synchronous) return result;
   // "The function will return once the pageable buffer has been copied to the staging memory", but
-  // not before what the stream had to do (API synchronization behavior).
-  if (from.pageable && session->IsQuiet(stream.context->wire_id, stream.id) &&
-      !MayHavePrinted(stream.context)) {
-    return CUDA_SUCCESS;
-  }
-  return Synchronise(stream);
+  // not before what the stream had to do (API synchronization behavior). Programs take the data for
+  // written then, whatever stream they go on with, so the copy precedes that.
+  bool ahead = synchronous && from.pageable && MayGoAhead(stream.context, to);
+  result = SendRows(stream.context, stream.id, to, from, rows, &ahead);
+  return result != CUDA_SUCCESS || !synchronous || ahead ? result : Synchronise(stream);
 }
 
 CUresult ToHost(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
@@ -343,16 +362,13 @@ constexpr uint64_t kAheadBytesMax = uint64_t{16} << 10;
 // has to go another way.
 bool GoesAhead(const StreamRef& stream, const Side& to, const Side& from, const Rows& rows,
                CUresult* result) {
-  if (!to.own || !from.readable) return false;
+  if (!from.readable || !MayGoAhead(stream.context, to)) return false;
   const auto* source = reinterpret_cast<const std::byte*>(from.program_address);
   const uint64_t bytes = BulkBytes(to, from, rows, 1);
-  const Device* device = stream.context->device;
-  Session* session = device->session;
+  Session* session = stream.context->device->session;
   if (bytes == 0 || bytes > kAheadBytesMax ||
-      device->reached_by.load(std::memory_order_relaxed) != 0 ||
       // It may be mapped such that a processor is slow to read it.
-      session->in_vm_memory() || MayHavePrinted(stream.context) ||
-      session->TransferOverlaps(source, bytes)) {
+      session->in_vm_memory() || session->TransferOverlaps(source, bytes)) {
     return false;
   }
   wire::CopyToDeviceRequest request;

@@ -33,6 +33,24 @@ API_TEST(CopyTest, HostToDeviceAndBackKeepsEveryByte) {
   }
 }
 
+// CUDA promises no more than that the data is staged; programs take it for written, whatever stream
+// they go on with.
+API_TEST(CopyTest, WorkOfAnotherStreamSeesWhatASynchronousCopyHasWritten) {
+  Stream stream(CU_STREAM_NON_BLOCKING);
+  for (size_t bytes : {size_t{4}, size_t{100} << 10, size_t{1100} << 10}) {
+    DeviceBuffer word(bytes);
+    DeviceBuffer copy(bytes);
+    for (unsigned i = 0; i < 300; ++i) {
+      const auto data = Bytes(bytes, i);
+      ASSERT_OK(Drv().cuCtxSynchronize());
+      ASSERT_OK(Drv().cuMemcpyHtoD_v2(word, data.data(), bytes));
+      ASSERT_OK(Drv().cuMemcpyDtoDAsync_v2(copy, word, bytes, stream));
+      ASSERT_OK(Drv().cuStreamSynchronize(stream));
+      ASSERT_TRUE(copy.Read<unsigned char>(bytes) == data) << i << " of " << bytes;
+    }
+  }
+}
+
 API_TEST(CopyTest, UnalignedRangesKeepTheirNeighbours) {
   DeviceBuffer buffer(1024);
   buffer.Fill(0xee);

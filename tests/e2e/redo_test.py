@@ -60,8 +60,15 @@ class Redo(unittest.TestCase):
         self.assertEqual(program.returncode, 0, f"{output[-2000:]}\n{self.daemon.log_tail(60)}")
         self.assertIn("PASS", output)
 
-    def await_log(self, pattern, times=1):
-        stack.wait_for(lambda: len(re.findall(pattern, self.daemon.log())) >= times,
+    def all_run(self, programs):
+        """True; fails with what it said if one has ended."""
+        for program in programs:
+            if program.poll() is not None:
+                self.fail(f"it ended with {program.returncode}: {program.stdout.read()[-2000:]}\n{self.daemon.log_tail(60)}")
+        return True
+
+    def await_log(self, pattern, times=1, programs=()):
+        stack.wait_for(lambda: self.all_run(programs) and len(re.findall(pattern, self.daemon.log())) >= times,
                        lambda: f"{times} of {pattern}\n{self.daemon.log_tail(60)}")
 
     def kill_worker(self):
@@ -82,18 +89,18 @@ class Redo(unittest.TestCase):
     def test_programs_are_computed_again_wherever_the_worker_dies(self):
         self.start()
         programs = [self.run_program(STEPS) for _ in range(PROGRAMS)]
-        self.await_log(r"\(strider\): checkpoint of", PROGRAMS)
+        self.await_log(r"\(strider\): checkpoint of", PROGRAMS, programs)
         for kill in range(1, KILLS + 1):
             if kill % 2 == 0:
                 # From another checkpoint than the last time.
-                self.await_log(r"\(strider\): checkpoint of", self.saved() + PROGRAMS)
+                self.await_log(r"\(strider\): checkpoint of", self.saved() + PROGRAMS, programs)
             time.sleep(self.random.random() * 0.5)
             self.kill_worker()
             if kill % 3 == 0:
                 # While it computes them again, perhaps.
                 time.sleep(self.random.random() * 0.1)
                 self.kill_worker()
-            stack.wait_for(lambda: len(self.status()["sessions"]) == PROGRAMS and
+            stack.wait_for(lambda: self.all_run(programs) and len(self.status()["sessions"]) == PROGRAMS and
                            all(session["state"] == "open" for session in self.status()["sessions"]),
                            lambda: f"programs that go on\n{self.daemon.log_tail(60)}")
         self.assertEqual({session["pid"] for session in self.status()["sessions"]},
