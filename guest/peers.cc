@@ -27,6 +27,10 @@ CUresult Open(Device* device, Device* peer, wire::PeerUse use, uint64_t* session
   open.use = static_cast<uint32_t>(use);
   result = device->session->Ask(0, open, &reply);
   if (result != CUDA_SUCCESS) {
+    // Should the other's worker have died meanwhile, that is what the program is to hear.
+    wire::MemGetInfoRequest asks;
+    wire::MemGetInfoReply answers;
+    if (CUresult gone = peer->session->Ask(0, asks, &answers); gone != CUDA_SUCCESS) result = gone;
     LogLine("device %d does not reach %smemory of device %d (error %d); the host's log says why",
             device->ordinal, use == wire::PeerUse::kHost ? "host " : "", peer->ordinal,
             static_cast<int>(result));
