@@ -127,8 +127,9 @@ class Session {
     return Send(context, 0, request);
   }
 
-  // Sends a copy that precedes what comes later, if its stream is quiet (IsQuiet) when it is its
-  // turn to be sent: what another thread has sent meanwhile would be waited for by everybody.
+  // Sends a copy that precedes what comes later, if nothing but staged copies was sent since its
+  // stream was quiet (SetQuiet), and tells whether it did. What another thread has sent before it
+  // is this one's turn counts: it would be waited for by everybody.
   CUresult PostAhead(uint32_t context, const wire::CopyToDeviceRequest& request, bool* sent) {
     if (CUresult failed = failure(); failed != CUDA_SUCCESS) return failed;
     MutexLock lock(&send_mutex_);
@@ -210,11 +211,10 @@ class Session {
   // Notes that the stream, or kAllStreams of the context, had nothing left to do at some time after
   // `sent` was read.
   void SetQuiet(uint32_t context, uint64_t stream, const Sent& sent);
-  // Whether nothing but staged copies was sent, to any stream, since that stream was quiet.
-  bool IsQuiet(uint32_t context, uint64_t stream);
-  // Whether nothing at all was.
+  // Whether nothing at all was sent, to any stream, since that stream was quiet.
   bool IsIdle(uint32_t context, uint64_t stream);
-  // Whether that and copies whose calls returned as if they were done (CopyToDevice.precedes).
+  // Whether nothing but staged copies was, and among them some whose calls returned as if they were
+  // done (CopyToDevice.precedes).
   bool HasGoneAhead(uint32_t context, uint64_t stream);
   // Whether there have been any such copies, to any stream.
   bool any_gone_ahead() const { return ahead_sent_.load(std::memory_order_relaxed) != 0; }
@@ -244,6 +244,8 @@ class Session {
     PrintedText printed;  // came before it was due
   };
 
+  // Whether nothing but staged copies was sent, to any stream, since that stream was quiet.
+  bool IsQuiet(uint32_t context, uint64_t stream);
   // quiet_mutex_ held.
   bool IsQuietHeld(uint32_t context, uint64_t stream) const;
   // send_mutex_ held.
